@@ -98,6 +98,11 @@ TORCHTAP_API void save(OutputArchive& archive, const at::Tensor& tensor);
 TORCHTAP_API void load(InputArchive& archive, at::Tensor& tensor);
 /// See packed_state.hpp.
 TORCHTAP_API void note_version(OutputArchive& archive, const char* what, std::uint32_t version);
+class Elements;
+/// Null unless the state goes to another process or comes from one.
+TORCHTAP_API Elements* elements_of(OutputArchive& archive);
+/// The same.
+TORCHTAP_API Elements* elements_of(InputArchive& archive);
 
 /// Throws `c10::ValueError`: this build cannot read version `found` of the state of `what`.
 [[noreturn]] TORCHTAP_API void unknown_state_version(const char* what, std::uint32_t found,
@@ -128,6 +133,45 @@ std::uint32_t state_version(Archive& archive, const char* what, std::uint32_t cu
   }
   return version;
 }
+
+/// Declares, while it lives, that what a reduction reads and writes is a state of independent elements:
+/// `merge` computes each element of its tensors from the same element of both states, and its numbers from
+/// numbers alone. Ranks that merge then compute a part of the elements each.
+///
+///     template <class Archive>
+///     void serialize(Archive& archive) {
+///       core::state_version(archive, "MyReduction", 1);
+///       core::Elementwise elementwise(archive);
+///       archive(count_, sizes_);     // numbers, and the shape of the samples
+///       elementwise.sizes(sizes_);
+///       archive(sum_);               // [sizes..., any further dimensions]
+///     }
+///
+/// States in files are not changed by it.
+class TORCHTAP_API Elementwise {
+ public:
+  /// `is`: whether it is one; false does nothing.
+  template <class Archive>
+  explicit Elementwise(Archive& archive, bool is = true) {
+    if constexpr (std::is_base_of_v<OutputArchive, Archive> || std::is_base_of_v<InputArchive, Archive>) {
+      if (is) begin(detail::elements_of(archive));
+    }
+  }
+  Elementwise(const Elementwise&) = delete;
+  Elementwise& operator=(const Elementwise&) = delete;
+  ~Elementwise();
+
+  /// The elements: the first dimensions of all tensors that follow are `sizes`. An archive that has a part of
+  /// the elements makes `sizes` theirs.
+  void sizes(std::vector<std::int64_t>& sizes);
+  /// The tensors that follow have all elements in their first dimension.
+  void flatten();
+
+ private:
+  void begin(detail::Elements* elements);
+
+  detail::Elements* elements_ = nullptr;
+};
 
 }  // namespace torchtap::core
 

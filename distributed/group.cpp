@@ -27,6 +27,8 @@ class OverGroup final : public Transport {
         group_(std::move(group)),
         device_(group_->getBackendName() == "nccl" ? at::kCUDA : at::kCPU) {}
 
+  /// Groups that take no CPU tensors copy them, one by one.
+  bool direct() const override { return device_ == at::kCPU; }
   Pending send(const at::Tensor& bytes, int to, Milliseconds timeout) override {
     return transfer(bytes, timeout, {true, false, false},
                     [this, to](std::vector<at::Tensor>& piece) { return group_->send(piece, to, kTag); });

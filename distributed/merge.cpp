@@ -54,18 +54,18 @@ void refuse_ranks(const std::string& why, const Group& group, const Options& opt
   }
 }
 
-std::unique_ptr<core::Sink> detail::merged_sink(std::unique_ptr<core::Sink> sink, const Group& group,
+std::unique_ptr<core::Sink> detail::merged_sink(const core::Sink& sink, const Group& group,
                                                 const Options& options) {
   Offer offer;
   offer.present = true;
+  offer.lent = &sink;
   offer.kind = "reduction";
   std::unique_ptr<core::Sink> merged;
   try {
-    offer.blank = sink->fresh();
+    offer.blank = sink.fresh();
     Portion portion;
     portion.id.kind = offer.kind;
-    portion.samples = sink->count();
-    portion.slots.push_back({std::move(sink), {}});
+    portion.samples = sink.count();
     offer.portions.push_back(std::move(portion));
   } catch (const std::exception& error) {
     offer.portions.clear();

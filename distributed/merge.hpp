@@ -36,9 +36,11 @@ namespace torchtap::distributed {
 /// `Options::timeout`, the others throw `c10::Error`; `Group` says which ranks the error names, and whether
 /// the group remains usable.
 ///
-/// The root receives states in the order of ranks, merges each when it arrives, and broadcasts the result. It
-/// holds two states besides its own for any number of ranks. Only the root computes, so ranks have the same
-/// bits even if their processors differ.
+/// States go to the ranks that merge them, in the order of ranks: small ones to the root, which broadcasts
+/// the result; of large ones each rank merges some, and a part of the elements of each that is elementwise
+/// (`core::Elementwise`), if a process group connects the CPUs of ranks. Only one rank computes each number,
+/// so ranks have the same bits even if their processors differ. A rank holds the result and two shares
+/// besides its own state for any number of ranks; where the root merges all, it holds two states.
 TORCHTAP_API void merge_ranks(recorders::Recorder& recorder, const Group& group, const Options& options = {});
 /// Takes part in the merge of the other ranks, in a process that has no recorder. The root needs one.
 TORCHTAP_API void merge_ranks(const Group& group, const Options& options = {});
@@ -48,19 +50,41 @@ TORCHTAP_API void refuse_ranks(const std::string& why, const Group& group,
                                const Options& options = {}) noexcept;
 
 namespace detail {
-/// The merged `sink`; null if nothing was merged.
-TORCHTAP_API std::unique_ptr<core::Sink> merged_sink(std::unique_ptr<core::Sink> sink, const Group& group,
+/// `sink`, which does not change, merged with those of the other ranks; null if nothing was merged.
+TORCHTAP_API std::unique_ptr<core::Sink> merged_sink(const core::Sink& sink, const Group& group,
                                                      const Options& options);
+
+/// A sink of a reduction, which gets it back in the end.
+template <class R>
+class Lent {
+ public:
+  explicit Lent(R& reduction) : reduction_(reduction), sink_(std::move(reduction)) {}
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+  ~Lent() { reduction_ = std::move(sink_.reduction()); }
+  const core::Sink& sink() const { return sink_; }
+
+ private:
+  R& reduction_;
+  core::SinkOf<R> sink_;
+};
 }  // namespace detail
 
-/// The same for a single reduction, of this library or your own with cereal's `serialize`.
+/// The same for a single reduction, of this library or your own with cereal's `serialize`. It may not be read
+/// meanwhile.
 ///
 ///     reductions::Moments moments;
 ///     for (…) moments.update(batch);
 ///     distributed::merge_ranks(moments, group);
 template <class R, class = std::enable_if_t<core::is_reduction_v<R>>>
 void merge_ranks(R& reduction, const Group& group, const Options& options = {}) {
-  const auto merged = detail::merged_sink(std::make_unique<core::SinkOf<R>>(reduction), group, options);
+  std::unique_ptr<core::Sink> merged;
+  if constexpr (std::is_nothrow_move_constructible_v<R> && std::is_nothrow_move_assignable_v<R>) {
+    const detail::Lent<R> lent(reduction);
+    merged = detail::merged_sink(lent.sink(), group, options);
+  } else {
+    merged = detail::merged_sink(core::SinkOf<R>(reduction), group, options);
+  }
   if (merged == nullptr) return;
   if constexpr (std::is_move_assignable_v<R>) {
     reduction = std::move(static_cast<core::SinkOf<R>&>(*merged).reduction());

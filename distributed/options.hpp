@@ -25,7 +25,8 @@ class TORCHTAP_API Options {
   /// How long to wait for another rank before it counts as lost. It has to exceed the time between the
   /// arrival of the first and of the last rank.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(5);
-  /// The rank that merges. It needs memory for two states besides its own.
+  /// The rank that decides, and merges what is not shared among ranks. It needs memory for two such states
+  /// besides its own.
   TORCH_ARG(int, root) = 0;
   /// Whether all ranks get the result, or only the root; the others then keep their data.
   TORCH_ARG(bool, everywhere) = true;

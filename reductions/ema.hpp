@@ -54,6 +54,7 @@ class TORCHTAP_API EMA : public Reduction {
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
+    const core::Elementwise elementwise(archive);
     archive(intake_, decay_, sum_);
     if constexpr (Archive::is_loading::value) {
       intake_.check_restored(decay_ >= 0 && decay_ < 1);

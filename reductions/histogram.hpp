@@ -80,7 +80,10 @@ class TORCHTAP_API Histogram : public Reduction {
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
-    archive(intake_, bins_, growing_, low_, high_, slots_, min_, max_, exponent_, start_);
+    core::Elementwise elementwise(archive, !growing_);
+    archive(intake_, bins_, growing_, low_, high_);
+    elementwise.flatten();
+    archive(slots_, min_, max_, exponent_, start_);
     if constexpr (Archive::is_loading::value) restored();
   }
   struct Grid;

@@ -199,53 +199,65 @@ Moments::Part Moments::combined(const Part& mine, const Part& other) {
 
 namespace {
 
-constexpr std::int64_t kBlock =
-    1 << 14;  // elements: what the operations of a merge make of them stays in the cache
-
 bool is_plain(const at::Tensor& tensor, std::int64_t numel) {
   return !tensor.defined() || (tensor.device().is_cpu() && tensor.scalar_type() == at::kDouble &&
                                tensor.is_contiguous() && tensor.numel() == numel);
 }
 
+/// Numbers of a state in memory: one for each element, or one for all.
+class Numbers {
+ public:
+  Numbers(const at::Tensor& tensor, bool each)
+      : data_(tensor.defined() ? tensor.data_ptr<double>() : &kZero), each_(tensor.defined() && each) {}
+  double operator[](std::int64_t i) const { return data_[each_ ? i : 0]; }
+
+ private:
+  static constexpr double kZero = 0.0;
+  const double* data_;
+  bool each_;
+};
+
 }  // namespace
 
-void Moments::combine(const Part& other) {
+/// Computes as `combined` does, in one pass over real numbers on the CPU. False, and nothing done, if they
+/// are others.
+bool Moments::combine_plain(const Part& other) {
   const Part mine = part();
   const std::int64_t numel = mine.mean.numel();
-  bool blocks = numel > 2 * kBlock;
   for (const Part* one : {&mine, &other}) {
     for (const at::Tensor* tensor : {&one->mean, &one->m2, &one->m3, &one->m4}) {
-      blocks = blocks && is_plain(*tensor, numel);
+      if (!is_plain(*tensor, numel)) return false;
     }
-    blocks = blocks && (one->n.dim() == 0 || is_plain(one->n, numel));
+    if (!is_plain(one->n, one->n.dim() == 0 ? 1 : numel)) return false;
   }
-  Part result;
-  if (!blocks) {
-    result = combined(mine, other);
-  } else {
-    const auto of = [&](const Part& whole, std::int64_t begin, std::int64_t size) {
-      const auto block = [&](const at::Tensor& tensor) {
-        return tensor.defined() ? tensor.view({-1}).narrow(0, begin, size) : tensor;
-      };
-      return Part{whole.n.dim() == 0 ? whole.n : block(whole.n), block(whole.mean), block(whole.m2),
-                  block(whole.m3), block(whole.m4)};
-    };
-    for (auto* tensor : {&result.mean, &result.m2}) *tensor = at::empty_like(mine.mean);
-    if (mine.m3.defined()) {
-      for (auto* tensor : {&result.m3, &result.m4}) *tensor = at::empty_like(mine.mean);
+  const Numbers numbers(mine.n, mine.n.dim() != 0), others(other.n, other.n.dim() != 0),
+      means(other.mean, true), second(other.m2, true), third(other.m3, true), fourth(other.m4, true);
+  double* const mean = mean_->data_ptr<double>();
+  double* const m2 = m2_->data_ptr<double>();
+  double* const m3 = m3_ ? m3_->data_ptr<double>() : nullptr;
+  double* const m4 = m4_ ? m4_->data_ptr<double>() : nullptr;
+  for (std::int64_t i = 0; i < numel; ++i) {
+    const double na = numbers[i], nb = others[i];
+    const double n = std::max(na + nb, 1.0);  // where both are 0, every term below is 0
+    const double fa = na / n, fb = nb / n, both = fa * fb;
+    const double delta = means[i] - mean[i], square = delta * delta, b2 = second[i], a2 = m2[i];
+    if (m3 != nullptr) {
+      const double a3 = m3[i], b3 = third[i], da = delta * fa, db = delta * fb;
+      m3[i] = a3 + square * delta * (both * (na - nb)) - 3 * (db * a2) + b3 + 3 * (da * b2);
+      m4[i] = m4[i] + square * square * (both * (fa * (na - nb) + fb * nb)) + 6 * (square * (fb * fb) * a2) -
+              4 * (db * a3) + fourth[i] + 6 * (square * (fa * fa) * b2) + 4 * (da * b3);
     }
-    for (std::int64_t begin = 0; begin < numel; begin += kBlock) {
-      const std::int64_t size = std::min(kBlock, numel - begin);
-      const Part done = combined(of(mine, begin, size), of(other, begin, size));
-      const auto put = [&](at::Tensor& whole, const at::Tensor& block) {
-        if (whole.defined()) whole.view({-1}).narrow(0, begin, size).copy_(block);
-      };
-      put(result.mean, done.mean);
-      put(result.m2, done.m2);
-      put(result.m3, done.m3);
-      put(result.m4, done.m4);
-    }
+    m2[i] = a2 + square * (fa * nb) + b2;
+    // Keep an infinite mean as torch computes it; the difference of two would be NaN.
+    const double total = mean[i] + means[i];
+    mean[i] = std::isfinite(total) ? mean[i] + delta * fb : total;
   }
+  return true;
+}
+
+void Moments::combine(const Part& other) {
+  if (combine_plain(other)) return;
+  const Part result = combined(part(), other);
   mean_ = result.mean;
   m2_ = result.m2;
   if (result.m3.defined()) {

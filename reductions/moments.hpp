@@ -62,6 +62,7 @@ class TORCHTAP_API Moments : public Reduction {
   template <class Archive>
   void serialize(Archive& archive) {
     const auto version = core::state_version(archive, intake_.name(), 2);
+    const core::Elementwise elementwise(archive);
     archive(intake_, unbiased_, mean_, m2_, m3_, m4_);
     if (version >= 2) {
       archive(order_);
@@ -75,6 +76,7 @@ class TORCHTAP_API Moments : public Reduction {
   void take(c10::ArrayRef<Summary> kept);
   Part part() const;
   static Part combined(const Part& mine, const Part& other);
+  bool combine_plain(const Part& other);
   void combine(const Part& other);
   void check_kind(const at::Tensor& sample) const;
   void require_real(const char* what) const;

@@ -46,6 +46,7 @@ class TORCHTAP_API Norm : public Reduction {
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
+    const core::Elementwise elementwise(archive);
     archive(intake_, p_, sum_);
     if constexpr (Archive::is_loading::value) {
       intake_.check_restored(p_ > 0);

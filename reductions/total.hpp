@@ -40,6 +40,7 @@ class TORCHTAP_API Total : public Reduction {
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
+    const core::Elementwise elementwise(archive);
     archive(intake_, sum_);
     if constexpr (Archive::is_loading::value) intake_.check_restored(*sum_);
   }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torchtap/base/api.hpp>
@@ -41,6 +42,50 @@ struct TORCHTAP_API TensorPlace {
   }
 };
 
+/// The elements of the states of `Elementwise` in an archive, of which it may have a part.
+///
+/// Elements count if there are `kFewest` or more; smaller states are the same in every part.
+class TORCHTAP_API Elements {
+ public:
+  static constexpr std::int64_t kFewest = 1024;
+
+  /// Part `index` of `parts` of `count` elements: where it begins, for `index` = `parts` where the last one
+  /// ends. Parts begin at multiples of `kFewest`.
+  static std::int64_t begin_of(std::int64_t count, std::int64_t parts, std::int64_t index) noexcept {
+    return index == parts ? count : count / kFewest * index / parts * kFewest;
+  }
+
+  /// What an archive does with the elements.
+  enum class Use {
+    see,   ///< a writer: notes them
+    none,  ///< a reader: nothing
+    cut,   ///< a reader: takes a part of a whole state
+    join,  ///< a reader: makes a whole state of a part's bytes and whole tensors
+  };
+  Elements() = default;
+  /// Of a reader that takes or joins: the sizes of all elements, and the part that it takes, or from whose
+  /// bytes it makes all.
+  Elements(Use use, std::vector<std::int64_t> whole, std::int64_t begin, std::int64_t length)
+      : use(use), whole(std::move(whole)), begin(begin), length(length) {}
+
+  /// The next tensors begin with these dimensions; reading changes the sizes.
+  void declare(std::vector<std::int64_t>& sizes);
+  /// Whether a tensor of these sizes, which comes next, is made of elements that count; a writer notes it.
+  bool has(at::IntArrayRef sizes);
+  /// The number of elements.
+  std::int64_t count() const noexcept;
+  /// The sizes of a tensor after reading it: its part, or the whole that is made of parts.
+  std::vector<std::int64_t> read(at::IntArrayRef sizes) const;
+
+  Use use = Use::see;
+  std::vector<std::int64_t> whole;  ///< empty: there are none
+  std::int64_t begin = 0, length = 0;
+  bool divisible = true;  ///< whether all elements that count have the same sizes, and tensors of them
+  bool inside = false;    ///< of an `Elementwise`
+  bool many = false;      ///< whether its elements count
+  bool flat = false;      ///< whether they are one dimension of the next tensors
+};
+
 /// Writes a state as any output archive does, but for tensors of `kBeside` bytes or more, which it collects
 /// as contiguous tensors on the CPU. They share memory with the state where it has them like that.
 class TORCHTAP_API StateWriter final : public OutputArchive {
@@ -48,11 +93,16 @@ class TORCHTAP_API StateWriter final : public OutputArchive {
   /// Smaller tensors cost less to copy than a message of their own would.
   static constexpr std::size_t kBeside = std::size_t{64} << 10;
 
-  explicit StateWriter(std::ostream& stream);
+  /// `elements_beside`: also puts smaller tensors of elements beside the bytes.
+  explicit StateWriter(std::ostream& stream, bool elements_beside = false);
   ~StateWriter() noexcept override;
 
   /// What was written to the side, in order.
   std::vector<at::Tensor> tensors;
+  /// Which of these are made of elements: the size of all further dimensions, or 0 if it is not.
+  std::vector<std::int64_t> widths;
+  Elements elements;
+  const bool elements_beside;
   /// What reductions said of themselves, in order.
   std::vector<StateFact> facts;
 };
@@ -63,7 +113,13 @@ class TORCHTAP_API StateReader final : public InputArchive {
  public:
   /// `tensors` are those of the writer, of the same shapes and dtypes; the state takes them over.
   StateReader(std::istream& stream, std::vector<at::Tensor> tensors);
+  /// Reads a part of the state, with the part's rows of those `tensors` that are made of elements; or makes a
+  /// whole state of a part's bytes and whole tensors. Such tensors need to have as many numbers, in any
+  /// shape.
+  StateReader(std::istream& stream, std::vector<at::Tensor> tensors, Elements elements);
   ~StateReader() noexcept override;
+
+  Elements elements;
 
   /// The next tensor from the side. Throws `c10::ValueError` if there is none, or one of another form.
   at::Tensor take(const TensorPlace& place);
@@ -80,6 +136,10 @@ TORCHTAP_API void note_version(OutputArchive& archive, const char* what, std::ui
 /// Notes the shape of the rows that a reduction folds, if `archive` is a `StateWriter`.
 TORCHTAP_API void note_shape(OutputArchive& archive, const char* what, bool shaped,
                              const std::vector<std::int64_t>& shape);
+/// `Elementwise::sizes` for a reduction that may be inside of one.
+TORCHTAP_API void declare_elements(OutputArchive& archive, std::vector<std::int64_t>& sizes);
+/// The same.
+TORCHTAP_API void declare_elements(InputArchive& archive, std::vector<std::int64_t>& sizes);
 /// The device on which a state that was on `device` is from now on: another one only if a `StateReader` read
 /// it.
 TORCHTAP_API at::Device placed(InputArchive& archive, at::Device device);

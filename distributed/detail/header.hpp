@@ -34,17 +34,21 @@ struct ModuleFacts {
   std::string reduction;                       ///< with its configuration; "" if samples are kept
   std::int64_t bytes = 0;                      ///< of the state
   std::vector<core::detail::StateFact> facts;  ///< of all slots, one after the other
+  bool divisible = false;                      ///< whether its elements can be merged in parts
+  std::vector<std::int64_t> whole;             ///< the sizes of its elements; empty if it has none yet
+  std::int64_t bytes_of_elements = 0;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(id.path, id.aliases, id.type, id.kind, reduction, bytes, facts);
+    archive(id.path, id.aliases, id.type, id.kind, reduction, bytes, facts, divisible, whole,
+            bytes_of_elements);
   }
 };
 
 /// One rank's facts about itself.
 struct Header {
   /// Raised whenever messages change.
-  static constexpr std::uint32_t kProtocol = 2;
+  static constexpr std::uint32_t kProtocol = 3;
 
   bool present = false;  ///< whether it has a recorder
   std::uint32_t protocol = kProtocol;

@@ -1,6 +1,8 @@
 // Packs, sends and receives states.
 #include <ATen/Functions.h>
+#include <sys/mman.h>
 
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <sstream>
@@ -13,11 +15,15 @@
 namespace torchtap::distributed::detail {
 namespace {
 
-at::Tensor room_for(const core::detail::TensorPlace& place) {
-  bool sound = place.dtype >= 0 && place.dtype < static_cast<std::int32_t>(c10::ScalarType::NumOptions);
-  for (const auto size : place.sizes) sound = sound && size >= 0;
-  if (!sound) throw damaged("the form of a tensor");
-  return at::empty(place.sizes, at::TensorOptions().dtype(static_cast<c10::ScalarType>(place.dtype)));
+/// Lets the system give a large tensor memory in pages of 2 MiB, which it fills sooner than many small ones.
+void in_large_pages(const at::Tensor& tensor) {
+#ifdef MADV_HUGEPAGE
+  constexpr std::uintptr_t kPage = std::uintptr_t{2} << 20;
+  const auto first = reinterpret_cast<std::uintptr_t>(tensor.data_ptr());
+  const std::uintptr_t begin = (first + kPage - 1) / kPage * kPage,
+                       end = (first + tensor.nbytes()) / kPage * kPage;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // or not
+#endif
 }
 
 /// Begins a transfer of each tensor of a parcel.
@@ -42,20 +48,38 @@ std::int64_t Parcel::bytes() const {
   return bytes;
 }
 
-Parcel packed(const Portion& portion) {
+at::Tensor room_for(const core::detail::TensorPlace& place) {
+  bool sound = place.dtype >= 0 && place.dtype < static_cast<std::int32_t>(c10::ScalarType::NumOptions);
+  for (const auto size : place.sizes) sound = sound && size >= 0;
+  if (!sound) throw damaged("the form of a tensor");
+  const at::Tensor room =
+      at::empty(place.sizes, at::TensorOptions().dtype(static_cast<c10::ScalarType>(place.dtype)));
+  in_large_pages(room);
+  return room;
+}
+
+std::int64_t Parcel::bytes_of_elements() const {
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (widths[i] != 0) bytes += static_cast<std::int64_t>(tensors[i].nbytes());
+  }
+  return bytes;
+}
+
+Parcel packed(const Portion& portion, bool elements_beside, const core::Sink* only) {
   Parcel parcel;
   parcel.samples = portion.samples;
   parcel.refused = portion.refused;
   parcel.without_tensors = portion.without_tensors;
-  for (const auto& slot : portion.slots) {
+  const auto pack = [&](const core::Sink* sink, const std::vector<at::Tensor>& samples) {
     Parcel::Slot into;
     std::ostringstream stream;
-    core::detail::StateWriter writer(stream);
-    into.reduced = slot.sink != nullptr;
+    core::detail::StateWriter writer(stream, elements_beside);
+    into.reduced = sink != nullptr;
     if (into.reduced) {
-      slot.sink->save(writer);
+      sink->save(writer);
     } else {
-      writer(slot.samples);
+      writer(samples);
     }
     into.bytes = stream.str();
     into.tensors = static_cast<std::int64_t>(writer.tensors.size());
@@ -64,12 +88,35 @@ Parcel packed(const Portion& portion) {
       parcel.beside.push_back({static_cast<std::int32_t>(tensor.scalar_type()), 0, tensor.sizes().vec()});
       parcel.tensors.push_back(std::move(tensor));
     }
+    parcel.widths.insert(parcel.widths.end(), writer.widths.begin(), writer.widths.end());
     for (auto& fact : writer.facts) parcel.facts.push_back(std::move(fact));
-  }
+    const auto& whole = writer.elements.whole;
+    if (parcel.whole.empty()) parcel.whole = whole;
+    parcel.divisible =
+        parcel.divisible && writer.elements.divisible && (whole.empty() || whole == parcel.whole);
+  };
+  if (only != nullptr) pack(only, {});
+  for (const auto& slot : portion.slots) pack(slot.sink.get(), slot.samples);
   return parcel;
 }
 
 Portion unpacked(Parcel parcel, const core::Sink* blank) {
+  return unpacked(std::move(parcel), blank, {core::detail::Elements::Use::none, {}, 0, 0});
+}
+
+Parcel part_of(const Parcel& parcel, const core::detail::Elements& elements) {
+  Parcel part = parcel;
+  for (std::size_t i = 0; i < part.tensors.size(); ++i) {
+    const std::int64_t width = part.widths[i];
+    if (width == 0) continue;
+    part.tensors[i] =
+        part.tensors[i].view({elements.count(), width}).narrow(0, elements.begin, elements.length);
+    part.beside[i].sizes = {elements.length, width};
+  }
+  return part;
+}
+
+Portion unpacked(Parcel parcel, const core::Sink* blank, const core::detail::Elements& elements) {
   Portion portion;
   portion.samples = parcel.samples;
   portion.refused = parcel.refused;
@@ -78,7 +125,8 @@ Portion unpacked(Parcel parcel, const core::Sink* blank) {
   for (auto& slot : parcel.slots) {
     const auto end = next + static_cast<std::ptrdiff_t>(slot.tensors);
     std::istringstream stream(std::move(slot.bytes));
-    core::detail::StateReader reader(stream, {std::make_move_iterator(next), std::make_move_iterator(end)});
+    core::detail::StateReader reader(stream, {std::make_move_iterator(next), std::make_move_iterator(end)},
+                                     elements);
     next = end;
     Portion::Slot into;
     if (slot.reduced) {
@@ -117,22 +165,45 @@ std::vector<Parcel> decoded(const std::string& text) {
   for (Parcel& parcel : parcels) {
     std::int64_t tensors = 0;
     for (const auto& slot : parcel.slots) tensors += slot.tensors < 0 ? -1 : slot.tensors;
-    if (tensors != static_cast<std::int64_t>(parcel.beside.size())) {
+    if (tensors != static_cast<std::int64_t>(parcel.beside.size()) ||
+        parcel.widths.size() != parcel.beside.size()) {
       throw damaged("a state");
     }
   }
   return parcels;
 }
 
-void send(Transport& data, std::vector<Parcel> parcels, int to, const std::string& error, bool lost,
-          const Patience& patience) {
+namespace {
+
+std::string message_of(const std::vector<Parcel>& parcels, const std::string& error, bool lost) {
   Verdict message;
   message.error = error;
   message.lost = lost;
   if (error.empty()) message.more = encoded(parcels);
+  return message.encoded();
+}
+
+}  // namespace
+
+Transport::Pending begin_send(Transport& data, const std::vector<Parcel>& parcels, int to,
+                              const std::string& error, bool lost, Milliseconds timeout) {
+  std::vector<Transport::Pending> pending{data.begin_message(message_of(parcels, error, lost), to, timeout)};
+  if (error.empty()) {
+    for (const Parcel& parcel : parcels) {
+      for (auto& each :
+           begun(parcel, [&](const at::Tensor& bytes) { return data.send(bytes, to, timeout); })) {
+        pending.push_back(std::move(each));
+      }
+    }
+  }
+  return [pending = std::move(pending)] { finish(pending); };
+}
+
+void send(Transport& data, std::vector<Parcel> parcels, int to, const std::string& error, bool lost,
+          const Patience& patience) {
   // The receiver may have to wait for other ranks first.
   const Milliseconds timeout = patience.timeout * patience.steps;
-  data.send_message(message.encoded(), to, timeout);
+  data.send_message(message_of(parcels, error, lost), to, timeout);
   if (!error.empty()) return;
   std::vector<std::vector<Transport::Pending>> pending;
   pending.reserve(parcels.size());

@@ -35,26 +35,40 @@ struct Parcel {
   std::int64_t samples = 0, refused = 0, without_tensors = 0;
   std::vector<Slot> slots;
   std::vector<core::detail::TensorPlace> beside;
+  std::vector<std::int64_t> widths;            ///< of each of these, `core::detail::StateWriter::widths`
   std::vector<at::Tensor> tensors;             ///< sent separately
   std::vector<core::detail::StateFact> facts;  ///< not sent
+  bool divisible = true;                       ///< not sent; `core::detail::Elements::divisible`
+  std::vector<std::int64_t> whole;             ///< not sent; the sizes of its elements
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(place, samples, refused, without_tensors, slots, beside);
+    archive(place, samples, refused, without_tensors, slots, beside, widths);
   }
   std::int64_t bytes() const;
+  std::int64_t bytes_of_elements() const;
 };
 
-/// The tensors share memory with the portion. Passes on exceptions of saving a state.
-Parcel packed(const Portion& portion);
+/// The tensors share memory with the portion. `elements_beside`: all tensors of elements are among them.
+/// `only`: the portion's one sink, if it is not there. Passes on exceptions of saving a state.
+Parcel packed(const Portion& portion, bool elements_beside = false, const core::Sink* only = nullptr);
 /// A portion without id, with sinks like `blank`. Takes over the tensors. Passes on exceptions of loading.
 Portion unpacked(Parcel parcel, const core::Sink* blank);
+/// The same of a part of the state, or of parts that were joined.
+Portion unpacked(Parcel parcel, const core::Sink* blank, const core::detail::Elements& elements);
+/// The parcel of a part: the bytes of all, and its elements of the tensors, which share memory.
+Parcel part_of(const Parcel& parcel, const core::detail::Elements& elements);
+/// A tensor for the place.
+at::Tensor room_for(const core::detail::TensorPlace& place);
 
 /// The parcels as one text, without their tensors.
 std::string encoded(const std::vector<Parcel>& parcels);
 /// Throws `LinkError` if `text` is damaged. The parcels have no tensors yet.
 std::vector<Parcel> decoded(const std::string& text);
 
+/// Begins to send all parcels to `to`; or an error, and whether its reason is a lost rank.
+Transport::Pending begin_send(Transport& data, const std::vector<Parcel>& parcels, int to,
+                              const std::string& error, bool lost, Milliseconds timeout);
 /// Sends all parcels to `to`, and frees each once it is sent; or sends an error, and whether its reason is a
 /// lost rank.
 void send(Transport& data, std::vector<Parcel> parcels, int to, const std::string& error, bool lost,

@@ -28,17 +28,20 @@ std::string listed(const std::vector<int>& ranks) {
   return text.str();
 }
 
-std::string encoded(const std::vector<bool>& present, const std::vector<storage::EntryId>& modules) {
+std::string encoded(const std::vector<bool>& present, const std::vector<storage::EntryId>& modules,
+                    const Plan& plan) {
   std::ostringstream stream;
   {
     core::OutputArchive archive(stream);
     archive(present, static_cast<std::uint64_t>(modules.size()));
     for (const auto& id : modules) archive(id.path, id.aliases, id.type, id.kind);
+    archive(plan);
   }
   return stream.str();
 }
 
-void decode(const std::string& text, std::vector<bool>& present, std::vector<storage::EntryId>& modules) {
+void decode(const std::string& text, std::vector<bool>& present, std::vector<storage::EntryId>& modules,
+            Plan& plan) {
   std::istringstream stream(text);
   core::InputArchive archive(stream);
   std::uint64_t count = 0;
@@ -48,6 +51,7 @@ void decode(const std::string& text, std::vector<bool>& present, std::vector<sto
     archive(id.path, id.aliases, id.type, id.kind);
     modules.push_back(std::move(id));
   }
+  archive(plan);
 }
 
 /// Numbers of eight bytes in little endian, which other languages read easily.
@@ -143,7 +147,7 @@ Patience Protocol::patience_with_root() const {
 void Protocol::pack() {
   if (!offer_.refusal.empty()) return;
   try {
-    for (const Portion& portion : offer_.portions) own_.push_back(packed(portion));
+    for (const Portion& portion : offer_.portions) own_.push_back(packed(portion, false, offer_.lent));
   } catch (const std::exception& error) {
     own_.clear();
     offer_.refusal = text_of(error);
@@ -163,7 +167,9 @@ Header Protocol::header() const {
   header.same_modules = options_.same_modules() ? 1 : 0;
   header.samples = options_.samples();
   for (std::size_t i = 0; i < own_.size(); ++i) {
-    header.modules.push_back({offer_.portions[i].id, header.reduction, own_[i].bytes(), own_[i].facts});
+    const Parcel& own = own_[i];
+    header.modules.push_back({offer_.portions[i].id, header.reduction, own.bytes(), own.facts, own.divisible,
+                              own.whole, own.bytes_of_elements()});
   }
   return header;
 }
@@ -176,13 +182,20 @@ bool Protocol::agree() {
     verdict.error = why_not(headers);
     for (const Header& one : headers) present_.push_back(one.present);
     modules_ = united(headers);
-    verdict.more = encoded(present_, modules_);
+    plan_ = plan_of(headers, modules_, links_.data->direct());
+    verdict.more = encoded(present_, modules_, plan_);
     obey(decided(std::move(verdict), patience()));
   } else {
     links_.control->send_message(header().encoded(), leader_, patience_with_root().timeout);
     verdict = decided({}, patience_with_root());
     obey(verdict);
-    decode(verdict.more, present_, modules_);
+    decode(verdict.more, present_, modules_, plan_);
+  }
+  shared_ = plan_.shared(options_.root());
+  part_ = shared_ ? plan_.part_of(rank_) : -1;
+  rest_ = !shared_;
+  for (std::size_t place = 0; place < modules_.size(); ++place) {
+    rest_ = rest_ || !is_shared(static_cast<std::int64_t>(place));
   }
   leader_ = options_.root();
   all_links_->server();  // asked while the store exists
@@ -335,10 +348,11 @@ void Protocol::hand_round() {
   Verdict verdict;
   std::vector<Parcel> parcels;
   std::string text;
+  const bool hands = rest_ && options_.everywhere();
   if (root()) {
     verdict.error = failure_;
     verdict.lost = broken_;
-    if (failure_.empty() && options_.everywhere()) {
+    if (failure_.empty() && hands) {
       try {
         parcels = packed_total();
         text = detail::encoded(parcels);
@@ -351,28 +365,25 @@ void Protocol::hand_round() {
   // The root may wait for every rank before it answers.
   verdict = decided(std::move(verdict), {patience_with_root().timeout, size_ + 2});
   obey(verdict);
-  if (!options_.everywhere()) return;
-  try {
-    if (!root()) return receive_result(verdict);
-    if (size_ > 1) hand_out(*links_.data, std::move(text), parcels, options_.timeout());
-  } catch (const LinkError& error) {
-    return broke(c10::str("the result did not reach all ranks (", error.what(), ")"));
-  }
-  // The root continues from the same bytes as all other ranks.
-  try {
-    for (Parcel& parcel : parcels) {
-      const auto place = static_cast<std::size_t>(parcel.place);
-      total_[place] = unpacked(std::move(parcel), offer_.blank.get());
+  if (hands) {
+    try {
+      if (!root()) {
+        parcels = receive_result(verdict);
+      } else if (size_ > 1) {
+        hand_out(*links_.data, std::move(text), parcels, options_.timeout());
+      }
+    } catch (const LinkError& error) {
+      broke(c10::str("rank ", rank_, ": the result did not reach all ranks (", error.what(), ")"));
+      parcels.clear();
     }
-  } catch (const std::exception& error) {
-    failure_ = text_of(error);
+    put_in_total(
+        std::move(parcels));  // on the root, too: it continues from the same bytes as all other ranks
   }
+  if (shared_) hand_out_shares();
 }
 
-void Protocol::receive_result(const Verdict& verdict) {
-  const std::vector<std::int64_t> sizes = decoded_numbers(verdict.more);
-  if (!offer_.present) return pass_by(*links_.data, options_.root(), sizes, options_.timeout());
-  std::vector<Parcel> parcels = take_in(*links_.data, options_.root(), sizes, options_.timeout());
+/// Makes portions of the parcels of the result.
+void Protocol::put_in_total(std::vector<Parcel> parcels) {
   try {
     for (Parcel& parcel : parcels) {
       TORCH_CHECK_VALUE(
@@ -382,13 +393,23 @@ void Protocol::receive_result(const Verdict& verdict) {
       total_[place] = unpacked(std::move(parcel), offer_.blank.get());
     }
   } catch (const std::exception& error) {
-    failure_ = text_of(error);
+    if (failure_.empty()) failure_ = c10::str("rank ", rank_, ": ", text_of(error));
   }
+}
+
+std::vector<Parcel> Protocol::receive_result(const Verdict& verdict) {
+  const std::vector<std::int64_t> sizes = decoded_numbers(verdict.more);
+  if (offer_.present) return take_in(*links_.data, options_.root(), sizes, options_.timeout());
+  pass_by(*links_.data, options_.root(), sizes, options_.timeout());
+  return {};
 }
 
 void Protocol::commit() {
   const bool puts = offer_.present && (root() || options_.everywhere());
-  if (failure_.empty() && puts && offer_.ready) failure_ = offer_.ready();
+  if (failure_.empty() && puts && offer_.ready) {
+    const std::string why = offer_.ready();
+    if (!why.empty()) failure_ = c10::str("rank ", rank_, ": ", why);
+  }
   if (!root()) {
     links_.control->send_message(failure_, options_.root(), patience_with_root().timeout);
     ready_ = failure_.empty();
@@ -398,8 +419,8 @@ void Protocol::commit() {
   verdict.lost = broken_;
   std::string silent;  // ranks that broke other ranks' transfers
   for (int rank = 0; rank < size_; ++rank) {
-    const auto add = [rank](std::string& to, const std::string& why) {
-      if (!why.empty()) to += c10::str(to.empty() ? "" : "; ", "rank ", rank, ": ", why);
+    const auto add = [](std::string& to, const std::string& why) {
+      if (!why.empty()) to += c10::str(to.empty() ? "" : "; ", why);
     };
     try {
       add(verdict.error, rank == rank_ ? failure_ : links_.control->recv_message(rank, patience_with_root()));
@@ -407,7 +428,8 @@ void Protocol::commit() {
       if (links_.roll != nullptr) throw;
       verdict.lost = true;
       add(silent,
-          c10::str("it sent nothing after the states were merged; it died or hangs (", error.what(), ")"));
+          c10::str("rank ", rank, ": it sent nothing after the states were merged; it died or hangs (",
+                   error.what(), ")"));
     }
   }
   if (!silent.empty()) verdict.error = silent;

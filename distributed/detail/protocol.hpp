@@ -11,6 +11,7 @@
 #include <torchtap/core/sink.hpp>
 #include <torchtap/distributed/detail/header.hpp>
 #include <torchtap/distributed/detail/parcel.hpp>
+#include <torchtap/distributed/detail/plan.hpp>
 #include <torchtap/distributed/detail/pulse.hpp>
 #include <torchtap/distributed/group.hpp>
 #include <torchtap/distributed/options.hpp>
@@ -24,6 +25,8 @@ struct Offer {
   std::string kind;
   std::unique_ptr<core::Sink> blank;  ///< the reduction without samples; null if samples are kept
   std::vector<Portion> portions;
+  const core::Sink* lent =
+      nullptr;  ///< the sink of the one portion, which has no slots then; not to be changed
   /// Called when the result has arrived and before any rank puts it in place: why this rank cannot; "" if it
   /// can.
   std::function<std::string()> ready;
@@ -34,9 +37,12 @@ struct Offer {
 /// One merge, on one rank:
 ///
 /// 1. Each rank sends its header to rank 0 (the root is one of the options that have to agree), which
-///    compares them and tells all ranks its verdict.
-/// 2. States go to the root in the order of ranks (or up a tree), and are merged as they arrive.
-/// 3. The root tells whether this worked, and broadcasts the result.
+///    compares them and tells all ranks its verdict and the plan: which rank merges what.
+/// 2. Small states go to the root in the order of ranks (or up a tree), and are merged as they arrive. Of
+/// large
+///    ones each rank sends each other rank its share, and merges its own.
+/// 3. The root tells whether this worked for it, and broadcasts the result; other ranks send each rank
+/// theirs.
 /// 4. Each rank tells the root that it can put the result in place; the root tells all ranks to do so.
 ///
 /// So nothing changes on any rank unless all ranks succeed. Messages between two ranks arrive in order, so
@@ -64,7 +70,8 @@ class Protocol {
   bool agree();
   std::vector<Header> gather(Header mine);
   void hand_round();
-  void receive_result(const Verdict& verdict);
+  std::vector<Parcel> receive_result(const Verdict& verdict);
+  void put_in_total(std::vector<Parcel> parcels);
   void commit();
   void put();
   Verdict decided(Verdict mine, const Patience& patience);
@@ -83,9 +90,19 @@ class Protocol {
   void merge_as_tree();
   void merge_own();
   void merge_from(int rank, int steps);
-  void merge(Portion portion, std::int64_t place);
+  void merge(std::optional<Portion>& total, Portion portion) const;
+  void note_failure(int rank, std::int64_t place, const std::exception& error);
   void send_to(int rank, std::vector<Parcel> parcels, int steps);
-  std::vector<Parcel> packed_total();
+  std::vector<Parcel> packed_total(bool shares = false);
+
+  // protocol_shares.cpp
+  void merge_shares();
+  std::vector<Parcel> share_of(std::int64_t part) const;
+  void receive_share(int rank, std::vector<std::optional<Portion>>& total);
+  std::optional<Portion> after(int rank, std::size_t place, std::optional<Portion>& earlier,
+                               std::optional<Portion> later);
+  void hand_out_shares();
+  bool is_shared(std::int64_t place) const;
 
   const std::shared_ptr<detail::Links> all_links_;
   Links::Session links_;
@@ -93,12 +110,16 @@ class Protocol {
   Offer offer_;
   const int rank_;
   const int size_;
-  int leader_ = 0;                             ///< the rank that decides: rank 0, then the root
-  bool ready_ = false;                         ///< whether this rank said that it can put the result in place
-  std::vector<Parcel> own_;                    ///< of the offer, in its order
-  std::vector<std::size_t> places_;            ///< where the modules of the offer are among all
-  std::vector<storage::EntryId> modules_;      ///< of all ranks
-  std::vector<bool> present_;                  ///< which ranks have a recorder
+  int leader_ = 0;                         ///< the rank that decides: rank 0, then the root
+  bool ready_ = false;                     ///< whether this rank said that it can put the result in place
+  std::vector<Parcel> own_;                ///< of the offer, in its order
+  std::vector<std::size_t> places_;        ///< where the modules of the offer are among all
+  std::vector<storage::EntryId> modules_;  ///< of all ranks
+  std::vector<bool> present_;              ///< which ranks have a recorder
+  Plan plan_;
+  bool shared_ = false;                        ///< whether ranks besides the root merge
+  bool rest_ = true;                           ///< whether the root merges states that are not shared
+  std::int64_t part_ = -1;                     ///< of the shared states, which this rank merges
   std::vector<std::optional<Portion>> total_;  ///< by place: merged so far; then the result
   std::string failure_;                        ///< of a merge; of putting the result in place
   bool broken_ = false;                        ///< whether a lost rank is the reason

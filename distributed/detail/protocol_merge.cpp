@@ -7,21 +7,16 @@
 namespace torchtap::distributed::detail {
 
 void Protocol::merge_states() {
-  if (options_.order() == Order::tree) {
-    merge_as_tree();
-  } else {
-    merge_in_order();
-  }
+  if (rest_) options_.order() == Order::tree ? merge_as_tree() : merge_in_order();
+  if (shared_) merge_shares();
 }
 
 void Protocol::merge_in_order() {
   if (!root()) {
     // The root receives the ranks before this one first.
     if (offer_.present) send_to(options_.root(), std::move(own_), rank_ + 2);
-    own_.clear();
     return;
   }
-  own_.clear();  // the offer has the states
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) {
       merge_own();
@@ -34,7 +29,6 @@ void Protocol::merge_in_order() {
 /// Merges in a binomial tree: rank 2k takes in 2k + 1, then 4k takes in 4k + 2, so merged ranks are always
 /// neighbours.
 void Protocol::merge_as_tree() {
-  own_.clear();
   merge_own();
   int depth = 1;
   for (int step = 1; step < size_; step *= 2, ++depth) {
@@ -60,14 +54,23 @@ void Protocol::merge_as_tree() {
 
 void Protocol::merge_own() {
   for (std::size_t i = 0; i < offer_.portions.size(); ++i) {
+    if (is_shared(static_cast<std::int64_t>(places_[i]))) continue;
     try {
-      merge(std::move(offer_.portions[i]), static_cast<std::int64_t>(places_[i]));
+      own_[i].tensors.clear();  // the offer has the state
+      if (offer_.lent != nullptr) offer_.portions[i].slots.push_back({offer_.lent->clone(), {}});
+      merge(total_[places_[i]], std::move(offer_.portions[i]));
     } catch (const std::exception& error) {
-      if (failure_.empty()) {
-        failure_ = c10::str("rank ", rank_, ": \"", modules_[places_[i]].path, "\": ", text_of(error));
-      }
+      note_failure(rank_, static_cast<std::int64_t>(places_[i]), error);
     }
   }
+}
+
+/// Keeps the first failure of a merge, with the module of the state of `rank`.
+void Protocol::note_failure(int rank, std::int64_t place, const std::exception& error) {
+  if (!failure_.empty()) return;
+  const bool known = place >= 0 && static_cast<std::size_t>(place) < modules_.size();
+  failure_ = c10::str("rank ", rank, ": \"", known ? modules_[static_cast<std::size_t>(place)].path : "",
+                      "\": ", text_of(error));
 }
 
 void Protocol::merge_from(int rank, int steps) {
@@ -83,11 +86,9 @@ void Protocol::merge_from(int rank, int steps) {
       TORCH_CHECK_VALUE(
           place >= 0 && static_cast<std::size_t>(place) < total_.size(),
           "its state names a module that no rank has: its bytes were damaged on the way; merge again.");
-      merge(unpacked(std::move(parcel), offer_.blank.get()), place);
+      merge(total_[static_cast<std::size_t>(place)], unpacked(std::move(parcel), offer_.blank.get()));
     } catch (const std::exception& error) {
-      const bool known = place >= 0 && static_cast<std::size_t>(place) < total_.size();
-      failure_ = c10::str("rank ", rank, ": \"", known ? modules_[static_cast<std::size_t>(place)].path : "",
-                          "\": ", text_of(error));
+      note_failure(rank, place, error);
     }
   };
   try {
@@ -102,8 +103,7 @@ void Protocol::merge_from(int rank, int steps) {
 }
 
 /// Merges like `Recorder::merge`: the samples of `portion` follow the present ones.
-void Protocol::merge(Portion portion, std::int64_t place) {
-  auto& total = total_[static_cast<std::size_t>(place)];
+void Protocol::merge(std::optional<Portion>& total, Portion portion) const {
   if (!total.has_value()) {
     total = std::move(portion);
     return;
@@ -135,11 +135,11 @@ void Protocol::send_to(int rank, std::vector<Parcel> parcels, int steps) {
 }
 
 /// Moves the merged portions out as parcels; entries without data stay.
-std::vector<Parcel> Protocol::packed_total() {
+std::vector<Parcel> Protocol::packed_total(bool shares) {
   std::vector<Parcel> parcels;
   for (std::size_t place = 0; place < total_.size(); ++place) {
-    if (!total_[place].has_value()) continue;
-    parcels.push_back(packed(*total_[place]));
+    if (!total_[place].has_value() || is_shared(static_cast<std::int64_t>(place)) != shares) continue;
+    parcels.push_back(packed(*total_[place], plan_.modules[place].owner == Plan::kAll));
     parcels.back().place = static_cast<std::int64_t>(place);
     total_[place].reset();
   }

@@ -77,11 +77,17 @@ at::Tensor bytes_of(const std::shared_ptr<std::string>& text) {
       at::TensorOptions().dtype(at::kByte));
 }
 
-void Transport::send_message(const std::string& text, int to, Milliseconds timeout) {
+Transport::Pending Transport::begin_message(const std::string& text, int to, Milliseconds timeout) {
   std::vector<Pending> pending{
       send(bytes_of(std::make_shared<std::string>(text_of(text.size()))), to, timeout)};
   if (!text.empty()) pending.push_back(send(bytes_of(std::make_shared<std::string>(text)), to, timeout));
-  for (const Pending& each : pending) each();
+  return [pending = std::move(pending)] {
+    for (const Pending& each : pending) each();
+  };
+}
+
+void Transport::send_message(const std::string& text, int to, Milliseconds timeout) {
+  begin_message(text, to, timeout)();
 }
 
 std::string Transport::recv_message(int from, const Patience& patience) {

@@ -54,6 +54,11 @@ class Transport {
   /// Begins to copy rank `root`'s `bytes` into the `bytes` of all other ranks.
   virtual Pending broadcast(const at::Tensor& bytes, int root, Milliseconds timeout) = 0;
 
+  /// Whether many transfers may be in progress, in any order among ranks.
+  virtual bool direct() const { return false; }
+
+  /// Begins to send a text as `send_message` does.
+  Pending begin_message(const std::string& text, int to, Milliseconds timeout);
   /// Sends a text of any length: eight bytes with its length, in little endian, and the text.
   virtual void send_message(const std::string& text, int to, Milliseconds timeout);
   virtual std::string recv_message(int from, const Patience& patience);

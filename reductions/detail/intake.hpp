@@ -178,7 +178,9 @@ class TORCHTAP_API Intake {
     auto dtype = static_cast<std::int32_t>(dtype_);
     auto type = static_cast<std::int32_t>(device_.type());
     auto index = static_cast<std::int32_t>(device_.index());
-    archive(folding_, count_, shaped_, kept_, dtype, type, index, omitted_);
+    archive(folding_, count_, shaped_, kept_, dtype, type, index);
+    core::detail::declare_elements(archive, kept_);
+    archive(omitted_);
     if constexpr (Archive::is_loading::value) {
       restored(dtype, type, index);
       device_ = core::detail::placed(archive, device_);

@@ -2,6 +2,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <set>
 
 #include "launch.hpp"
@@ -110,12 +111,32 @@ BOOST_AUTO_TEST_CASE(to_the_root_alone) {
   for (const std::size_t rank : {0, 2}) BOOST_TEST(results[rank].at("changed").substr(0, 3) == "no ");
 }
 
-// Every tensor of 12 MB goes in two pieces.
+// Every part of a tensor of float64 has 8.8 MB and goes in two pieces.
 BOOST_DATA_TEST_CASE(large_tensors_in_pieces, bdata::make({"environment", "store"}), link) {
   const auto results = ranks(3, "large", link);
   check_alike(results);
   check_no_difference(results);
   BOOST_TEST(std::stoll(results.front().at("bytes")) > std::int64_t{60} << 20);
+}
+
+// Parts of elementwise states, and states that look like one.
+BOOST_DATA_TEST_CASE(large_states_by_all_ranks, bdata::make({2, 4}) * bdata::make({"ranks", "tree"}), size,
+                     order) {
+  auto results = ranks(size, "shared", gloo_or_store("group"), {{"RANKS_ORDER", order}});
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    // Each rank merges, or the root alone where data go through a store.
+    const bool merges = torchtap_test::with_gloo() || rank == 0;
+    BOOST_TEST(results[rank].has("added-merges") == merges);
+    if (merges) BOOST_TEST(results[rank].at("added-merges") == std::to_string(size - 1));
+    auto& lines = results[rank].lines;
+    lines.erase(
+        std::remove_if(lines.begin(), lines.end(),
+                       [](const std::string& line) { return line.compare(0, 13, "added-merges ") == 0; }),
+        lines.end());
+  }
+  check_alike(results);
+  check_no_difference(results);
+  BOOST_TEST(results.front().lines.size() == (std::string(order) == "tree" ? 4U : 17U));
 }
 
 BOOST_DATA_TEST_CASE(repeated_100_times, bdata::make({2, 4}), size) {
@@ -192,12 +213,34 @@ BOOST_AUTO_TEST_CASE(merge_beside_a_rank_in_python, *boost::unit_test::enable_if
     BOOST_TEST(result.at("error") == results[0].at("error"));
   }
   BOOST_TEST(results[0].at("error").find("keeps every sample") != std::string::npos);
-  BOOST_TEST(std::stoll(results[2].at("handed-round")) > 4 * 20000 * 3 * 4);
+  BOOST_TEST(results[2].at("shared") == "0");
+  BOOST_TEST(std::stoll(results[2].at("handed-round")) > 4 * 50000 * 8);
   for (const std::size_t rank : {1, 3}) {
     BOOST_CHECK_EQUAL_COLLECTIONS(results[rank].lines.begin(), results[rank].lines.end(),
                                   results[0].lines.begin(), results[0].lines.end());
   }
   BOOST_TEST(results[0].at("module in").substr(0, 2) == "9 ");
+}
+
+BOOST_DATA_TEST_CASE(share_their_modules, bdata::make({"ranks", "tree"}) * bdata::make({"yes", "no"}), order,
+                     everywhere) {
+  const auto results = ranks(4, "entries", gloo_or_store("environment"),
+                             {{"RANKS_ORDER", order}, {"RANKS_EVERYWHERE", everywhere}});
+  for (const auto& result : results) {
+    const bool root = &result == &results[1];
+    if (!root && std::string(everywhere) == "no") {
+      BOOST_TEST((result.at("covariance") != results[1].at("covariance")));
+      continue;
+    }
+    // A tree has other last bits than one process.
+    if (std::string(order) == "ranks") {
+      BOOST_TEST(result.at("covariance").find("same") != std::string::npos);
+      BOOST_TEST(result.at("moments").find("same") != std::string::npos);
+    }
+    for (const char* path : {"a", "b", "c", "d"}) {
+      BOOST_TEST(result.at(std::string("module ") + path) == results[1].at(std::string("module ") + path));
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(append_kept_samples_in_the_order_of_ranks) {

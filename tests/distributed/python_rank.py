@@ -2,8 +2,8 @@
 
 usage: python_rank.py [MERGES], with RANK and WORLD_SIZE; the root is rank 0
 
-Without MERGES: two merges over a Gloo group alone that meets in the FileStore RANKS_FILE, of which the second is one that
-ranks refuse. With MERGES: as many, over the group and the store of distributed::from_environment, which MASTER_ADDR and
+Without MERGES: three merges over a Gloo group alone that meets in the FileStore RANKS_FILE, of which ranks share the first
+and refuse the last. With MERGES: as many, over the group and the store of distributed::from_environment, which MASTER_ADDR and
 MASTER_PORT name.
 """
 
@@ -93,7 +93,8 @@ def take_part(group, control):
     verdict()
     sizes = verdict()
     total = 0
-    for at in range(0, len(sizes), 8):  # the result, which this rank has no use for
+    # What the root merged of the result. What ranks shared goes to those with a recorder alone.
+    for at in range(0, len(sizes), 8):
         size = int.from_bytes(sizes[at : at + 8], "little")
         total += size
         for piece in torch.empty(size, dtype=torch.uint8).split(PIECE):
@@ -119,6 +120,7 @@ def main():
     if len(sys.argv) == 1:
         store = PrefixStore("gloo", FileStore(os.environ["RANKS_FILE"], size))
         group = ProcessGroupGloo(store, rank, size, TIMEOUT)
+        print("shared", take_part(group, OverGroup(group)))
         print("handed-round", take_part(group, OverGroup(group)))
         try:
             take_part(group, OverGroup(group))

@@ -185,10 +185,125 @@ void disjoint_keys() {
   }
 }
 
+/// A user's reduction of independent elements, which counts its merges in this process. Its sums of whole
+/// numbers are exact in any order.
+class Added {
+ public:
+  inline static int merges = 0;
+
+  void update(const at::Tensor& sample) {
+    sizes_ = sample.sizes().vec();
+    sum_ = sum_.defined() ? at::add(sum_, sample.round()) : sample.round();
+    ++count_;
+  }
+  void merge(const Added& other) {
+    ++merges;
+    if (other.count_ == 0) return;
+    sizes_ = other.sizes_;
+    sum_ = sum_.defined() ? at::add(sum_, other.sum_) : other.sum_.clone();
+    count_ += other.count_;
+  }
+  std::int64_t count() const { return count_; }
+  tap::core::Results results() const {
+    return count_ == 0 ? tap::core::Results{} : tap::core::Results{{"sum", sum_.clone()}};
+  }
+  template <class Archive>
+  void serialize(Archive& archive) {
+    tap::core::Elementwise elementwise(archive);
+    archive(count_, sizes_);
+    elementwise.sizes(sizes_);
+    archive(sum_);
+  }
+
+ private:
+  std::int64_t count_ = 0;
+  std::vector<std::int64_t> sizes_;
+  at::Tensor sum_;
+};
+
+/// The largest element so far, and the sum over it: not elementwise, and not declared to be.
+class Scaled {
+ public:
+  void update(const at::Tensor& sample) {
+    largest_ = std::max(largest_, sample.max().item<double>());
+    sum_ = sum_.defined() ? at::add(sum_, sample) : sample.clone();
+    ++count_;
+  }
+  void merge(const Scaled& other) {
+    if (other.count_ == 0) return;
+    sum_ = sum_.defined() ? at::add(sum_, other.sum_) : other.sum_.clone();
+    largest_ = std::max(largest_, sum_.max().item<double>());
+    count_ += other.count_;
+  }
+  std::int64_t count() const { return count_; }
+  tap::core::Results results() const {
+    return count_ == 0 ? tap::core::Results{} : tap::core::Results{{"value", at::mul(sum_, largest_)}};
+  }
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(count_, largest_, sum_);
+  }
+
+ private:
+  std::int64_t count_ = 0;
+  double largest_ = 0;
+  at::Tensor sum_;
+};
+
+/// States so large that ranks share the work, by elements where the reduction allows it.
+struct SharedCheck {
+  Check check;
+
+  template <class R>
+  void operator()(const std::string& name, const R& blank) const {
+    const auto& group = check.group;
+    const auto fed = [&](int rank) {
+      R reduction = blank;
+      for (int i = 0; i < 2 && (rank != 2 || i == 0); ++i) {
+        at::Tensor sample =
+            at::randn({3, 100000}, at::detail::createCPUGenerator(17 * rank + i)) * (i + 1) + rank;
+        sample.masked_fill_(sample.gt(3.5), std::numeric_limits<double>::infinity());
+        if (rank != 1 || group.size() == 2) reduction.update(sample);  // rank 1 has no data
+      }
+      return reduction;
+    };
+    R mine = fed(group.rank());
+    const int before = Added::merges;
+    tap::distributed::merge_ranks(mine, group, check.options);
+    const int merges = Added::merges - before;
+    if (merges != 0) say(name, "-merges ", merges);
+    R expected = fed(0);
+    for (int rank = 1; rank < group.size(); ++rank) expected.merge(fed(rank));
+    const bool same = state_of(mine) == state_of(expected) && mine.results() == expected.results();
+    say(name, " ", digest(state_of(mine)), " ", same ? "same" : "DIFFERS", " ", mine.count());
+  }
+};
+
+void shared_states() {
+  using tap::distributed::Order;
+  const bool tree = variable("RANKS_ORDER") == "tree";
+  const SharedCheck check{check_of(tap::distributed::Options().order(tree ? Order::tree : Order::ranks))};
+  check("added", Added());
+  check("extrema", Series(Min(), Max(), AbsMax(), First(), Last()));
+  check("count", Series(Max(), Count(), LogHistogram(LogHistogramOptions().over_all(true)),
+                        Max(MaxOptions().over({1}))));
+  check("histogram", Histogram(HistogramOptions(2, -2, 2)));
+  if (tree) return;  // sums of another order have other last bits
+  for (const std::string text : {"sum", "mean", "moments", "moments:2", "norm", "norm:3", "ema"}) {
+    check(text, parse(text));
+  }
+  check("mean-omit", Mean(MeanOptions().non_finite(NonFinite::omit)));
+  check("moments-omit", Moments(MomentsOptions().non_finite(NonFinite::omit)));
+  check("growing", Histogram(HistogramOptions(2)));
+  check("two-shapes", Series(Moments(), Mean(MeanOptions().over({0}))));
+  check("scaled", Series(Max(), Scaled()));
+  check("window", window(2, Mean()));
+}
+
 /// Large tensors beside the bytes, of several pieces, and of several modules' kinds.
 void large_states() {
   const Check check = check_of({});
-  const std::int64_t columns = std::stoll(variable("RANKS_COLUMNS", "3000000"));
+  const std::int64_t columns = std::stoll(variable("RANKS_COLUMNS", "3300000"));
   const auto of = [&](int rank) {
     Series reduction{Moments(), Max(), First()};
     for (int i = 0; i < 2; ++i) reduction.update(at::arange(columns, at::kFloat) * (0.001 * (rank + 1)) + i);
@@ -262,6 +377,7 @@ void add_merging(std::map<std::string, Scenario>& all) {
   };
   all["disjoint-keys"] = disjoint_keys;
   all["large"] = large_states;
+  all["shared"] = shared_states;
   all["huge"] = huge_state;
   all["repeated"] = repeated;
 }

@@ -177,12 +177,60 @@ void with_python() {
   for (int i = 0; i < 3; ++i) net->forward(at::full({20000, 6}, 0.1 * (i + group.rank())));
   tap::distributed::merge_ranks(recorder, group, limits());
   describe(recorder);
+  recorder.detach();
+  // A callable's state cannot be cut, and one state alone is the root's.
+  ForwardOutput sum(Options().reduction([](const at::Tensor& a, const at::Tensor& b) { return a + b; }));
+  sum.attach(net, tap::selectors::names("in"));
+  net->forward(at::full({50000, 6}, 0.1));
+  tap::distributed::merge_ranks(sum, group, limits());
+  describe(sum);
   ForwardOutput keeps;
   keeps.attach(net);
   try {
     tap::distributed::merge_ranks(keeps, group, limits());
   } catch (const c10::ValueError& error) {
     say("error ", error.what_without_backtrace());
+  }
+}
+
+/// States that cannot be cut, which ranks share among them, and states of which each merges a part.
+void entries() {
+  torch::NoGradGuard no_grad;
+  const auto order =
+      variable("RANKS_ORDER") == "tree" ? tap::distributed::Order::tree : tap::distributed::Order::ranks;
+  const auto options = limits().order(order).root(1).everywhere(variable("RANKS_EVERYWHERE") != "no");
+  const Group group = make_group(std::chrono::seconds(60));
+  at::manual_seed(5);
+  torch::nn::Sequential net({{"a", torch::nn::Linear(6, 200)},
+                             {"b", torch::nn::Tanh()},
+                             {"c", torch::nn::Linear(200, 300)},
+                             {"d", torch::nn::Linear(300, 5)}});
+  // A rank of four has no data, and some have their modules in another order.
+  const auto fed = [&](const Options& how, int rank, bool reversed) {
+    ForwardOutput recorder(how);
+    for (const char* path : {"d", "c", "b", "a"}) {
+      if (reversed) recorder.attach(net, tap::selectors::names(path));
+    }
+    if (!reversed) recorder.attach(net, tap::selectors::names({"a", "b", "c", "d"}));
+    for (int i = 0; i < 3 && rank != 2; ++i) {
+      net->forward(at::randn({900, 6}, at::detail::createCPUGenerator(7 * rank + i)) + rank);
+    }
+    recorder.detach();  // the next one's forwards are not for it
+    return recorder;
+  };
+  for (const auto& [name, how] : std::vector<std::pair<const char*, Options>>{
+           {"covariance", Options().reduction(Covariance(CovarianceOptions().over({0})))},
+           {"moments", Options().reduction(Moments())}}) {
+    ForwardOutput mine = fed(how, group.rank(), group.rank() % 2 == 1);
+    tap::distributed::merge_ranks(mine, group, options);
+    ForwardOutput expected = fed(how, 0, false);
+    for (int rank = 1; rank < group.size(); ++rank) expected.merge(fed(how, rank, false));
+    bool same = true;
+    for (const auto& one : mine) {
+      same = same && one.value() == expected.at(one.path()).value();
+    }
+    say(name, " ", mine.samples(), " ", same ? "same" : "DIFFERS");
+    describe(mine);
   }
 }
 
@@ -218,6 +266,7 @@ void add_recorders(std::map<std::string, Scenario>& all) {
   all["with-python"] = with_python;
   all["kept"] = kept;
   all["slots"] = slots;
+  all["entries"] = entries;
 }
 
 }  // namespace rank_test
