@@ -198,6 +198,17 @@ void moments_elementwise_channels_last(benchmark::State& state) {
 }
 BENCHMARK(moments_elementwise_channels_last)->Unit(benchmark::kMillisecond);
 
+void histogram_elementwise(benchmark::State& state) {
+  update(state, tap::Histogram(tap::HistogramOptions(64, -4, 4)), normal({4, 64, 16, 16}));
+}
+BENCHMARK(histogram_elementwise)->Unit(benchmark::kMicrosecond);
+
+void histogram_elementwise_channels_last(benchmark::State& state) {
+  update(state, tap::Histogram(tap::HistogramOptions(64, -4, 4)),
+         normal({4, 64, 16, 16}).contiguous(at::MemoryFormat::ChannelsLast));
+}
+BENCHMARK(histogram_elementwise_channels_last)->Unit(benchmark::kMicrosecond);
+
 void triad(benchmark::State& state, std::int64_t bytes) {
   const std::int64_t n = bytes / 24;
   const at::Tensor b = at::ones({n}, at::kDouble), c = at::ones({n}, at::kDouble);

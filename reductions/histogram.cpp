@@ -8,6 +8,7 @@
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/bin_counts.hpp>
 #include <torchtap/reductions/detail/bin_range.hpp>
+#include <torchtap/reductions/detail/in_order.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/histogram.hpp>
@@ -167,6 +168,14 @@ bool Histogram::count_lines(const Pass& pass, const detail::Lines& lines) {
 /// Counts any other real numbers on the CPU with loops.
 bool Histogram::count_rows(const Pass& pass, const detail::Rows& rows) {
   if (!detail::is_countable(rows.view)) return false;
+  if (rows.single && edges_ != nullptr && detail::kernels_of(pass).plain()) {  // so that the range has grown
+    auto* const counters = slots_->data_ptr<std::int64_t>();
+    detail::each_in_order(pass.sample(), [&](const detail::Memory& some, std::int64_t from) {
+      detail::count_columns({some.type, some.data, 1, some.numel}, *edges_,
+                            counters + from * edges_->counters());
+    });
+    return true;
+  }
   const at::Tensor x = rows.flat(rows.view).contiguous();
   return count_lines(pass, {x.scalar_type(), static_cast<const char*>(x.data_ptr()), x.size(0), x.size(1)});
 }

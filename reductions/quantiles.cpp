@@ -294,6 +294,9 @@ void Quantiles::insert_sorted(const at::Tensor& rows) {
 }
 
 void Quantiles::compress() {
+  // A single column waits until there is enough to sort at once; then all levels are emptied as far as they
+  // have to be.
+  std::int64_t spare = min_->numel() == 1 ? size_ : 0;
   for (;;) {
     if (capacities_.size() != levels_.size()) {
       capacities_.resize(levels_.size());
@@ -304,18 +307,48 @@ void Quantiles::compress() {
       total += levels_[level].rows();
       capacities += capacities_[level];
     }
-    if (total <= capacities) return;
+    if (total <= capacities + spare) return;
+    spare = 0;
     // Compact the lowest full level, which halves it. A full level exists, otherwise the total would fit.
     std::size_t level = 0;
     while (levels_[level].rows() < capacities_[level]) ++level;
-    halve(level);
+    if (!thin_out(level)) halve(level);
   }
+}
+
+/// Sorts values of a level of one column, as many as are sorted fast, and moves every w-th, from a random one
+/// on, log2(w) levels up, as so many compactions would, where they fill at least that level. The others are
+/// forgotten. False if there are too few.
+bool Quantiles::thin_out(std::size_t level) {
+  if (!min_->is_cpu() || min_->numel() != 1) return false;
+  detail::Level& from = levels_[level];
+  const std::int64_t rows = std::min(from.rows(), detail::sorted_fast(min_->scalar_type()));
+  std::size_t steps = 0;
+  while (level + steps + 1 < levels_.size() && rows >> (steps + 1) >= capacities_[level + steps + 1]) ++steps;
+  if (steps < 2) return false;
+  const std::int64_t weight = std::int64_t{1} << steps, taken = rows >> steps;
+  const std::int64_t rest = from.rows() - taken * weight;
+  reserve(level + steps, taken);
+  detail::Level& to = levels_[level + steps];
+  const auto offset = static_cast<std::int64_t>(random_.next() >> (64 - steps));
+  const auto sort = [&](auto zero) {
+    using T = decltype(zero);
+    detail::thin_out(from.row<T>(rest), taken * weight, weight, offset, to.row<T>(to.rows()));
+  };
+  if (min_->scalar_type() == at::kDouble) {
+    sort(0.0);
+  } else {
+    sort(0.0F);
+  }
+  to.resize(to.rows() + taken);
+  from.resize(rest);
+  exact_ = false;
+  return true;
 }
 
 /// Sorts the rows of a level, each kept element for itself, and moves every second one to the next level. The
 /// others are forgotten. The first one stays if their number is odd.
 void Quantiles::halve(std::size_t level) {
-  const base::RecordingMode quiet;
   if (level + 1 == levels_.size()) {
     levels_.emplace_back();
     for (std::size_t i = 0; i <= level; ++i) {  // all below hold less from now on
@@ -340,6 +373,7 @@ void Quantiles::halve(std::size_t level) {
     detail::parallel(kept, from.rows() * kept, columns);
   };
   if (!min_->is_cpu()) {
+    const base::RecordingMode quiet;
     const at::Tensor values = from.held().narrow(0, odd, 2 * pairs);
     to.append(std::get<0>(at::sort(values, /*dim=*/0, /*descending=*/false)).slice(0, coin, 2 * pairs, 2));
   } else {

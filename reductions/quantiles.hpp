@@ -24,7 +24,7 @@ class TORCHTAP_API QuantilesOptions : public RowOptions<QuantilesOptions> {
   std::vector<double> at() && { return std::move(at_); }
 
   /// The k of the sketch. It is exact up to k rows; beyond that it keeps about 3k values per kept element,
-  /// and its rank error falls as 1/k^0.9. At least 8.
+  /// up to k more of all together, and its rank error falls as 1/k^0.9. At least 8.
   TORCH_ARG(std::int64_t, size) = 512;
   /// Seed of the sketch's own generator; the same seed and stream give the same result.
   TORCH_ARG(std::uint64_t, seed) = 0;
@@ -126,6 +126,7 @@ class TORCHTAP_API Quantiles : public Reduction {
   template <class T>
   void insert_sorted(const at::Tensor& rows);
   void compress();
+  bool thin_out(std::size_t level);
   void halve(std::size_t level);
   void validate() const;
   void restored(const std::vector<std::vector<at::Tensor>>& pieces);

@@ -1,7 +1,9 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/reservoir.hpp>
@@ -26,6 +28,10 @@ at::Tensor widened(const at::Tensor& samples, std::int64_t places, c10::ScalarTy
   return wide;
 }
 
+std::int64_t after_latest(const std::vector<std::int64_t>& indices) {
+  return *std::max_element(indices.begin(), indices.end()) + 1;
+}
+
 }  // namespace
 
 Reservoir::Reservoir(ReservoirOptions options)
@@ -36,8 +42,35 @@ Reservoir::Reservoir(ReservoirOptions options)
   TORCH_CHECK_VALUE(k_ > 0, "Reservoir: k must be positive, got ", k_, ".");
 }
 
-/// A small sample like those before, once all places are filled: most often it costs one random number. False
-/// if it is none.
+/// The first row from `seen` on that is chosen, where row i is with probability k / (i + 1), by skips from
+/// row `from` on, which is at least k and at most `seen`.
+///
+/// It follows from what archives have: skips are drawn from the generator as it was after the latest choice,
+/// and from the row after that on, which keeps its place until the next choice. Rows before `seen` were not
+/// chosen, or in another way, and do not matter to later ones.
+std::int64_t Reservoir::next_choice(detail::Random random, std::int64_t from, std::int64_t seen) const {
+  constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  detail::Random skips(random.next());
+  while (from <= kNever / 2) {
+    // Candidates are as probable as the first row is; each is chosen with the ratio of both probabilities,
+    // which is above one half among the next `from` rows.
+    const double uniform = static_cast<double>((skips.next() >> 11) + 1) * 0x1p-53;  // in (0, 1]
+    const double share = static_cast<double>(k_) / static_cast<double>(from + 1);
+    const double gap = std::floor(std::log(uniform) / std::log1p(-share));
+    if (gap > static_cast<double>(from)) {
+      from += from + 1;
+      continue;
+    }
+    const std::int64_t row = from + static_cast<std::int64_t>(gap);
+    const bool chosen = skips.below(static_cast<std::uint64_t>(row) + 1) <= static_cast<std::uint64_t>(from);
+    if (chosen && row >= seen) return row;
+    from = row + 1;
+  }
+  return kNever;
+}
+
+/// A small sample like those before, once all places are filled: most often none of it is chosen. False if it
+/// is none.
 bool Reservoir::fold_small(const Pass& pass) {
   if (count() < k_) return false;
   auto rows = intake_.adjacent_lines(pass);
@@ -47,17 +80,15 @@ bool Reservoir::fold_small(const Pass& pass) {
     rows = detail::Lines{all->type, all->data, all->numel, 1};
   }
   if (samples_->scalar_type() != rows->type) return false;
-  const auto bytes = static_cast<std::size_t>(rows->numel) * c10::elementSize(rows->type);
-  auto* const to = static_cast<char*>(samples_->data_ptr());
-  const auto seen = static_cast<std::uint64_t>(count()), places = static_cast<std::uint64_t>(k_);
-  detail::Random random = random_;
-  for (std::size_t row = 0; row < static_cast<std::size_t>(rows->rows); ++row) {
-    const std::uint64_t index = seen + row, place = random.below(index + 1);
-    if (place >= places) continue;
-    std::memcpy(to + place * bytes, rows->data + row * bytes, bytes);
-    indices_[place] = static_cast<std::int64_t>(index);
+  const std::int64_t seen = count(), end = seen + rows->rows;
+  if (chosen_next_ < seen) chosen_next_ = next_choice(random_, after_latest(indices_), seen);
+  for (; chosen_next_ < end; chosen_next_ = next_choice(random_, chosen_next_ + 1, chosen_next_ + 1)) {
+    const auto bytes = static_cast<std::size_t>(rows->numel) * c10::elementSize(rows->type);
+    const auto place = static_cast<std::size_t>(random_.below(static_cast<std::uint64_t>(k_)));
+    std::memcpy(static_cast<char*>(samples_->data_ptr()) + place * bytes,
+                rows->data + static_cast<std::size_t>(chosen_next_ - seen) * bytes, bytes);
+    indices_[place] = chosen_next_;
   }
-  random_ = random;
   intake_.count_rows(rows->rows);
   return true;
 }
@@ -76,17 +107,19 @@ void Reservoir::fold(const Pass& pass) {
   detail::Random random = random_;
   std::vector<std::int64_t> indices = indices_;
   std::vector<std::pair<std::int64_t, std::int64_t>> moves;  // position, row of x
-  for (std::int64_t row = 0; row < rows.count; ++row) {
-    const std::int64_t index = count() + row;
-    if (static_cast<std::int64_t>(indices.size()) < k_) {
-      moves.emplace_back(static_cast<std::int64_t>(indices.size()), row);
-      indices.push_back(index);
-      continue;
+  std::int64_t next = chosen_next_, row = 0;
+  for (; row < rows.count && static_cast<std::int64_t>(indices.size()) < k_; ++row) {
+    moves.emplace_back(static_cast<std::int64_t>(indices.size()), row);
+    indices.push_back(count() + row);
+  }
+  if (static_cast<std::int64_t>(indices.size()) == k_) {
+    const std::int64_t seen = count() + row, end = count() + rows.count;
+    if (next < seen) next = next_choice(random, after_latest(indices), seen);
+    for (; next < end; next = next_choice(random, next + 1, next + 1)) {
+      const auto place = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(k_)));
+      moves.emplace_back(place, next - count());
+      indices[static_cast<std::size_t>(place)] = next;
     }
-    const auto place = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(index) + 1));
-    if (place >= k_) continue;
-    moves.emplace_back(place, row);
-    indices[static_cast<std::size_t>(place)] = index;
   }
 
   const auto filled = static_cast<std::int64_t>(indices.size());
@@ -96,12 +129,13 @@ void Reservoir::fold(const Pass& pass) {
   if (samples_->size(0) < filled || samples_->scalar_type() != dtype) {
     samples_ = widened(*samples_, std::min(k_, std::max(filled, 2 * samples_->size(0))), dtype);
   }
-  for (const auto& [place, row] : moves) {
-    if (indices[static_cast<std::size_t>(place)] == count() + row)
-      samples_->select(0, place).copy_(x.select(0, row));
+  for (const auto& [place, from] : moves) {
+    if (indices[static_cast<std::size_t>(place)] == count() + from)
+      samples_->select(0, place).copy_(x.select(0, from));
   }
   indices_ = std::move(indices);
   random_ = random;
+  chosen_next_ = next;
   intake_.commit(rows);
 }
 
@@ -148,6 +182,7 @@ void Reservoir::merge(const Reservoir& other) {
       at::cat({samples_->narrow(0, 0, mine), other.samples_->narrow(0, 0, theirs).to(device)});
   samples_ = both.index_select(0, to_tensor(chosen).to(device));
   indices_ = std::move(indices);
+  chosen_next_ = 0;
   intake_.merge(other.intake_);
 }
 
@@ -178,11 +213,15 @@ Reservoir Reservoir::fresh() const {
   return fresh;
 }
 
-void Reservoir::restored() const {
-  intake_.check_restored(k_ > 0 && static_cast<std::int64_t>(indices_.size()) == std::min(k_, count()));
+void Reservoir::restored() {
+  chosen_next_ = 0;
+  intake_.check_restored(k_ > 0 && static_cast<std::int64_t>(indices_.size()) == std::min(k_, count()) &&
+                         std::all_of(indices_.begin(), indices_.end(),
+                                     [&](auto index) { return index >= 0 && index < count(); }));
   if (count() == 0) return intake_.check_restored(!samples_);
   intake_.check_restored(
-      samples_ && samples_->dim() > 0 && samples_->size(0) >= static_cast<std::int64_t>(indices_.size()) &&
+      after_latest(indices_) >= static_cast<std::int64_t>(indices_.size()) && samples_ &&
+      samples_->dim() > 0 && samples_->size(0) >= static_cast<std::int64_t>(indices_.size()) &&
       samples_->sizes().slice(1) == intake_.kept() && samples_->device() == intake_.device());
 }
 

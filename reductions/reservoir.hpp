@@ -21,8 +21,8 @@ class TORCHTAP_API ReservoirOptions : public RowOptions<ReservoirOptions> {
   TORCH_ARG(std::uint64_t, seed) = 0;
 };
 
-/// A uniform random choice of k samples, or rows under `over(dims)`, without replacement: Algorithm R (Vitter
-/// 1985).
+/// A uniform random choice of k samples, or rows under `over(dims)`, without replacement: as Algorithm R
+/// (Vitter 1985), but skips to the next row that is chosen.
 ///
 /// Samples are `[...]` of any plain dtype and device; the chosen ones are copied unchanged. The choice
 /// depends on the sequence of rows, not on how they were batched. Random numbers come from the reservoir's
@@ -58,11 +58,13 @@ class TORCHTAP_API Reservoir : public Reduction {
     archive(intake_, k_, seed_, random_, samples_, indices_);
     if constexpr (Archive::is_loading::value) restored();
   }
-  void restored() const;
+  void restored();
+  std::int64_t next_choice(detail::Random random, std::int64_t from, std::int64_t seen) const;
 
   std::int64_t k_;
   std::uint64_t seed_;
-  detail::Random random_;
+  detail::Random random_;              // as it was after the latest choice
+  std::int64_t chosen_next_ = 0;       // position in the stream; below the count if not known
   detail::Owned samples_;              // [filled positions and some spare ones, ...]
   std::vector<std::int64_t> indices_;  // of the filled positions
 };

@@ -216,6 +216,13 @@ void copy_row(const Memory& row, c10::ScalarType dtype, void* to, const Extrema&
 }
 
 template <class T>
+void thin_out(const T* values, std::int64_t n, std::int64_t weight, std::int64_t offset, T* to) {
+  auto& sorter = base::of_thread<Sorter<T>>();
+  const auto* const keys = sorter(values, static_cast<std::size_t>(n));
+  for (std::int64_t i = offset; i < n; i += weight) *to++ = sorter.number(keys[i]);
+}
+
+template <class T>
 void halve_columns(const T* values, std::int64_t n, std::int64_t stride, std::int64_t from,
                    std::int64_t width, std::int64_t offset, T* to) {
   constexpr std::int64_t kTile = 64;      // columns that are sorted side by side
@@ -254,6 +261,10 @@ void halve_columns(const T* values, std::int64_t n, std::int64_t stride, std::in
       }
       continue;
     }
+    if (stride == 1) {
+      thin_out(x, n, 2, offset, out);
+      continue;
+    }
     for (std::int64_t i = 0; i < columns; ++i) {
       for (std::int64_t row = 0; row < n; ++row) scratch[row] = x[row * stride + i];
       sort_numbers(scratch, n);
@@ -262,6 +273,8 @@ void halve_columns(const T* values, std::int64_t n, std::int64_t stride, std::in
   }
 }
 
+template void thin_out(const float*, std::int64_t, std::int64_t, std::int64_t, float*);
+template void thin_out(const double*, std::int64_t, std::int64_t, std::int64_t, double*);
 template void halve_columns(const float*, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                             std::int64_t, float*);
 template void halve_columns(const double*, std::int64_t, std::int64_t, std::int64_t, std::int64_t,

@@ -16,6 +16,7 @@
 #include <torchtap/reductions/detail/kernels_columns-inl.hpp>
 #include <torchtap/reductions/detail/kernels_moments-inl.hpp>
 #include <torchtap/reductions/detail/kernels_summary-inl.hpp>
+#include <torchtap/reductions/detail/kernels_transpose-inl.hpp>
 
 #if HWY_ONCE
 namespace torchtap::reductions::detail {
@@ -25,6 +26,7 @@ HWY_EXPORT(columns);
 HWY_EXPORT(fold_moments);
 HWY_EXPORT(count_bins);
 HWY_EXPORT(count_columns);
+HWY_EXPORT(transpose);
 }  // namespace
 
 const Kernels* kernels() noexcept {
@@ -47,6 +49,9 @@ const Kernels* kernels() noexcept {
       },
       [](c10::ScalarType type, const void* x, std::size_t n, const BinEdges& edges, std::int64_t* counts) {
         HWY_DYNAMIC_DISPATCH(count_columns)(type, x, n, edges, counts);
+      },
+      [](std::size_t item, const void* x, std::size_t rows, std::size_t width, std::size_t stride, void* to) {
+        HWY_DYNAMIC_DISPATCH(transpose)(item, x, rows, width, stride, to);
       }};
   return &all;
 }

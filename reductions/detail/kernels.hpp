@@ -29,6 +29,11 @@ struct Kernels {
   void (*count_columns)(c10::ScalarType type, const void* x, std::size_t n, const BinEdges& edges,
                         std::int64_t* counts);
 
+  /// Writes the transpose of `rows` rows of `width` elements, `stride` apart, of 1, 2, 4 or 8 bytes: [width,
+  /// rows].
+  void (*transpose)(std::size_t item, const void* x, std::size_t rows, std::size_t width, std::size_t stride,
+                    void* to);
+
   static constexpr std::size_t kColumns = 256;
 };
 

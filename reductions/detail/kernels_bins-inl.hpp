@@ -77,17 +77,21 @@ void count_few_slots(const T* x, std::size_t n, F find, const BinEdges& edges, s
 
 constexpr std::size_t kTables = 4;
 
-/// Calls `add(i, k, slot)` for each element i, in the order in which `find` fetches them, where neighbours
-/// differ in k < kTables. Returns how many more calls with slot 0 it made, as if there were more elements.
-template <class T, class F, class Add>
-HWY_INLINE std::size_t each_slot(const T* x, std::size_t n, F& find, const Add& add) {
+/// Whether neighbouring elements are fetched in order.
+template <class T, class Lane>
+constexpr bool kInOrder = !std::is_same_v<T, c10::BFloat16> || !std::is_same_v<Lane, float>;
+
+/// Calls `take(i, slots, size)` for runs of elements from i on, whose slots are in memory in the order in
+/// which `find` fetches them. Returns how many more slots 0 it found, as if there were more elements.
+template <class T, class F, class Take>
+HWY_INLINE std::size_t each_run(const T* x, std::size_t n, F& find, const Take& take) {
   const hn::ScalableTag<typename F::Lane> d;
   const hn::RebindToUnsigned<decltype(d)> bits;
   using Word = hn::TFromD<decltype(bits)>;
   constexpr std::size_t kBlock = 64, kMost = kBlock + 2 * HWY_MAX_BYTES / sizeof(Word);
   const std::size_t lanes = hn::Lanes(d), step = std::max(kTables, 2 * lanes), block = std::max(kBlock, step);
   HWY_ALIGN Word slots[kMost];
-  const auto each = [&](const T* from, std::size_t first, std::size_t size) HWY_ATTR {
+  const auto each = [&](const T* from, std::size_t first, std::size_t size, std::size_t taken) HWY_ATTR {
     const auto mask = hn::Set(bits, F::kMask);
     for (std::size_t k = 0; k < size; k += 2 * lanes) {
       auto a = hn::Undefined(bits), b = a;
@@ -95,20 +99,38 @@ HWY_INLINE std::size_t each_slot(const T* x, std::size_t n, F& find, const Add& 
       hn::Store(hn::And(shifted<-F::kFraction>(a), mask), bits, slots + k);
       hn::Store(hn::And(shifted<-F::kFraction>(b), mask), bits, slots + k + lanes);
     }
-    for (std::size_t j = 0; j < size; j += kTables) {
-      for (std::size_t k = 0; k < kTables; ++k) add(first + j + k, k, slots[j + k]);
-    }
+    take(first, slots, taken);
   };
   std::size_t i = 0;
-  for (; i + block <= n; i += block) each(x + i, i, block);
+  if (kInOrder<T, typename F::Lane> && n >= step && n % step != 0) {  // the others are found again
+    each(x, 0, step, n % step);
+    i = n % step;
+  }
+  for (; i + block <= n; i += block) each(x + i, i, block, block);
   const std::size_t steps = (n - i) / step * step;
-  each(x + i, i, steps);
+  if (steps != 0) each(x + i, i, steps, steps);
   i += steps;
   if (i == n) return 0;
   T padded[kMost];
   pad(x + i, n - i, padded, step);
-  each(padded, i, step);
+  each(padded, i, step, step);
   return i + step - n;
+}
+
+/// The counters of slots, in their place.
+template <class Word>
+HWY_INLINE void to_counters(Word* slots, std::size_t size, std::int64_t bins) {
+  const hn::ScalableTag<std::make_signed_t<Word>> d;
+  auto* const at = reinterpret_cast<std::make_signed_t<Word>*>(slots);
+  const auto last = hn::Set(d, static_cast<std::make_signed_t<Word>>(bins));
+  const auto one = hn::Set(d, std::make_signed_t<Word>{1});
+  for (std::size_t k = 0; k < size; k += hn::Lanes(d)) {
+    const auto slot = hn::Load(d, at + k);
+    const auto inside = hn::Sub(slot, one);
+    // Slot 0 is the counter behind the bins.
+    const auto counter = hn::IfThenElse(hn::Gt(slot, last), slot, inside);
+    hn::Store(hn::IfThenElse(hn::Lt(inside, hn::Zero(d)), last, counter), d, at + k);
+  }
 }
 
 /// Adds up tables of counts of slots; `padding` were counted in slot 0 and are none.
@@ -144,8 +166,13 @@ template <class T, class F, class C>
 void count_in_tables(const T* x, std::size_t n, F find, const BinEdges& edges, C* tables,
                      std::int64_t* counts) {
   const auto size = static_cast<std::size_t>(edges.counters());
-  const auto padding =
-      each_slot(x, n, find, [&](std::size_t /*i*/, std::size_t k, auto slot) { ++tables[k * size + slot]; });
+  const auto padding = each_run(x, n, find, [&](std::size_t /*i*/, const auto* slots, std::size_t run) {
+    std::size_t j = 0;
+    for (; j + kTables <= run; j += kTables) {
+      for (std::size_t k = 0; k < kTables; ++k) ++tables[k * size + slots[j + k]];
+    }
+    for (; j < run; ++j) ++tables[slots[j]];
+  });
   add_tables(tables, padding, edges, counts);
 }
 
@@ -159,8 +186,9 @@ void count_each_slot(const T* x, std::size_t n, F find, const BinEdges& edges, s
     count_in_tables(x, n, find, edges, tables, counts);
   } else if (n < 16 * all) {  // clearing the tables would take longer than waiting
     const std::int64_t bins = edges.bins();
-    const auto padding = each_slot(x, n, find, [&](std::size_t /*i*/, std::size_t /*k*/, auto slot) {
-      ++counts[BinEdges::counter_of_slot(static_cast<std::int64_t>(slot), bins)];
+    const auto padding = each_run(x, n, find, [&](std::size_t /*i*/, auto* slots, std::size_t run) HWY_ATTR {
+      to_counters(slots, run, bins);
+      for (std::size_t j = 0; j < run; ++j) ++counts[slots[j]];
     });
     counts[bins] -= static_cast<std::int64_t>(padding);
   } else {
@@ -225,9 +253,10 @@ void count_columns_of(const T* x, std::size_t n, const BinEdges& edges, std::int
     }
   } else if (!with_slots<T>(n, edges, [&](auto slots) HWY_ATTR {
                const std::int64_t bins = edges.bins();
-               each_slot(x, n, slots, [&](std::size_t i, std::size_t /*k*/, auto slot) {
-                 const auto counter = BinEdges::counter_of_slot(static_cast<std::int64_t>(slot), bins);
-                 if (i < n) ++counts[i * stride + static_cast<std::size_t>(counter)];
+               each_run(x, n, slots, [&](std::size_t i, auto* counters, std::size_t run) HWY_ATTR {
+                 to_counters(counters, run, bins);
+                 std::int64_t* to = counts + i * stride;
+                 for (std::size_t j = 0; j < std::min(run, n - i); ++j, to += stride) ++to[counters[j]];
                });
              })) {
     for (std::size_t i = 0; i < n; ++i)

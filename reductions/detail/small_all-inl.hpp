@@ -203,25 +203,33 @@ double sum_of_powers(const Memory& x, double p) {
 }
 
 void decay_all(const Memory& x, double decay, double* state) {
-  // Eight interleaved sums, each of which decays by eight steps at a time, need not wait for one another.
-  // Elements before the first full row of lanes go one by one.
-  constexpr std::int64_t kLanes = 8;
-  const double share = 1 - decay;
-  each_block(x, [&](const double* block, std::int64_t, std::int64_t n) HWY_ATTR {
-    std::int64_t i = 0;
-    for (; (n - i) % kLanes != 0; ++i) *state = *state * decay + block[i] * share;
-    if (i == n) return;
-    double powers[kLanes + 1] = {1.0}, lanes[kLanes] = {};
-    for (std::int64_t j = 0; j < kLanes; ++j) powers[j + 1] = powers[j] * decay;
-    double before = *state;
-    for (; i < n; i += kLanes) {
-      for (std::int64_t j = 0; j < kLanes; ++j) lanes[j] = lanes[j] * powers[kLanes] + block[i + j];
-      before *= powers[kLanes];
+  // Interleaved sums, each of which decays by as many steps at a time as there are sums, need not wait for
+  // one another. The first of their elements are zeros where the number of elements is no multiple of that.
+  constexpr std::int64_t kRow = 8, kRows = 4, kLanes = kRow * kRows;
+  double powers[kRow + 1] = {1.0};
+  for (std::int64_t j = 0; j < kRow; ++j) powers[j + 1] = powers[j] * decay;
+  const double by_row = powers[kRow], by_all = by_row * by_row * (by_row * by_row);
+  const std::int64_t head = x.numel % kLanes;
+  double before = *state * powers[head % kRow];
+  for (std::int64_t i = 0; i < head / kRow; ++i) before *= by_row;
+  const double sum = with_type(x.type, [&](auto* typed) HWY_ATTR {
+    using T = std::remove_const_t<std::remove_pointer_t<decltype(typed)>>;
+    const T* const from = elements<T>(x);
+    double lanes[kLanes] = {};
+    for (std::int64_t j = 0; j < head; ++j) lanes[kLanes - head + j] = widened<double>(from[j]);
+    for (std::int64_t i = head; i < x.numel; i += kLanes) {
+      for (std::int64_t j = 0; j < kLanes; ++j) lanes[j] = lanes[j] * by_all + widened<double>(from[i + j]);
+      before *= by_all;
     }
     double sum = 0;
-    for (std::int64_t j = 0; j < kLanes; ++j) sum += lanes[j] * powers[kLanes - 1 - j];
-    *state = before + sum * share;
+    for (std::int64_t j = 0; j < kRow; ++j) {
+      double column = lanes[j];
+      for (std::int64_t i = 1; i < kRows; ++i) column = column * by_row + lanes[i * kRow + j];
+      sum += column * powers[kRow - 1 - j];
+    }
+    return sum;
   });
+  *state = before + sum * (1 - decay);
 }
 
 }  // namespace torchtap::reductions::detail::HWY_NAMESPACE

@@ -4,15 +4,17 @@
 #if defined(TORCHTAP_HAVE_HIGHWAY_SORT) && (defined(__x86_64__) || defined(__aarch64__))
 #include <hwy/contrib/sort/vqsort.h>
 
+#include <torchtap/base/of_thread.hpp>
+
 namespace torchtap::reductions::detail {
 
 bool sort_keys(std::uint32_t* keys, std::size_t n) {
-  hwy::Sorter()(keys, n, hwy::SortAscending());
+  base::of_thread<hwy::Sorter>()(keys, n, hwy::SortAscending());
   return true;
 }
 
 bool sort_keys(std::uint64_t* keys, std::size_t n) {
-  hwy::Sorter()(keys, n, hwy::SortAscending());
+  base::of_thread<hwy::Sorter>()(keys, n, hwy::SortAscending());
   return true;
 }
 

@@ -108,6 +108,27 @@ BOOST_AUTO_TEST_CASE(a_reservoir_is_restored) {
   check_same(*torchtap::core::make_sink(restore(*torchtap::core::save(*sink))), *sink, "Reservoir");
 }
 
+BOOST_AUTO_TEST_CASE(a_reservoir_goes_on_after_a_reload) {
+  const auto rows = at::arange(4000, at::kLong).unsqueeze(1);
+  const auto fed = [&](auto reservoir, std::int64_t from, std::int64_t size) {
+    reservoir.update(rows.narrow(0, from, size));
+    return reservoir;
+  };
+  for (const std::int64_t seen : {2, 5, 6, 40, 1000}) {
+    for (const bool merged : {false, true}) {
+      auto one = fed(Reservoir(ReservoirOptions(5).seed(4).over({0})), 0, seen);
+      if (merged) one.merge(fed(Reservoir(ReservoirOptions(5).seed(7).over({0})), seen, 300));
+      const auto whole = torchtap::core::make_sink(one);
+      const auto reloaded = torchtap::core::make_sink(restore(*torchtap::core::save(*whole)));
+      for (std::int64_t from = 2000; from < 4000; from += 50) {
+        whole->update(rows.narrow(0, from, 50));
+        reloaded->update(rows.narrow(0, from, 50));
+      }
+      check_same(*reloaded, *whole, c10::str(seen, " rows", merged ? ", merged" : ""));
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(what_has_seen_nothing_is_restored) {
   for (const auto& [recipe, make] : all()) {
     const auto restored = torchtap::core::make_sink(restore(*torchtap::core::save(*make())));

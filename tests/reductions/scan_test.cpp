@@ -322,6 +322,42 @@ BOOST_AUTO_TEST_CASE(elementwise_moments_do_not_depend_on_the_order_in_memory) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(elementwise_histograms_do_not_depend_on_the_order_in_memory) {
+  at::manual_seed(0);
+  const auto channels_last = [](const at::Tensor& x) { return x.contiguous(at::MemoryFormat::ChannelsLast); };
+  const auto last_first = [](const at::Tensor& x) {
+    return x.permute({3, 0, 1, 2}).contiguous().permute({1, 2, 3, 0});
+  };
+  const auto reversed = [](const at::Tensor& x) {
+    return x.permute({3, 2, 1, 0}).contiguous().permute({3, 2, 1, 0});
+  };
+  // A slice of the channels of a channels-last sample.
+  const auto sliced = [&](const at::Tensor& x) {
+    return channels_last(at::cat({x, x, x}, 1)).slice(1, 0, x.size(1));
+  };
+  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kByte}) {
+    for (const auto& options : {HistogramOptions(8, -2, 2), HistogramOptions(8)}) {
+      for (const std::vector<std::int64_t>& sizes :
+           {std::vector<std::int64_t>{2, 3, 4, 5}, std::vector<std::int64_t>{1, 37, 3, 7},
+            std::vector<std::int64_t>{3, 40, 25, 33}}) {
+        Histogram contiguous(options), mixed(options);
+        for (const std::function<at::Tensor(const at::Tensor&)>& reorder :
+             {std::function<at::Tensor(const at::Tensor&)>(channels_last),
+              {last_first},
+              {reversed},
+              {sliced}}) {
+          const at::Tensor x = at::randn(sizes).abs_().to(type), other = reorder(x);
+          BOOST_TEST_REQUIRE(!other.is_contiguous());
+          contiguous.update(x);
+          mixed.update(other);
+        }
+        for (const auto& [name, tensor] : contiguous.results())
+          BOOST_TEST(mixed.results().at(name).equal(tensor), name << ' ' << type << ' ' << options.growing());
+      }
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(values_on_an_edge_count_where_the_edge_says) {
   for (const auto type : kTypes) {
     for (const auto& [bins, low, high] :

@@ -5,6 +5,7 @@
 #include <boost/test/unit_test.hpp>
 #include <reductions/support.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -436,6 +437,27 @@ BOOST_AUTO_TEST_CASE(ema_begins_with_the_first_sample) {
   BOOST_TEST(EMA(EMAOptions(0.9)).describe() == "EMA(0.9)");
 }
 
+BOOST_AUTO_TEST_CASE(ema_over_all_takes_one_element_after_the_other) {
+  at::manual_seed(5);
+  for (const std::int64_t numel : {1, 7, 8, 31, 32, 33, 100, 1000, 16384}) {
+    for (const double decay : {0.0, 0.5, 0.9, 0.999}) {
+      EMA ema(EMAOptions(decay).over_all(true));
+      double sum = 0, weight = 1;
+      for (int sample = 0; sample < 3; ++sample) {
+        const auto x = at::randn({numel}) + 1;
+        ema.update(x);
+        for (std::int64_t i = 0; i < numel; ++i) {
+          sum = sum * decay + static_cast<double>(x.data_ptr<float>()[i]) * (1 - decay);
+          weight *= decay;
+        }
+      }
+      const double want = sum / (1 - weight);
+      BOOST_TEST(std::abs(ema.value().item<double>() - want) <= 1e-6 * (1 + std::abs(want)),
+                 numel << ' ' << decay);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(what_is_its_value_can_be_assigned) {
   const auto value = at::full({2}, 8.0, at::kDouble);
   const auto next = at::full({2}, 2.0, at::kDouble);
@@ -516,6 +538,49 @@ BOOST_AUTO_TEST_CASE(every_row_is_as_likely) {
     }
     // Expected kRuns / 3 each with standard deviation 30; allow five of them.
     for (const int times : chosen) BOOST_TEST(std::abs(times - kRuns / 3) < 150);
+  }
+}
+
+/// Many rows beside few places, and what follows after a merge, which is not where the latest choice was.
+BOOST_AUTO_TEST_CASE(rows_that_are_skipped_are_as_likely) {
+  constexpr int kRuns = 4000, kRows = 60, kPlaces = 3;
+  for (const std::int64_t split : {60, 40, 7}) {
+    std::vector<int> chosen(kRows, 0), of_first(kPlaces + 1, 0);
+    const auto x = at::arange(kRows, at::kLong).unsqueeze(1);
+    for (int run = 0; run < kRuns; ++run) {
+      const auto seed = static_cast<std::uint64_t>(3 * run);
+      auto one = fed(Reservoir(ReservoirOptions(kPlaces).seed(seed).over({0})), x.narrow(0, 0, split), 9);
+      if (split != kRows) {
+        const auto rest = x.narrow(0, split, kRows - split);
+        one.merge(
+            fed(Reservoir(ReservoirOptions(kPlaces).seed(seed + 1).over({0})), rest.narrow(0, 0, 10), 9));
+        one = fed(one, rest.narrow(0, 10, rest.size(0) - 10), 9);
+      }
+      const auto indices = one.indices();
+      const auto* const row = indices.data_ptr<std::int64_t>();
+      for (int i = 0; i < kPlaces; ++i) ++chosen[static_cast<std::size_t>(row[i])];
+      ++of_first[static_cast<std::size_t>(std::count_if(row, row + kPlaces, [](auto i) { return i < 20; }))];
+    }
+    // Each with probability 1 / 20, and binomial: 5 standard deviations are 69.
+    for (const int times : chosen) BOOST_TEST(std::abs(times - kRuns / 20) < 69);
+    // Together: of the first third there are 0 ... 3, C(20, j) C(40, 3 - j) / C(60, 3) as often.
+    const double ways[] = {9880, 15600, 7600, 1140};
+    for (std::size_t j = 0; j < of_first.size(); ++j) {
+      const double share = ways[j] / 34220;
+      BOOST_TEST(std::abs(of_first[j] - kRuns * share) < 5 * std::sqrt(kRuns * share * (1 - share)));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(one_by_one_and_at_once_choose_alike) {
+  const auto x = at::randn({5000}, at::kDouble);
+  for (const std::int64_t places : {1, 8, 100}) {
+    Reservoir at_once(ReservoirOptions(places).over_all(true)), in_parts = at_once;
+    for (const auto& part : x.split(100)) in_parts.update(part);
+    at_once.update(x);
+    BOOST_TEST(in_parts.indices().equal(at_once.indices()));
+    BOOST_TEST(in_parts.samples().equal(at_once.samples()));
+    BOOST_TEST(x.index_select(0, at_once.indices()).equal(at_once.samples()));
   }
 }
 
