@@ -5,6 +5,7 @@
 ///     bench_growth FOLDER [TORCHTAP]
 
 #include <ATen/Functions.h>
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -78,7 +79,24 @@ std::string at(const std::string& name) {
 
 const auto kAnew = storage::SaveOptions().mkdir(true).overwrite(true).sync(false);
 
+/// What saving a recording costs at least: a file for each module, of the size of its entry.
+void write_files(std::int64_t size) {
+  const std::string content(fs::file_size(at("raw") + "/0.pt"), 'x');
+  fs::create_directories(at("bare"));
+  measure("write(2) of as many files", size, [&] {
+    for (std::int64_t i = 0; i < size; ++i) {
+      const std::string file = at("bare") + "/" + std::to_string(i) + ".pt";
+      const int descriptor = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      const auto written = ::write(descriptor, content.data(), content.size());
+      if (written != static_cast<ssize_t>(content.size()) || ::close(descriptor) != 0) std::exit(1);
+    }
+  });
+}
+
 void modules(std::int64_t size) {
+  // Each size writes to new folders: files that replace others cost a file system more.
+  for (const char* former : {"raw", "bare", "spool", "one", "all"}) fs::remove_all(at(former));
+
   const torch::NoGradGuard no_grad;
   torch::nn::Sequential model;
   for (std::int64_t i = 0; i < size; ++i) model->push_back("m" + std::to_string(i), torch::nn::Identity());
@@ -87,7 +105,8 @@ void modules(std::int64_t size) {
     ForwardOutput recorder;
     measure("attach to modules", size, [&] { recorder.attach(model); });
     model->forward(x);
-    recorder.save(at("raw"), kAnew);
+    measure("save what modules recorded", size, [&] { recorder.save(at("raw"), kAnew); });
+    write_files(size);
     measure("detach from modules", size, [&] { recorder.detach(); });
   }
   {
@@ -102,6 +121,7 @@ void modules(std::int64_t size) {
     measure("finish a spool", size, [&] { recorder.save(at("spool")); });
   }
   measure("recover a spool", size, [&] { storage::recover(at("cut")); });
+  run("torchtap show", size, "show " + at("raw"));
   run("torchtap convert --entry", size,
       "convert " + at("raw") + " --to safetensors --overwrite --entry m1 --save " + at("one"));
   run("torchtap convert", size, "convert " + at("raw") + " --to safetensors --overwrite --save " + at("all"));

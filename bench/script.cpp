@@ -3,6 +3,9 @@
 
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
+#include <torch/csrc/jit/frontend/resolver.h>
+#include <torch/csrc/jit/frontend/sugared_value.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/script.h>
 
 #include <cstdlib>
@@ -17,14 +20,27 @@ using torchtap::hooks::Kind;
 
 constexpr int kCalls = 100;
 
-torch::jit::Module calls() {
+// What the interpreter needs for any operator: it takes a tensor and returns it. LibTorch must neither move
+// nor remove it, as it must not with the operators of hooks.
+const torch::jit::RegisterOperators empty_operator({torch::jit::Operator(
+    "bench::empty(Tensor x) -> Tensor", [](torch::jit::Stack&) {}, c10::AliasAnalysisKind::CONSERVATIVE)});
+
+/// Lets code call `bench.empty(x)`.
+struct Names final : torch::jit::Resolver {
+  torch::jit::SugaredValuePtr resolveValue(const std::string& name, torch::jit::GraphFunction& /*function*/,
+                                           const torch::jit::SourceRange& /*where*/) override {
+    return name == "bench" ? std::make_shared<torch::jit::BuiltinModule>(name) : nullptr;
+  }
+};
+
+torch::jit::Module calls(const std::string& call = "self.leaf.forward(x)") {
   torch::jit::Module leaf("Leaf");
   leaf.define("def forward(self, x):\n    return x\n");
   torch::jit::Module root("Root");
   root.register_module("leaf", leaf);
   std::string body = "def forward(self, x):\n";
-  for (int i = 0; i < kCalls; ++i) body += "    x = self.leaf.forward(x)\n";
-  root.define(body + "    return x\n");
+  for (int i = 0; i < kCalls; ++i) body += "    x = " + call + "\n";
+  root.define(body + "    return x\n", std::make_shared<Names>());
   return root;
 }
 
@@ -52,6 +68,12 @@ void calls_bare(benchmark::State& state) {
   run(state, model, torch::ones({1, 100}), 10);
 }
 BENCHMARK(calls_bare);
+
+void calls_empty_operator(benchmark::State& state) {
+  auto model = calls("bench.empty(x)");
+  run(state, model, torch::ones({1, 100}), 10);
+}
+BENCHMARK(calls_empty_operator);
 
 void calls_forward_pre(benchmark::State& state) {
   auto model = calls();

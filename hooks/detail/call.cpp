@@ -15,6 +15,8 @@
 #include <torchtap/core/context.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/depth.hpp>
+#include <torchtap/hooks/detail/one_side.hpp>
+#include <torchtap/hooks/detail/readers.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 #include <torchtap/hooks/forward.hpp>
 #include <torchtap/model/detail/node.hpp>
@@ -32,6 +34,7 @@ struct ThreadState {
     std::int64_t calls = 0;
   };
 
+  Readers readers;
   std::vector<Counter> counters;
   std::uint64_t last_forward = 0;
   std::uint64_t outermost = 0;  // the current forward of the outermost hooked module
@@ -281,6 +284,11 @@ void put_back(CallTensors& tensors, CallTensors::Of of, const Plan& plan) {
   }
 }
 
+void leave(ThreadState& state, Gate& gate) noexcept {
+  state.readers.leave(gate);
+  if (Registry::instance().pending.load()) Registry::instance().left();
+}
+
 int rank(const Hook& hook) {
   if (hook.is_scope) return 0;
   switch (hook.kind) {
@@ -345,10 +353,11 @@ Plan::Plan(const std::vector<std::shared_ptr<Hook>>& attached) : hooks(attached)
 }
 
 Call::Call(Gate& gate) : gate_(&gate) {
-  gate.readers.fetch_add(1);
+  ThreadState& state = thread_state();
+  state.readers.enter(gate);
   plan_ = gate.plan.load();
   if (plan_ == nullptr) return;
-  state_ = &thread_state();
+  state_ = &state;
   outer_ = std::exchange(state_->innermost, this);
   if (state_->depth++ == 0) state_->outermost = ++state_->last_forward;
   for (std::size_t i = 0; i < plan_->forward_pre_begin; ++i) {
@@ -378,7 +387,7 @@ bool Call::is_inside(const void* module) noexcept {
 }
 
 void Call::leave() noexcept {
-  if (gate_->readers.fetch_sub(1) == 1 && Registry::instance().pending.load()) Registry::instance().left();
+  detail::leave(thread_state(), *gate_);
 }
 
 void Call::own_plan() {
@@ -523,6 +532,51 @@ void Call::hook_outputs(CallTensors& outputs) {
     }
     add_pre_hook(*output.grad_fn(),
                  std::make_unique<NodeHook>(hooks, static_cast<std::uint32_t>(output.output_nr()), reported));
+  }
+}
+
+OneSide::OneSide(Gate& gate) : gate_(gate), state_(thread_state()) {
+  state_.readers.enter(gate);
+  plan_ = gate.plan.load();
+}
+
+OneSide::~OneSide() {
+  detail::leave(state_, gate_);
+}
+
+void OneSide::before(CallTensors& inputs) {
+  fire(plan_->forward_pre_begin, plan_->forward_pre_end, Kind::forward_pre, inputs);
+  put_back(inputs, CallTensors::Of::inputs, *plan_);
+}
+
+void OneSide::after(CallTensors& outputs) {
+  fire(plan_->forward_pre_end, plan_->forward_end, Kind::forward_output, outputs);
+  put_back(outputs, CallTensors::Of::outputs, *plan_);
+}
+
+void OneSide::fire(std::size_t begin, std::size_t end, Kind kind, CallTensors& tensors) {
+  ThreadState& state = state_;
+  if (state.depth == 0) state.outermost = ++state.last_forward;
+  if (kind == Kind::forward_pre) {
+    for (std::size_t i = 0; i < plan_->forward_pre_begin; ++i) {
+      state.counter(*plan_->hooks[i]).forward = ++state.last_forward;
+    }
+  }
+  // Hooks of another kind may be attached while code runs that has the operators of one side only. They see
+  // later forwards.
+  const auto is_seen = [&](const Hook& hook) { return hook.kind == kind; };
+  c10::SmallVector<std::int64_t, 4> indices;
+  for (std::size_t i = begin; i < end; ++i) {
+    const Hook& hook = *plan_->hooks[i];
+    indices.push_back(hook.on_root || !is_seen(hook) ? 0 : next_call_index(state, hook));
+  }
+  for (std::size_t i = begin; i < end; ++i) {
+    const Hook& hook = *plan_->hooks[i];
+    if (!is_seen(hook) || !hook.active.load(std::memory_order_relaxed)) continue;
+    CallEvent event(kind, hook.path, hook.type, indices[i - begin]);
+    event.set_forward(kind == Kind::forward_pre ? &tensors : nullptr,
+                      kind == Kind::forward_pre ? nullptr : &tensors);
+    hook.callback(event);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <torchtap/hooks/detail/any_value.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/holder_patch.hpp>
+#include <torchtap/hooks/detail/readers.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 
 namespace torchtap::base {
@@ -276,8 +277,8 @@ HolderPatch& HolderPatchPool::apply(AnyModulePlaceholder* holder) {
   static const std::size_t slots = checked_slots();
   const Table original = table_of(holder);
   auto& free = free_[original];
-  const auto reusable = std::find_if(
-      free.rbegin(), free.rend(), [](const HolderPatch* patch) { return patch->gate.readers.load() == 0; });
+  const auto reusable = std::find_if(free.rbegin(), free.rend(),
+                                     [](const HolderPatch* patch) { return !Readers::any_in(patch->gate); });
   HolderPatch* patch;
   if (reusable != free.rend()) {
     patch = *reusable;

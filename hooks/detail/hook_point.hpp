@@ -11,10 +11,10 @@ namespace torchtap::hooks::detail {
 struct Plan;
 
 /// Connects running calls with the hooks of a module: an atomic pointer to the plan and the number of calls
-/// that are reading it.
+/// in the gate that could not be noted (see readers.hpp).
 ///
 /// A reader enters, loads the plan and leaves, without a lock. A replaced plan is freed only after the gate
-/// was seen empty: the store and the count are sequentially consistent, so every later reader sees the new
+/// was seen empty: the store and the notes are sequentially consistent, so every later reader sees the new
 /// plan.
 struct Gate {
   std::atomic<const Plan*> plan{nullptr};

@@ -4,6 +4,7 @@
 
 #include <torchtap/hooks/detail/interposed.hpp>
 #include <torchtap/hooks/detail/own_calls.hpp>
+#include <torchtap/hooks/detail/readers.hpp>
 
 namespace torchtap::hooks::detail {
 
@@ -54,7 +55,7 @@ InterposedEntry* InterposedTable::find(const void* module) const noexcept {
 InterposedEntry& InterposedTable::insert(const void* module, std::weak_ptr<const void> owner) {
   std::atomic<InterposedEntry*>* link = &buckets_[bucket_of(module)];
   InterposedEntry* entry = link->load();
-  while (entry != nullptr && (entry->module.load() != nullptr || entry->gate.readers.load() != 0)) {
+  while (entry != nullptr && (entry->module.load() != nullptr || Readers::any_in(entry->gate))) {
     link = &entry->next;
     entry = link->load();
   }

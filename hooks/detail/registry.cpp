@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/hooks/detail/readers.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 #include <torchtap/model/detail/any_module_content.hpp>
 #include <torchtap/model/detail/node.hpp>
@@ -218,6 +219,10 @@ void Registry::publish(Site& site, Garbage& garbage) {
   if (site.sequence != nullptr && !site.hooks.empty()) open_sequence(site);
   const auto former = std::move(site.plan);
   site.plan = site.hooks.empty() ? nullptr : std::make_shared<const Plan>(site.hooks);
+  if (site.script != nullptr && site.plan != nullptr) {
+    const bool counts = site.plan->forward_pre_begin != 0;
+    site.script->show({site.plan->wants_inputs || counts, site.plan->wants_outputs});
+  }
   const auto gates = site.gates();
   for (auto* gate : gates) gate->plan.store(site.plan.get());
   if (former != nullptr) {
@@ -230,7 +235,7 @@ void Registry::publish(Site& site, Garbage& garbage) {
 void Registry::sweep(Garbage& garbage) noexcept {
   const auto waiting = std::partition(retired_.begin(), retired_.end(), [](const Retired& retired) {
     return std::any_of(retired.gates.begin(), retired.gates.end(),
-                       [](const Gate* gate) { return gate->readers.load() != 0; });
+                       [](const Gate* gate) { return Readers::any_in(*gate); });
   });
   for (auto retired = waiting; retired != retired_.end(); ++retired)
     garbage.push_back(std::move(retired->plan));

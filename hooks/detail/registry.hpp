@@ -14,7 +14,7 @@
 
 /// Names in this folder:
 /// - plan: the immutable list of one module's hooks;
-/// - gate: the atomic pointer through which calls find a plan, with a count of the calls that read it;
+/// - gate: the atomic pointer through which calls find a plan; `Readers` know which calls are in it;
 /// - door: one way to run hooks around a forward (patched holder, hook point, interposed call, TorchScript);
 /// - site: the registry's record of a hooked module or method, with its hooks, its plan and its open doors;
 /// - scope: a hook without callback on a root, which counts the root's forwards;

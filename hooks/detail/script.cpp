@@ -35,6 +35,8 @@ class Codes {
   /// Throws if `function`, which must be known, has hooks under a method name other than the module's.
   void check_name(const GraphFunction& function, const model::ModuleRef& module) const;
   void open(const GraphFunction& function, int method) noexcept;
+  /// Notes that the hooks of an object which has the function see other sides of its calls than before.
+  void change(const GraphFunction& function, Sides former, Sides next) noexcept;
   void close(const GraphFunction& function) noexcept;
   /// Compiles the functions whose hooks changed and installs them.
   void compile();
@@ -85,7 +87,18 @@ void Codes::open(const GraphFunction& function, int method) noexcept {
   // Running threads read it for existing hooks, so it changes only while there are none.
   if (code.doors == 0) code.known.method.store(method, std::memory_order_relaxed);
   code.hookable = true;
-  if (code.doors++ == 0) opened_ = true;
+  ++code.doors;
+}
+
+void Codes::change(const GraphFunction& function, Sides former, Sides next) noexcept {
+  ScriptCode* const code = find(function);
+  if (code == nullptr) return;
+  const auto count = [&](int& objects, bool was, bool is) {
+    if (is && !was && objects++ == 0) opened_ = true;
+    if (was && !is) --objects;
+  };
+  count(code->inputs, former.inputs, next.inputs);
+  count(code->outputs, former.outputs, next.outputs);
 }
 
 void Codes::close(const GraphFunction& function) noexcept {
@@ -206,8 +219,12 @@ std::vector<Codes::Change> Codes::changes() {
       Variant next;
       for (const auto* function : functions) {
         const ScriptCode& inner = *find(*function);
-        const bool stays = inner.always || (only_restore && inner.has_operators());
-        if (inner.doors != 0 || (stays && touched.count(&inner) != 0)) next.push_back(function);
+        Sides sides{inner.inputs != 0, inner.outputs != 0};
+        if (touched.count(&inner) != 0) {
+          if (only_restore) sides = sides | inner.sides();
+          if (inner.always) sides = {true, true};
+        }
+        if (sides.any()) next.emplace_back(function, sides);
       }
       std::sort(next.begin(), next.end());
       if (next == code->current()) continue;
@@ -257,6 +274,7 @@ struct ScriptDoor::Impl {
   std::vector<GraphFunction*> functions;
   std::weak_ptr<CompilationUnit> unit;
   InterposedEntry* entry = nullptr;
+  Sides sides = {};
 };
 
 ScriptDoor::ScriptDoor(const model::ModuleRef& module)
@@ -286,8 +304,15 @@ ScriptDoor::ScriptDoor(const model::ModuleRef& module)
 
 ScriptDoor::~ScriptDoor() {
   script_table().erase(*impl_->entry);
+  show({});
   if (impl_->unit.expired()) return;
   for (const auto* function : impl_->functions) Codes::instance().close(*function);
+}
+
+void ScriptDoor::show(Sides sides) noexcept {
+  const Sides former = std::exchange(impl_->sides, sides);
+  if (impl_->unit.expired()) return;
+  for (const auto* function : impl_->functions) Codes::instance().change(*function, former, sides);
 }
 
 Gate& ScriptDoor::gate() const noexcept {

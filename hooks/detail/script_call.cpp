@@ -1,20 +1,22 @@
 #include <ATen/core/ivalue.h>
+#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/operator.h>
 #include <torch/custom_class.h>
 
 #include <algorithm>
 #include <mutex>
-#include <set>
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/interposed.hpp>
+#include <torchtap/hooks/detail/one_side.hpp>
 #include <torchtap/hooks/detail/script_call.hpp>
 #include <torchtap/hooks/detail/script_values.hpp>
 
 namespace torchtap::hooks::detail {
 namespace {
 
+using c10::IValue;
 using torch::jit::Stack;
 
 /// The names of all methods ever hooked, by number.
@@ -36,56 +38,114 @@ struct ScriptCall final : torch::CustomClassHolder {
   const ScriptFunction& function;
 };
 
-/// Returns None if there is nothing to do when the function returns.
-c10::IValue run_before(Stack& stack, std::size_t arguments) {
-  c10::IValue* const self = &stack[stack.size() - arguments - 2];
-  const auto& function = *reinterpret_cast<const ScriptFunction*>(self[1].toInt());
-  const void* key = script_key(&self->toObjectRef(), function.method.load(std::memory_order_relaxed));
+IValue pop(Stack& stack) {
+  IValue value = std::move(stack.back());
+  stack.pop_back();
+  return value;
+}
+
+/// What the operator at one place in the code knows.
+struct CallSite {
+  const ScriptFunction& function;
+  std::vector<std::int64_t> slots;
+};
+
+/// The hooks of the object, if it has any; `key` is then its `script_key`.
+InterposedEntry* hooks_of(const IValue& leads_to_it, const CallSite& site, const void*& key) {
+  const IValue* self = &leads_to_it;
+  for (const std::int64_t slot : site.slots) {
+    self = &self->toObjectRef().slots()[static_cast<std::size_t>(slot)];
+  }
+  key = script_key(&self->toObjectRef(), site.function.method.load(std::memory_order_relaxed));
   InterposedEntry* entry = script_table().find(key);
-  if (entry == nullptr || is_idle(entry->gate)) return {};
-  auto running = c10::make_intrusive<ScriptCall>(entry->gate, function);
+  return entry == nullptr || is_idle(entry->gate) ? nullptr : entry;
+}
+
+void collect_inputs(Stack& stack, const ScriptFunction& function, CallTensors& inputs) {
+  const std::size_t count = function.inputs.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    collect(stack[stack.size() - count + i], *function.inputs[i], inputs);
+  }
+}
+
+void before(Stack& stack, const CallSite& site) {
+  const IValue self = pop(stack);
+  const void* key = nullptr;
+  InterposedEntry* entry = hooks_of(self, site, key);
+  if (entry == nullptr) return;
+  OneSide hooks(entry->gate);
+  if (hooks.idle() || entry->module.load() != key) return;
+  CallTensors inputs;
+  if (hooks.wants_inputs()) collect_inputs(stack, site.function, inputs);
+  hooks.before(inputs);
+}
+
+void after(Stack& stack, const CallSite& site) {
+  const IValue self = pop(stack);
+  const void* key = nullptr;
+  InterposedEntry* entry = hooks_of(self, site, key);
+  if (entry == nullptr) return;
+  OneSide hooks(entry->gate);
+  if (hooks.idle() || entry->module.load() != key) return;
+  CallTensors outputs;
+  collect(stack.back(), *site.function.output, outputs);
+  hooks.after(outputs);
+}
+
+/// Returns None if there is nothing to do when the function returns.
+IValue run_before(Stack& stack, const IValue& self, const CallSite& site) {
+  const void* key = nullptr;
+  InterposedEntry* entry = hooks_of(self, site, key);
+  if (entry == nullptr) return {};
+  auto running = c10::make_intrusive<ScriptCall>(entry->gate, site.function);
   Call& call = running->call;
   if (call.idle() || entry->module.load() != key) return {};
   call.own_plan();
   if (call.wants_inputs()) {
     CallTensors inputs;
-    for (std::size_t i = 0; i < arguments; ++i) collect(self[2 + i], *function.inputs[i], inputs);
+    collect_inputs(stack, site.function, inputs);
     call.before(inputs);
   }
-  return call.wants_outputs() ? c10::IValue::make_capsule(std::move(running)) : c10::IValue();
+  return call.wants_outputs() ? IValue::make_capsule(std::move(running)) : IValue();
 }
 
-void enter(Stack& stack, std::size_t arguments) {
-  c10::IValue call = run_before(stack, arguments);
-  const auto self = stack.end() - static_cast<std::ptrdiff_t>(arguments) - 2;
-  self[1] = std::move(call);
-  stack.erase(self);
+void enter(Stack& stack, const CallSite& site) {
+  const IValue self = pop(stack);
+  stack.push_back(run_before(stack, self, site));
 }
 
-void leave(Stack& stack) {
-  c10::IValue value = std::move(stack.back());
-  stack.pop_back();
-  const c10::IValue call = std::move(stack.back());
-  stack.pop_back();
-  if (call.isCapsule()) {
-    const auto holder = call.toCapsule();
-    auto& running = static_cast<ScriptCall&>(*holder);
-    CallTensors outputs;
-    collect(value, *running.function.output, outputs);
-    running.call.after(outputs);
-  }
-  stack.push_back(std::move(value));
+void leave(Stack& stack, const CallSite& /*site*/) {
+  const IValue call = pop(stack);
+  if (!call.isCapsule()) return;
+  const auto holder = call.toCapsule();
+  auto& running = static_cast<ScriptCall&>(*holder);
+  CallTensors outputs;
+  collect(stack.back(), *running.function.output, outputs);
+  running.call.after(outputs);
 }
 
-// Conservative: LibTorch assumes that the operator may read and change anything, and neither moves nor
-// removes it.
-void register_once(const std::string& schema, torch::jit::Operation operation) {
-  static std::mutex mutex;
-  static std::set<std::string> registered;
-  const std::lock_guard lock(mutex);
-  if (!registered.insert(schema).second) return;
-  torch::jit::registerOperator(
-      torch::jit::Operator(schema, std::move(operation), c10::AliasAnalysisKind::CONSERVATIVE));
+c10::Symbol function_attribute() {
+  static const auto symbol = c10::Symbol::attr("torchtap_function");
+  return symbol;
+}
+c10::Symbol slots_attribute() {
+  static const auto symbol = c10::Symbol::attr("torchtap_slots");
+  return symbol;
+}
+
+template <void (*run)(Stack&, const CallSite&)>
+c10::Symbol registered(const char* name) {
+  const auto symbol = c10::Symbol::fromQualString(name);
+  const auto made_for = [](const torch::jit::Node* node) -> torch::jit::Operation {
+    const auto address = static_cast<std::intptr_t>(node->i(function_attribute()));
+    CallSite known{*reinterpret_cast<const ScriptFunction*>(address), {}};
+    if (node->hasAttribute(slots_attribute())) known.slots = node->is(slots_attribute());
+    return [known](Stack& stack) { run(stack, known); };
+  };
+  // Conservative: LibTorch assumes that the operator may read and change anything, and neither moves nor
+  // removes it.
+  torch::jit::registerOperator(torch::jit::Operator(symbol, made_for, c10::AliasAnalysisKind::CONSERVATIVE));
+  return symbol;
 }
 
 }  // namespace
@@ -119,21 +179,14 @@ const void* script_key(const void* object, int method) noexcept {
   return static_cast<const char*>(object) + method;
 }
 
-c10::Symbol enter_operator(std::size_t arguments) {
-  const std::string name = c10::str("torchtap::enter", arguments);
-  std::string schema = name + "(Any self, int function";
-  std::string returns = "(Any";
-  for (std::size_t i = 0; i < arguments; ++i) {
-    schema += c10::str(", Any argument", i);
-    returns += ", Any";
-  }
-  register_once(schema + ") -> " + returns + ")", [arguments](Stack& stack) { enter(stack, arguments); });
-  return c10::Symbol::fromQualString(name);
-}
-
-c10::Symbol leave_operator() {
-  register_once("torchtap::leave(Any call, Any value) -> Any", [](Stack& stack) { leave(stack); });
-  return c10::Symbol::fromQualString("torchtap::leave");
+const ScriptOperators& script_operators() {
+  static const ScriptOperators operators{registered<before>("torchtap::before"),
+                                         registered<after>("torchtap::after"),
+                                         registered<enter>("torchtap::enter"),
+                                         registered<leave>("torchtap::leave"),
+                                         function_attribute(),
+                                         slots_attribute()};
+  return operators;
 }
 
 }  // namespace torchtap::hooks::detail

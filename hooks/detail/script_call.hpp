@@ -4,13 +4,29 @@
 #include <ATen/core/symbol.h>
 
 #include <atomic>
-#include <cstddef>
 #include <string>
 #include <vector>
 
 namespace torchtap::hooks::detail {
 
 class InterposedTable;
+
+/// What the hooks of a function see of its calls.
+struct Sides {
+  bool inputs = false;   ///< before forward; also where calls are only counted
+  bool outputs = false;  ///< after forward
+
+  bool any() const noexcept { return inputs || outputs; }
+  bool operator==(const Sides& other) const noexcept {
+    return inputs == other.inputs && outputs == other.outputs;
+  }
+  bool operator<(const Sides& other) const noexcept {
+    return inputs != other.inputs ? other.inputs : outputs < other.outputs;
+  }
+  Sides operator|(const Sides& other) const noexcept {
+    return {inputs || other.inputs, outputs || other.outputs};
+  }
+};
 
 /// A function, for the operators compiled into it. Lives as long as the function.
 struct ScriptFunction {
@@ -28,10 +44,19 @@ InterposedTable& script_table();
 
 const void* script_key(const void* object, int method) noexcept;
 
-/// The operator `(self, function, arguments…) -> (call, arguments…)`, which runs the hooks before forward.
-/// One per number of arguments, registered on first use.
-c10::Symbol enter_operator(std::size_t arguments);
-/// The operator `(call, value) -> value`, which runs the hooks after forward.
-c10::Symbol leave_operator();
+/// The operators of hooks. Each takes the object at the end, or an object that leads to it. Nodes have the
+/// attribute `function_attribute`, the address of a `ScriptFunction`; where the object is found in others,
+/// those of `before`, `after` and `enter` have `slots_attribute`, the slot in each, from the outermost one
+/// inwards.
+struct ScriptOperators {
+  c10::Symbol before;  ///< `(arguments…, self) -> (arguments…)`, where no hook sees outputs
+  c10::Symbol after;   ///< `(value, self) -> value`, where no hook sees inputs
+  /// Where some see both: what `enter` returns goes to `leave`.
+  c10::Symbol enter;  ///< `(arguments…, self) -> (arguments…, call)`
+  c10::Symbol leave;  ///< `(value, call) -> value`
+  c10::Symbol function_attribute, slots_attribute;
+};
+/// Registers them on first use.
+const ScriptOperators& script_operators();
 
 }  // namespace torchtap::hooks::detail

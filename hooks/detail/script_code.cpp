@@ -107,29 +107,70 @@ void for_each_autocast(Action&& action) {
   }
 }
 
-/// A copy of the function's graph with the two operators around its body.
-std::shared_ptr<Graph> instrumented(const GraphFunction& function, const ScriptFunction& known) {
+/// A copy of the function's graph with operators around its body.
+std::shared_ptr<Graph> instrumented(const GraphFunction& function, const ScriptFunction& known, Sides sides) {
+  const ScriptOperators& operators = script_operators();
   auto graph = function.graph()->copy();
   const auto inputs = graph->inputs();
-  Node* const first = *graph->nodes().begin();
-  const torch::jit::WithInsertPoint here(first);
   // The address of an object that lives as long as the function: needs no look-up and is never saved.
-  Value* number = graph->insertConstant(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&known)));
-  std::vector<Value*> arguments{inputs[0], number};
-  arguments.insert(arguments.end(), inputs.begin() + 1, inputs.end());
-  Node* enter = graph->insertNode(
-      graph->create(enter_operator(inputs.size() - 1), arguments, /*num_outputs=*/inputs.size()));
-  enter->outputs()[0]->setType(c10::AnyType::get());
-  for (std::size_t i = 1; i < inputs.size(); ++i) {
-    enter->outputs()[i]->setType(inputs[i]->type());
-    inputs[i]->replaceAllUsesAfterNodeWith(enter, enter->outputs()[i]);
+  const auto made = [&](c10::Symbol kind, at::ArrayRef<Value*> of, std::size_t outputs) {
+    Node* node = graph->create(kind, of, outputs);
+    return node->i_(operators.function_attribute,
+                    static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&known)));
+  };
+  // The interpreter leaves a value on its stack where the next node takes it as its first input. So the
+  // object comes last, and nothing is passed that is not needed.
+  Value* last = inputs[0];
+  if (sides.inputs) {
+    std::vector<Value*> arguments(inputs.begin() + 1, inputs.end());
+    const std::size_t count = arguments.size();
+    arguments.push_back(last);
+    Node* enter = made(sides.outputs ? operators.enter : operators.before, arguments,
+                       sides.outputs ? count + 1 : count);
+    enter->insertBefore(*graph->nodes().begin());
+    for (std::size_t i = 0; i < count; ++i) {
+      enter->outputs()[i]->setType(inputs[i + 1]->type());
+      inputs[i + 1]->replaceAllUsesAfterNodeWith(enter, enter->outputs()[i]);
+    }
+    if (sides.outputs) {
+      last = enter->outputs()[count];
+      last->setType(c10::AnyType::get());
+    }
   }
-  Value* result = graph->outputs()[0];
-  Node* leave = graph->create(leave_operator(), {enter->outputs()[0], result}, 1);
-  leave->output()->setType(result->type());
-  leave->insertBefore(graph->return_node());
-  graph->block()->replaceOutput(0, leave->output());
+  if (sides.outputs) {
+    Value* result = graph->outputs()[0];
+    Node* leave = made(sides.inputs ? operators.leave : operators.after, {result, last}, 1);
+    leave->output()->setType(result->type());
+    leave->insertBefore(graph->return_node());
+    graph->block()->replaceOutput(0, leave->output());
+  }
   return graph;
+}
+
+/// Lets operators find objects that nothing else uses in those around them, which costs the interpreter less
+/// than to look them up.
+void fold_objects(torch::jit::Block& block) {
+  const ScriptOperators& operators = script_operators();
+  for (Node* node : block.nodes()) {
+    for (auto* inner : node->blocks()) fold_objects(*inner);
+    if (node->kind() != operators.before && node->kind() != operators.after &&
+        node->kind() != operators.enter)
+      continue;
+    const std::size_t last = node->inputs().size() - 1;
+    for (Value* object = node->input(last); object->node()->kind() == c10::prim::GetAttr;
+         object = node->input(last)) {
+      Node* const found = object->node();
+      const auto around = found->input()->type()->cast<c10::ClassType>();
+      if (object->uses().size() != 1 || around == nullptr) break;
+      std::vector<std::int64_t> slots;
+      if (node->hasAttribute(operators.slots_attribute)) slots = node->is(operators.slots_attribute);
+      const auto slot = around->getAttributeSlot(found->s(c10::attr::name));
+      slots.insert(slots.begin(), static_cast<std::int64_t>(slot));
+      node->is_(operators.slots_attribute, std::move(slots));
+      node->replaceInput(last, found->input());
+      found->destroy();
+    }
+  }
 }
 
 }  // namespace
@@ -146,8 +187,9 @@ ScriptCode::ScriptCode(GraphFunction& compiled) : function_(&compiled) {
   hookable = self != nullptr && self->is_module() && model::detail::implements(compiled.name(), "forward");
 }
 
-bool ScriptCode::has_operators() const {
-  return std::binary_search(current_.begin(), current_.end(), function_);
+Sides ScriptCode::sides_in(const Variant& variant) const noexcept {
+  const auto found = std::lower_bound(variant.begin(), variant.end(), Variant::value_type{function_, {}});
+  return found != variant.end() && found->first == function_ ? found->second : Sides{};
 }
 
 ScriptCode::Compiled ScriptCode::in_place() const {
@@ -182,12 +224,13 @@ void ScriptCode::for_each_state(Action&& action) const {
 }
 
 /// Makes the graphs that LibTorch would make by itself, with the operators inside.
-void ScriptCode::compile(Compiled& compiled) const {
+void ScriptCode::compile(Compiled& compiled, Sides sides) const {
   for_each_state([&](std::size_t state) {
     if (compiled.graphs[state] != nullptr) return;
-    std::shared_ptr<Graph> graph = instrumented(*function_, known);
+    std::shared_ptr<Graph> graph = instrumented(*function_, known, sides);
     if (torch::jit::getGraphExecutorOptimize()) {
       torch::jit::preoptimizeGraph(graph, (*function_).*exposed(base::ForceNoAmp{}));
+      fold_objects(*graph->block());
     }
     compiled.graphs[state] = std::move(graph);
   });
@@ -205,7 +248,7 @@ void ScriptCode::remember() {
 
 void ScriptCode::exchange(const Variant& variant) {
   Compiled& next = variants_[variant];
-  if (std::binary_search(variant.begin(), variant.end(), function_)) compile(next);
+  if (const Sides sides = sides_in(variant); sides.any()) compile(next, sides);
   Compiled& former = variants_[current_];
   strays_.emplace_back();
   Compiled& found = strays_.back();

@@ -6,14 +6,16 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <torchtap/hooks/detail/script_call.hpp>
 
 namespace torchtap::hooks::detail {
 
-/// The functions, among one and all its callees, that have the two operators compiled in. Sorted.
-using Variant = std::vector<const torch::jit::GraphFunction*>;
+/// The functions, among one and all its callees, that have operators compiled in, and for which sides.
+/// Sorted.
+using Variant = std::vector<std::pair<const torch::jit::GraphFunction*, Sides>>;
 
 /// Autocast on CPU and on GPU.
 struct Autocast {
@@ -45,8 +47,8 @@ class ScriptCode {
   const Variant& current() const noexcept { return current_; }
   bool knows(const Variant& variant) const { return variants_.count(variant) != 0; }
   std::size_t variants() const noexcept { return variants_.size(); }
-  /// Whether the function itself has the operators now.
-  bool has_operators() const;
+  /// For which sides the function itself has operators now.
+  Sides sides() const noexcept { return sides_in(current_); }
 
   /// Adds everything that is installed to the current variant. Call for all functions before exchanging the
   /// first.
@@ -60,8 +62,10 @@ class ScriptCode {
   std::vector<torch::jit::GraphFunction*> callees;
   Autocast asks;          ///< whether the code, callees included, queries the autocast state
   int doors = 0;          ///< number of hooked objects that have this function
+  int inputs = 0;         ///< number of those whose hooks run before forward
+  int outputs = 0;        ///< number of those whose hooks run after forward
   bool hookable = false;  ///< whether it may get the operators: a module's forward, or hooked once
-  bool always = false;    ///< gets the operators as soon as anything around it has hooks
+  bool always = false;    ///< gets all operators as soon as anything around it has hooks
 
  private:
   static constexpr std::size_t kStates =
@@ -71,9 +75,10 @@ class ScriptCode {
     std::array<std::optional<torch::jit::GraphExecutor>, kStates> executors;
   };
 
+  Sides sides_in(const Variant& variant) const noexcept;
   Compiled in_place() const;  // call both with the function's lock held
   void put_in_place(const Compiled& compiled);
-  void compile(Compiled& compiled) const;
+  void compile(Compiled& compiled, Sides sides) const;
   template <class Action>
   void for_each_state(Action&& action) const;
 

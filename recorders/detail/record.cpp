@@ -113,7 +113,7 @@ void Record::record(hooks::Event& event) {
     }
     if (source_ != nullptr) stream_results(event);
   } catch (c10::Error& error) {
-    error.add_context(c10::str("while recording ", describe(), ", sample ", samples_.load()));
+    error.add_context(c10::str("while recording ", describe(), ", sample ", samples()));
     throw;
   }
   stop_if_last();
@@ -129,7 +129,7 @@ hooks::Tensors* Record::tensors_of(hooks::Event& event) const {
 bool Record::wanted(hooks::Event& event, const hooks::Tensors* tensors, const at::Tensor& first) const {
   std::int64_t slot = options->all_tensors() ? 0 : options->tensor();
   if (tensors == nullptr) slot = event.slot();
-  const Sample sample(event.path(), event.type(), event.call_index(), samples_.load(), slot, first,
+  const Sample sample(event.path(), event.type(), event.call_index(), samples(), slot, first,
                       options->all_tensors() ? tensors : nullptr);
   return options->condition()(sample);
 }

@@ -106,10 +106,14 @@ class Record : public std::enable_shared_from_this<Record> {
   /// recorded are in a value of an unknown type, because no gradient would arrive.
   void on_forward(const hooks::Tensors& tensors);
 
-  std::int64_t samples() const noexcept { return samples_.load(); }
+  std::int64_t samples() const noexcept {
+    const std::int64_t counted = samples_.load();  // first: what is forgotten is subtracted from it
+    const ThreadSinks* const others = thread_sinks_.load(std::memory_order_acquire);
+    return others == nullptr ? counted : counted + others->folded();
+  }
   std::int64_t events() const noexcept {
     if (source_ != nullptr && options->reduction() == nullptr) return seen_.load();
-    return samples_.load() + refused_.load() + without_tensors() + not_recorded();
+    return samples() + refused_.load() + without_tensors() + not_recorded();
   }
   /// Events whose sample was dropped or found no partner. Ranks do not exchange these counts.
   std::int64_t not_recorded() const noexcept { return dropped() + unmatched_samples_.load(); }
@@ -209,7 +213,7 @@ class Record : public std::enable_shared_from_this<Record> {
   mutable std::mutex mutex_;
   mutable std::vector<SlotData> slots_;   // one, or with all_tensors all slots seen so far
   mutable std::int64_t recorded_ = 0;     // samples in `slots_`, under the lock
-  std::atomic<std::int64_t> samples_{0};  // thread sinks included; written under the lock of either
+  std::atomic<std::int64_t> samples_{0};  // without those that thread sinks count; written under the lock
   std::atomic<std::int64_t> refused_{0};  // events that the condition refused
   std::atomic<std::int64_t> dropped_{0};  // for lack of room
   std::atomic<std::int64_t> without_tensors_{0};

@@ -17,14 +17,17 @@ void Record::fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, boo
   }
   // A single thread never needs thread sinks.
   std::unique_lock lock(mutex_, std::defer_lock);
-  if (thread_sinks_.load(std::memory_order_acquire) == nullptr && lock.try_lock())
-    return fold_in_turn(samples, first_slot, prepared);
+  ThreadSinks* others = thread_sinks_.load(std::memory_order_acquire);
+  if (others == nullptr && lock.try_lock()) return fold_in_turn(samples, first_slot, prepared);
+  if (others == nullptr) others = &thread_sinks();
   c10::SmallVector<at::Tensor, 2> ready;
   if (!prepared) {
     for (const at::Tensor& sample : samples) ready.push_back(prepare(sample));
     samples = ready;
   }
-  if (thread_sinks().update(samples, first_slot, samples_)) return;
+  // A condition is told the number for every event, so all threads would read all their counters.
+  std::atomic<std::int64_t>* const events = options->condition() ? &samples_ : nullptr;
+  if (others->update(samples, first_slot, events)) return;
   lock.lock();
   open_thread_sinks(samples, first_slot);
 }

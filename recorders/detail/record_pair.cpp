@@ -148,7 +148,7 @@ void Record::fold_pair(const Pair& pair, c10::ArrayRef<at::Tensor> samples, bool
   try {
     fold(samples, 0, prepared);
   } catch (c10::Error& error) {
-    error.add_context(c10::str("while recording ", describe(), ", sample ", samples_.load()));
+    error.add_context(c10::str("while recording ", describe(), ", sample ", this->samples()));
     throw;
   }
   stop_if_last();

@@ -1,50 +1,99 @@
 // Assigns threads to places, and folds into their sinks.
 #include <c10/util/SmallVector.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <thread>
 
+#include <torchtap/base/of_thread.hpp>
 #include <torchtap/recorders/detail/thread_sinks.hpp>
 #include <torchtap/recorders/detail/together.hpp>
 
 namespace torchtap::recorders::detail {
 namespace {
 
-/// One place per processor: further threads would gain nothing, and share places.
+/// More places than processors: two threads of one place wait for each other although they could run at the
+/// same time, also while the one that holds the lock does not run.
 std::size_t place_count() {
-  return std::clamp<std::size_t>(std::thread::hardware_concurrency(), 2, 64);
+  return std::clamp<std::size_t>(4 * std::size_t{std::thread::hardware_concurrency()}, 8, 64);
 }
 
-std::size_t number_of_this_thread() noexcept {
-  static std::atomic<std::size_t> next{0};
-  static thread_local const std::size_t number = next.fetch_add(1, std::memory_order_relaxed);
-  return number;
-}
+/// A small number, which no other thread has at the same time.
+class ThreadNumber {
+ public:
+  ThreadNumber() {
+    Taken& taken = Taken::instance();
+    const std::lock_guard lock(taken.mutex);
+    const auto free = std::find(taken.numbers.begin(), taken.numbers.end(), false);
+    number = static_cast<std::size_t>(free - taken.numbers.begin());
+    if (free == taken.numbers.end()) taken.numbers.push_back(false);
+    taken.numbers[number] = true;
+  }
+  ~ThreadNumber() {
+    Taken& taken = Taken::instance();
+    const std::lock_guard lock(taken.mutex);
+    taken.numbers[number] = false;
+  }
+  ThreadNumber(const ThreadNumber&) = delete;
+  ThreadNumber& operator=(const ThreadNumber&) = delete;
+
+  std::size_t number;
+
+ private:
+  struct Taken {
+    std::mutex mutex;
+    std::vector<bool> numbers;
+
+    static Taken& instance() {
+      // Locked across fork(): otherwise a child could inherit a mutex that another thread held.
+      static auto* taken = [] {
+        ::pthread_atfork([] { instance().mutex.lock(); }, [] { instance().mutex.unlock(); },
+                         [] { instance().mutex.unlock(); });
+        return new Taken;  // threads may outlive static objects
+      }();
+      return *taken;
+    }
+  };
+};
 
 }  // namespace
 
 ThreadSinks::ThreadSinks() : places_(place_count()) {}
 
 ThreadSinks::Place& ThreadSinks::mine() {
-  return places_[number_of_this_thread() % places_.size()];
+  return places_[base::of_thread<ThreadNumber>().number % places_.size()];
 }
 
 bool ThreadSinks::update(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot,
-                         std::atomic<std::int64_t>& events) {
+                         std::atomic<std::int64_t>* events) {
   Place& place = mine();
   const std::lock_guard lock(place.mutex);
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const std::size_t slot = first_slot + i;
     if (samples[i].defined() && (slot >= place.sinks.size() || place.sinks[slot] == nullptr)) return false;
   }
-  c10::SmallVector<Update, 2> updates;
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    if (samples[i].defined()) updates.push_back({&place.sinks[first_slot + i], &samples[i]});
+  if (samples.size() == 1 && samples[0].defined()) {
+    place.sinks[first_slot]->update(samples[0]);
+  } else {
+    c10::SmallVector<Update, 2> updates;
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      if (samples[i].defined()) updates.push_back({&place.sinks[first_slot + i], &samples[i]});
+    }
+    update_together(updates);
   }
-  update_together(updates);
   ++place.events;
-  events.fetch_add(1, std::memory_order_relaxed);  // under the lock, so that it agrees with `place.events`
+  if (events != nullptr) {
+    events->fetch_add(1, std::memory_order_relaxed);  // under the lock, so that it agrees with `place.events`
+  } else {
+    place.folded.store(place.folded.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   return true;
+}
+
+std::int64_t ThreadSinks::folded() const noexcept {
+  std::int64_t folded = 0;
+  for (const Place& place : places_) folded += place.folded.load(std::memory_order_relaxed);
+  return folded;
 }
 
 bool ThreadSinks::put(std::unique_ptr<core::Sink>& sink, std::size_t slot) {

@@ -27,9 +27,12 @@ class ThreadSinks {
   ThreadSinks();
 
   /// Folds `samples`, the tensors of one event, into this thread's sinks of the slots from `first_slot` on,
-  /// all of them or none, without undefined ones, and adds one to `events`. Returns false and does nothing if
-  /// one of these sinks does not exist yet.
-  bool update(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, std::atomic<std::int64_t>& events);
+  /// all of them or none, without undefined ones, and counts the event: in `*events`, which all threads
+  /// write, or in `folded()`, which they do not, if that is null. Returns false and does nothing if one of
+  /// these sinks does not exist yet.
+  bool update(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, std::atomic<std::int64_t>* events);
+  /// The events that were counted here since this object was made.
+  std::int64_t folded() const noexcept;
   /// Makes `sink`, which is known to be compatible with the record, this thread's sink of `slot`. Returns
   /// false and leaves `sink` as it is if another thread with the same place was first.
   bool put(std::unique_ptr<core::Sink>& sink, std::size_t slot);
@@ -40,10 +43,11 @@ class ThreadSinks {
   std::int64_t clear();
 
  private:
-  struct alignas(64) Place {  // a cache line each, against false sharing
+  struct alignas(128) Place {  // cache lines of its own, which processors fetch in pairs
     std::mutex mutex;
     std::vector<std::unique_ptr<core::Sink>> sinks;  // by slot
-    std::int64_t events = 0;                         // folded by `update`
+    std::int64_t events = 0;                         // folded by `update` and neither merged nor discarded
+    std::atomic<std::int64_t> folded{0};             // its part of `folded()`; written under the lock
   };
   Place& mine();
 

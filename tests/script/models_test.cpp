@@ -309,6 +309,66 @@ BOOST_AUTO_TEST_CASE(report_what_a_hook_throws) {
   BOOST_TEST(outputs.samples() == 4);
 }
 
+// The code of a module has operators before forward, after it or both, as its hooks need.
+BOOST_AUTO_TEST_CASE(have_hooks_that_see_different_sides) {
+  using tap::hooks::Event;
+  using tap::hooks::Handle;
+  using tap::hooks::Kind;
+  using Indices = std::vector<std::int64_t>;
+  torch::jit::Module leaf("SidesLeaf");
+  leaf.define("def forward(self, x, y: Optional[Tensor] = None):\n    return x * 2\n");
+  torch::jit::Module root("SidesRoot");
+  root.register_module("leaf", leaf);
+  root.define("def forward(self, x):\n    return self.leaf.forward(self.leaf.forward(x), x)\n");
+  const auto module = tap::model::find(root, "leaf");
+  const torch::NoGradGuard no_grad;
+  const auto run = [&] { return root.forward({at::ones({1})}).toTensor().item<double>(); };
+  BOOST_TEST(run() == 4);
+
+  Indices outputs, inputs, both;
+  double halves = 0;
+  Handle after = tap::hooks::attach(module, Kind::forward_output, [&](Event& event) {
+    outputs.push_back(event.call_index());
+    BOOST_TEST(event.outputs().size() == 1);
+  });
+  BOOST_TEST(run() == 4);
+  BOOST_TEST(outputs == (Indices{0, 1}), boost::test_tools::per_element());
+
+  Handle before = tap::hooks::attach(module, Kind::forward_pre, [&](Event& event) {
+    inputs.push_back(event.call_index());
+    BOOST_TEST(event.inputs().size() == 2);
+    event.inputs()[0] = event.inputs()[0] + 1;
+  });
+  BOOST_TEST(run() == 10);
+  after.remove();
+  BOOST_TEST(run() == 10);
+  BOOST_TEST(inputs == (Indices{0, 1, 0, 1}), boost::test_tools::per_element());
+  BOOST_TEST(outputs == (Indices{0, 1, 0, 1}), boost::test_tools::per_element());
+  before.remove();
+  BOOST_TEST(run() == 4);
+
+  // Attached while code runs that has no operators before forward: the hook sees later forwards, and those
+  // that were there before see all.
+  inputs.clear();
+  outputs.clear();
+  Handle around;
+  after = tap::hooks::attach(module, Kind::forward_output, [&](Event& event) {
+    outputs.push_back(event.call_index());
+    if (around.attached()) return;
+    around = tap::hooks::attach(module, Kind::forward, [&](Event& inner) {
+      both.push_back(inner.call_index());
+      halves += (inner.outputs()[0] / inner.inputs()[0]).item<double>();
+    });
+  });
+  BOOST_TEST(run() == 4);
+  BOOST_TEST(outputs == (Indices{0, 1}), boost::test_tools::per_element());
+  BOOST_TEST(both.empty());
+  BOOST_TEST(run() == 4);
+  BOOST_TEST(outputs == (Indices{0, 1, 0, 1}), boost::test_tools::per_element());
+  BOOST_TEST(both == (Indices{0, 1}), boost::test_tools::per_element());
+  BOOST_TEST(halves == 4);
+}
+
 BOOST_AUTO_TEST_CASE(are_called_through_interfaces) {
   auto model = load("interfaced.script");
   ForwardOutput outputs;

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+
+#include <torchtap/hooks/detail/hook_point.hpp>
+
+namespace torchtap::hooks::detail {
+
+/// The gates that the calls of one thread are in. Threads that call the same module write to different
+/// memory.
+///
+/// A thread notes a gate and then loads its plan; whoever replaces a plan stores the new one and then reads
+/// the notes. Both are sequentially consistent, so either the note is seen or the thread gets the new plan.
+class Readers {
+ public:
+  Readers();
+  ~Readers();
+  Readers(const Readers&) = delete;
+  Readers& operator=(const Readers&) = delete;
+
+  void enter(Gate& gate) noexcept;
+  void leave(Gate& gate) noexcept;
+  /// Whether a call of any thread is in the gate.
+  static bool any_in(const Gate& gate) noexcept;
+
+ private:
+  struct alignas(128) Notes {
+    std::array<std::atomic<const Gate*>, 13> gates{};
+    std::size_t depth = 0;  // no note lies beyond it; written by the thread alone
+    std::atomic<bool> taken{true};
+    Notes* next = nullptr;
+  };
+  // Never freed: another thread takes them over when this one ends.
+  static std::atomic<Notes*> all_;
+
+  Notes* notes_;
+};
+
+}  // namespace torchtap::hooks::detail
