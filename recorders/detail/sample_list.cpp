@@ -7,6 +7,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/base/reused_memory.hpp>
 #include <torchtap/recorders/detail/sample_list.hpp>
 
 namespace torchtap::recorders::detail {
@@ -30,13 +31,16 @@ bool is_plain(const at::Tensor& tensor) {
          !tensor.key_set().has(c10::DispatchKey::NestedTensor);
 }
 
-/// Whether its elements can be copied as bytes from its memory. A tensor that stands for something else
-/// (conjugate, wrapped by functorch or in Python) has dispatch keys that an ordinary CPU tensor does not
-/// have.
-bool is_plain_on_cpu(const at::Tensor& tensor) {
+/// A tensor that stands for something else (conjugate, wrapped by functorch or in Python) has dispatch keys
+/// that an ordinary CPU tensor does not have.
+bool is_usual_on_cpu(const at::Tensor& tensor) {
   constexpr auto kUsual = c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
-  return tensor.key_set() - kUsual == c10::DispatchKeySet(c10::DispatchKey::CPU) && tensor.has_storage() &&
-         tensor.is_contiguous();
+  return tensor.key_set() - kUsual == c10::DispatchKeySet(c10::DispatchKey::CPU) && tensor.has_storage();
+}
+
+/// Whether its elements can be copied as bytes from its memory.
+bool is_plain_on_cpu(const at::Tensor& tensor) {
+  return is_usual_on_cpu(tensor) && tensor.is_contiguous();
 }
 
 /// Its elements, to be read: unlike `data_ptr`, this does not make a copy of memory that is shared until
@@ -110,13 +114,20 @@ SampleList::Run SampleList::packed(const at::Tensor& sample, std::int64_t capaci
   c10::SmallVector<std::int64_t, 6> shape{capacity};
   shape.append(sample.sizes().begin(), sample.sizes().end());
   Run run;
-  run.buffer =
-      at::empty(shape, sample.options().memory_format(c10::MemoryFormat::Contiguous).requires_grad(false));
   run.capacity = capacity;
   run.packed = true;
-  run.plain = is_plain_on_cpu(run.buffer);
-  if (run.plain) run.data = static_cast<char*>(run.buffer.data_ptr());
   run.row_bytes = static_cast<std::int64_t>(sample.nbytes());
+  if (is_usual_on_cpu(sample)) {  // as at::empty does, but for where the memory is from
+    run.buffer = at::detail::make_tensor<c10::TensorImpl>(
+        base::reused_storage(static_cast<std::size_t>(capacity * run.row_bytes)),
+        c10::DispatchKeySet(c10::DispatchKey::CPU), sample.dtype());
+    run.buffer.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
+    run.data = static_cast<char*>(run.buffer.data_ptr());
+    run.plain = true;
+  } else {
+    run.buffer =
+        at::empty(shape, sample.options().memory_format(c10::MemoryFormat::Contiguous).requires_grad(false));
+  }
   return run;
 }
 

@@ -48,6 +48,54 @@ BOOST_AUTO_TEST_CASE(what_is_overwritten_is_copied_and_nothing_else) {
   BOOST_TEST(history["outside_1"].tensor().data_ptr() == x.data_ptr());
 }
 
+BOOST_AUTO_TEST_CASE(what_the_program_drops_stays_what_it_was_although_its_memory_is_used_again) {
+  const auto x = torch::rand({64, 1024});
+  const auto expected = x.exp();
+  for (const bool again : {false, true}) {  // only the first pass of a process leaves everything where it is
+    const void* dropped = nullptr;
+    at::Tensor held;
+    const auto history = logged([&] {
+      auto y = x.exp();
+      dropped = y.data_ptr();
+      auto line = y.view({-1});
+      y = y.sin();
+      held = y;
+      line = at::Tensor();
+      y = y.cos();
+      y.zero_();
+      y.neg();
+    });
+    BOOST_TEST(history["exp_1"].tensor().equal(expected));
+    BOOST_TEST(history["view_1"].tensor().equal(expected.view({-1})));
+    BOOST_TEST(history["view_1"].tensor().data_ptr() == history["exp_1"].tensor().data_ptr());
+    if (again) BOOST_TEST(history["exp_1"].tensor().data_ptr() != dropped);
+    BOOST_TEST(history["sin_1"].tensor().data_ptr() == held.data_ptr());
+    BOOST_TEST(history["cos_1"].tensor().equal(expected.sin().cos()));
+    BOOST_TEST(history.copied() == 1);
+    BOOST_TEST(bool(history.validate()), text(history.validate()));
+    held.zero_();
+    BOOST_CHECK_EXCEPTION(history["sin_1"].tensor(), c10::ValueError, says({"sin_1", "changed in place"}));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_tensor_that_a_transform_has_kept_stays_where_it_is) {
+  const auto x = torch::rand({64, 1024});
+  for (int pass = 0; pass < 2; ++pass) {
+    std::vector<at::Tensor> seen;
+    std::vector<const void*> where;
+    trace::Tracer tracer(trace::Options().save(trace::Save::all).transform([&](const at::Tensor& tensor) {
+      seen.push_back(tensor);
+      where.push_back(tensor.data_ptr());
+      return tensor;
+    }));
+    tracer.run([&] { x.exp().sin().cos().mul_(2).neg(); });
+    const auto history = tracer.finish();
+    BOOST_TEST(history["exp_1"].tensor().equal(x.exp()));
+    BOOST_TEST(history["cos_1"].tensor().equal(x.exp().sin().cos()));
+    for (std::size_t i = 0; i < seen.size(); ++i) BOOST_TEST(seen[i].data_ptr() == where[i]);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(an_output_that_is_its_input_is_a_value_of_its_own) {
   const auto x = torch::rand({3});
   const auto history = logged([&] {

@@ -307,6 +307,7 @@ void Log::before(operations::Event& event, Running& running) {
     }
     ++read.argument;
   }
+  copy_dropped();
   // When all arguments are known: one may be a new view of what is written to.
   for (const auto& written : running.written) about_to_write(written.tensor);
   if (options.source()) note_source(operation);
@@ -509,6 +510,7 @@ void Log::close() {
   running_ = false;
   names_.clear();
   memory_.clear();
+  recent_.fill(nullptr);
   leaves_.clear();
 }
 

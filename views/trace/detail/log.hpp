@@ -12,10 +12,12 @@
 #include <c10/util/SmallVector.h>
 #include <c10/util/flat_hash_map.h>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -273,10 +275,15 @@ struct Log final : watch::CallListener {
   void keep(const at::Tensor& tensor, std::int64_t value, Memory* memory);
   bool afford(std::int64_t bytes, const Value& value);
   void copy_aliases(Memory& memory);
+  void may_be_dropped(Memory* memory);
+  void copy_dropped();
   void follow_gradient(const at::Tensor& tensor, std::int64_t value);
 
   watch::ByTensor<Name> names_;
   watch::ByMemory<std::unique_ptr<Memory>> memory_;
+  std::array<Memory*, 16> recent_{};  // large ones with aliases, which the program may drop soon
+  std::size_t next_recent_ = 0;
+  std::optional<bool> again_;  // a pass before kept large tensors, too; known with the first one
   watch::PerOperation<Facts> facts_;
   std::unique_ptr<Generator> generator_;
   std::vector<GraphNode> leaves_;  // of which gradients are followed

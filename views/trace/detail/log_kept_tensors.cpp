@@ -1,16 +1,20 @@
 // Keeps tensors: as aliases, which are copied before an operation writes to their memory.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <c10/core/CPUAllocator.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
 
 #include <algorithm>
+#include <atomic>
 
+#include <torchtap/base/bulk_copy.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/glob.hpp>
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/base/reused_memory.hpp>
 #include <torchtap/views/trace/detail/generator.hpp>
 #include <torchtap/views/trace/detail/log.hpp>
 
@@ -26,6 +30,27 @@ at::Tensor alias_of(const at::Tensor& tensor) {
 bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.has_storage() && b.has_storage() &&
          a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
+}
+
+/// Large, in LibTorch's own memory on the CPU and all of it, and no transform has the tensor itself.
+bool is_worth_copying(const at::Tensor& kept) {
+  constexpr std::size_t least = std::size_t{64} << 10;  // smaller blocks are soon used again
+  return kept.has_storage() && kept.device().is_cpu() && kept.storage().nbytes() >= least &&
+         kept.storage().allocator() == c10::GetCPUAllocator() && !kept.is_nested() && kept.use_count() == 1 &&
+         kept.is_non_overlapping_and_dense() && kept.nbytes() == kept.storage().nbytes();
+}
+
+c10::Storage copy_of(const c10::Storage& storage) {
+  c10::Storage copy = base::reused_storage(storage.nbytes());
+  base::bulk_copy(copy.data_ptr().get(), storage.data_ptr().get(), storage.nbytes());
+  return copy;
+}
+
+/// `kept`, which only the log has, shows the bytes of `storage` from now on.
+void move_to(const c10::Storage& storage, at::Tensor& kept) {
+  at::TensorImpl* const tensor = kept.unsafeGetTensorImpl();
+  tensor->set_allow_tensor_metadata_change(true);
+  tensor->set_storage_keep_dtype(storage);
 }
 
 bool is_digits(const std::string& text) {
@@ -154,6 +179,7 @@ void Log::keep(const at::Tensor& tensor, std::int64_t number, Memory* memory) {
   if (!value.own) {
     if (value.origin != Origin::parameter) memory->counted = true;
     memory->aliases.push_back(number);
+    if (is_worth_copying(kept)) may_be_dropped(memory);
     value.version = kept.is_inference() ? 0 : kept._version();
   }
   value.kept = std::move(kept);
@@ -168,11 +194,49 @@ void Log::copy_aliases(Memory& memory) {
       value.kept.reset();
       continue;
     }
-    value.kept = value.kept.clone();
+    if (is_worth_copying(value.kept)) {
+      move_to(copy_of(value.kept.storage()), value.kept);
+    } else {
+      value.kept = value.kept.clone();
+    }
     value.own = true;
     ++copied;
   }
   memory.aliases.clear();
+}
+
+/// What the program drops soon is copied, but not in the first pass, after which there may be none: copies
+/// need memory that no pass before has left.
+void Log::may_be_dropped(Memory* memory) {
+  static std::atomic<bool> kept_before{false};
+  if (!again_) again_ = kept_before.exchange(true);
+  if (*again_ && std::find(recent_.begin(), recent_.end(), memory) == recent_.end()) {
+    recent_[next_recent_++ % recent_.size()] = memory;
+  }
+}
+
+/// Only the log has the memory of what the program has dropped. A copy elsewhere gives it back to malloc for
+/// the next operation, which would have to wait for new pages where malloc has gone without.
+void Log::copy_dropped() {
+  for (Memory*& memory : recent_) {
+    if (memory == nullptr) continue;
+    if (memory->aliases.empty()) {  // copied before a write
+      memory = nullptr;
+      continue;
+    }
+    const auto kept = [&](std::int64_t number) -> at::Tensor& { return values[number].kept; };
+    const auto only_here = [&](std::int64_t number) {
+      return kept(number).use_count() == 1 && kept(number).storage().use_count() == memory->aliases.size();
+    };
+    if (!std::all_of(memory->aliases.begin(), memory->aliases.end(), only_here)) continue;
+    const c10::Storage copy = copy_of(kept(memory->aliases.front()).storage());
+    for (const std::int64_t number : memory->aliases) {
+      move_to(copy, kept(number));
+      values[number].own = true;
+    }
+    memory->aliases.clear();
+    memory = nullptr;
+  }
 }
 
 void Log::follow_gradient(const at::Tensor& tensor, std::int64_t value) {
