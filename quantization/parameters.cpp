@@ -13,8 +13,6 @@
 namespace torchtap::quantization {
 namespace {
 
-constexpr std::array<std::string_view, 3> format_names{"int8", "uint8", "int4"};
-constexpr std::array<std::string_view, 4> method_names{"min_max", "percentile", "mse", "entropy"};
 constexpr std::size_t even_bins = 2048;  // as many as torch.ao's observer and TensorRT's calibrator have
 constexpr double infinity = std::numeric_limits<double>::infinity();
 

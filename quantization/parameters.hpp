@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/arg.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,7 +20,9 @@ namespace torchtap::quantization {
 
 /// The integers that a tensor is rounded to: -128 to 127, 0 to 255, -8 to 7.
 enum class Format : std::uint8_t { int8, uint8, int4 };
-/// "int8", "uint8" or "int4".
+/// The names of all formats, in their order.
+inline constexpr std::array<std::string_view, 3> format_names{"int8", "uint8", "int4"};
+/// One of `format_names`.
 TORCHTAP_API std::string_view name_of(Format format) noexcept;
 /// The format of that name. Throws `c10::ValueError` that lists the names.
 TORCHTAP_API Format format_of(std::string_view name);
@@ -42,7 +45,9 @@ enum class Method : std::uint8_t {
   /// made (8 for int4). The first bin, where zeros lie, counts as the second, as in NVIDIA's calibrators.
   entropy,
 };
-/// "min_max", "percentile", "mse" or "entropy".
+/// The names of all methods, in their order.
+inline constexpr std::array<std::string_view, 4> method_names{"min_max", "percentile", "mse", "entropy"};
+/// One of `method_names`.
 TORCHTAP_API std::string_view name_of(Method method) noexcept;
 /// The method of that name. Throws `c10::ValueError` that lists the names.
 TORCHTAP_API Method method_of(std::string_view name);

@@ -84,7 +84,7 @@ void add_calibrate(CLI::App& app) {
       ->add_option_function<std::string>(
           "--format", [&how](const std::string& name) { how.format(quantization::format_of(name)); },
           "The integers of the recorded tensors")
-      ->check(CLI::IsMember({"int8", "uint8", "int4"}))
+      ->check(CLI::IsMember(words_of(quantization::format_names)))
       ->default_str(std::string(name_of(how.format())));
   command->add_flag_callback(
       "--symmetric", [&how] { how.symmetric(true); },

@@ -2,46 +2,27 @@
 
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
 #include <iostream>
 #include <memory>
-#include <sstream>
+#include <utility>
 
-#include <torchtap/views/text/characters.hpp>
-
+#include "help_layout.hpp"
 #include "progress.hpp"
-#include "table.hpp"
 
 namespace torchtap::tools {
 namespace {
 
-constexpr std::size_t kWidest = 100;
-constexpr std::size_t kNarrowest = 40;
-constexpr std::size_t kColumn = 28;  // of descriptions
-
 Notes* the_notes = nullptr;
-
-std::size_t width() {
-  return std::max(kNarrowest, std::min(line_width(), kWidest));
-}
-
-/// `text` in lines of at most `most` columns, broken between words; the lines after the first begin with
-/// `indent` blanks.
-std::string wrapped(const std::string& text, std::size_t most, std::size_t indent) {
-  std::istringstream words(text);
-  std::string lines, line;
-  for (std::string word; words >> word;) {
-    if (!line.empty() && views::text::width_of(line) + 1 + views::text::width_of(word) > most - indent) {
-      lines += line + "\n" + std::string(indent, ' ');
-      line.clear();
-    }
-    line += (line.empty() ? "" : " ") + word;
-  }
-  return lines + line;
-}
 
 class Formatter : public CLI::Formatter {
  public:
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+    return laid_out(make(app, std::move(name), mode), help_width());
+  }
+  /// Before it is laid out.
+  std::string make(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const {
+    return CLI::Formatter::make_help(app, std::move(name), mode);
+  }
   std::string make_option(const CLI::Option* option, bool positional) const override {
     return entry(make_option_name(option, positional) + make_option_opts(option), make_option_desc(option));
   }
@@ -67,47 +48,11 @@ class Formatter : public CLI::Formatter {
     if (option->get_required()) text += " REQUIRED";
     return text;
   }
-  /// Lines that begin with a blank are examples, which stay as they are, and tables; others are paragraphs.
-  std::string make_footer(const CLI::App* app) const override {
-    std::istringstream lines(app->get_footer());
-    std::string text, paragraph;
-    bool examples = false;
-    const auto end = [&] {
-      if (!paragraph.empty()) text += wrapped(paragraph, width(), 0) + "\n";
-      paragraph.clear();
-    };
-    for (std::string line; std::getline(lines, line);) {
-      const bool prose = !line.empty() && line[0] != ' ';
-      if (!prose) end();
-      if (prose) {
-        examples = line == "Examples:";
-        paragraph += line + "\n";
-        if (line.back() == ':') end();
-      } else {
-        text += (examples ? line : row(line)) + "\n";
-      }
-    }
-    end();
-    return text;
-  }
+  std::string make_footer(const CLI::App* app) const override { return kHelpFooter + app->get_footer(); }
 
  private:
-  /// "  name    what it means", wrapped under its last column.
-  static std::string row(const std::string& line) {
-    if (views::text::width_of(line) <= width()) return line;
-    const auto begin = line.find_first_not_of(' ');
-    const auto gap = line.find("  ", begin);
-    const auto column = gap == std::string::npos ? begin : line.find_first_not_of(' ', gap);
-    return line.substr(0, column) + wrapped(line.substr(column), width(), column);
-  }
   static std::string entry(const std::string& name, const std::string& description) {
-    std::string left = wrapped(name, width() - 2, 4);
-    const std::string right = wrapped(description, width(), kColumn);
-    if (right.empty()) return "  " + left + "\n";
-    const bool beside = left.find('\n') == std::string::npos && views::text::width_of(left) + 4 <= kColumn;
-    left += beside ? std::string(kColumn - 2 - views::text::width_of(left), ' ')
-                   : "\n" + std::string(kColumn, ' ');
-    return "  " + left + right + "\n";
+    return kHelpEntry + name + kHelpEntry + description + "\n";
   }
 };
 
@@ -115,6 +60,10 @@ class Formatter : public CLI::Formatter {
 
 void set_help(CLI::App& app) {
   app.formatter(std::make_shared<Formatter>());
+}
+
+std::string help_before_layout(const CLI::App& command, const std::string& name) {
+  return Formatter().make(&command, name, CLI::AppFormatMode::Normal);
 }
 
 Notes::Notes() : to_(std::cerr.rdbuf()) {

@@ -8,24 +8,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path here() {
-  return fs::read_symlink("/proc/self/exe").parent_path();
+/// The prefix of the installation, or the build folder.
+fs::path prefix() {
+  return fs::read_symlink("/proc/self/exe").parent_path() / TORCHTAP_PREFIX_FROM_PROGRAM;
 }
 
 }  // namespace
 
 fs::path find_library(const std::string& name) {
-  for (const fs::path& folder : {here() / "..", here() / ".." / TORCHTAP_LIBRARY_FOLDER}) {
+  for (const fs::path& folder : {prefix(), prefix() / TORCHTAP_LIBRARY_FOLDER}) {
     std::error_code error;
     const fs::path found = fs::canonical(folder / name, error);
     if (!error) return found;
   }
-  throw std::runtime_error(name + " is neither beside " + here().string() + " nor in its ../" +
+  throw std::runtime_error(name + " is neither in " + prefix().string() + " nor in its " +
                            TORCHTAP_LIBRARY_FOLDER + ".");
 }
 
 fs::path find_python() {
-  for (const fs::path& folder : {here() / ".." / TORCHTAP_PYTHON_FOLDER, here() / ".." / ".." / "python"}) {
+  for (const fs::path& folder : {prefix() / TORCHTAP_PYTHON_FOLDER, prefix() / ".." / "python"}) {
     if (fs::exists(folder / "torchtap_compare" / "__main__.py")) return fs::canonical(folder);
   }
   return {};

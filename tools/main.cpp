@@ -1,4 +1,4 @@
-// The `torchtap` command.
+// Torchtap's program, which the command `torchtap` becomes (answers/command.cpp).
 #include <ATen/Parallel.h>
 #include <CLI/CLI.hpp>
 #include <c10/util/Exception.h>
@@ -15,6 +15,7 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/version.hpp>
 
+#include "answers/answers.hpp"
 #include "commands.hpp"
 #include "help.hpp"
 #include "message_text.hpp"
@@ -150,8 +151,8 @@ int run(int argc, char** argv, tools::Notes& notes) {
     notes.add_option(*command);
     tools::guard_values(*command);
   }
-  if (argc == 1) {
-    std::cout << app.help();
+  if (argc == 3 && std::strcmp(argv[1], "--write-answers") == 0) {  // asked by the build
+    tools::write_answers(argv[2], tools::answers_of(app));
     return 0;
   }
   try {

@@ -8,12 +8,10 @@
 
 #include <torchtap/views/text/table.hpp>
 
+#include "terminal.hpp"
+
 /// Tables that fit the terminal.
 namespace torchtap::tools {
-
-/// The width of a line of stdout: COLUMNS if set, otherwise that of the terminal. For a pipe, that of the
-/// terminal on stderr. No limit (SIZE_MAX) for a file, or without a terminal.
-std::size_t line_width();
 
 /// A table of the command: as wide as a line, and in ASCII unless the locale uses UTF-8.
 class Table : public views::text::Table {

@@ -2,11 +2,13 @@
 
 #include <langinfo.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <clocale>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace torchtap::tools {
@@ -29,6 +31,19 @@ std::string to_text(double value, int digits) {
 int terminal_columns(int descriptor) {
   struct winsize size {};
   return ::isatty(descriptor) == 1 && ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+std::size_t line_width() {
+  if (const char* text = std::getenv("COLUMNS")) {
+    const long columns = std::strtol(text, nullptr, 10);
+    if (columns > 0) return static_cast<std::size_t>(columns);
+  }
+  // For a pipe (head, less), assume that a user is watching if messages go to a terminal.
+  struct stat out {};
+  const bool pipe = ::fstat(STDOUT_FILENO, &out) == 0 && S_ISFIFO(out.st_mode);
+  const int terminal = pipe ? STDERR_FILENO : STDOUT_FILENO;
+  const int columns = terminal_columns(terminal);
+  return columns > 0 ? static_cast<std::size_t>(columns) : SIZE_MAX;
 }
 
 }  // namespace torchtap::tools

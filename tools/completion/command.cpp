@@ -66,20 +66,20 @@ std::string completion::joined(const std::vector<std::string>& words, const std:
   return text;
 }
 
+void completion::print(std::ostream& stream, const CLI::App& app, const std::string& shell) {
+  const auto commands = describe_all(app);
+  if (shell == "bash") print_bash(stream, commands);
+  if (shell == "zsh") print_zsh(stream, commands);
+  if (shell == "fish") print_fish(stream, commands);
+}
+
 void add_completion(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
   CLI::App* command =
       app.add_subcommand("completion", "Print a script that completes this command in a shell");
   command->footer(kExamples);
-  command->add_option("shell", *shell, "The shell")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  command->callback([&app, shell] {
-    const auto commands = describe_all(app);
-    if (*shell == "bash") completion::print_bash(std::cout, commands);
-    if (*shell == "zsh") completion::print_zsh(std::cout, commands);
-    if (*shell == "fish") completion::print_fish(std::cout, commands);
-  });
+  command->add_option("shell", *shell, "The shell")->required()->check(CLI::IsMember(completion::shells()));
+  command->callback([&app, shell] { completion::print(std::cout, app, *shell); });
 }
 
 }  // namespace torchtap::tools

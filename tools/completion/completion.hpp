@@ -1,5 +1,7 @@
 #pragma once
 
+#include <CLI/App.hpp>
+
 #include <iosfwd>
 #include <string>
 #include <vector>
@@ -24,6 +26,13 @@ struct Command {
 
 /// The program itself comes first.
 using Commands = std::vector<Command>;
+
+/// The shells for which there are scripts.
+inline std::vector<std::string> shells() {
+  return {"bash", "zsh", "fish"};
+}
+/// The script that completes `app` in one of these shells.
+void print(std::ostream& stream, const CLI::App& app, const std::string& shell);
 
 void print_bash(std::ostream& stream, const Commands& commands);
 void print_zsh(std::ostream& stream, const Commands& commands);
