@@ -13,7 +13,9 @@ endfunction()
 function(torchtap_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-unknown-pragmas $<$<BOOL:${TORCHTAP_WERROR}>:-Werror>)
   if(TORCHTAP_SANITIZE)
-    target_compile_options(${target} PRIVATE -fsanitize=${TORCHTAP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+    # LibTorch hides the typeinfo of some of its classes, which checks of vptr would look up.
+    target_compile_options(${target} PRIVATE -fsanitize=${TORCHTAP_SANITIZE} -fno-sanitize=vptr -fno-omit-frame-pointer
+                           -fno-sanitize-recover=undefined)
     target_link_options(${target} PRIVATE -fsanitize=${TORCHTAP_SANITIZE})
   endif()
 endfunction()
