@@ -51,7 +51,8 @@ void Elements::declare(std::vector<std::int64_t>& sizes) {
 
 bool Elements::has(at::IntArrayRef sizes) {
   if (use != Use::see) return inside && many;
-  const at::IntArrayRef first = flat ? at::IntArrayRef(count()) : at::IntArrayRef(whole);
+  const std::int64_t elements = count();
+  const at::IntArrayRef first = flat ? at::IntArrayRef(elements) : at::IntArrayRef(whole);
   const bool fits = inside && many && sizes.size() >= first.size() && sizes.slice(0, first.size()) == first;
   divisible = divisible && (fits || !inside || !many);
   return fits;
