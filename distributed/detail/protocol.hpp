@@ -92,6 +92,7 @@ class Protocol {
   void merge_from(int rank, int steps);
   void merge(std::optional<Portion>& total, Portion portion) const;
   void note_failure(int rank, std::int64_t place, const std::exception& error);
+  void tick();
   void send_to(int rank, std::vector<Parcel> parcels, int steps);
   std::vector<Parcel> packed_total(bool shares = false);
 

@@ -73,13 +73,17 @@ void Protocol::note_failure(int rank, std::int64_t place, const std::exception& 
                       "\": ", text_of(error));
 }
 
+/// Says now and then, while states arrive, that this rank lives.
+void Protocol::tick() {
+  const Clock::time_point now = Clock::now();
+  if (now - ticked_ <= Milliseconds(100)) return;
+  links_.control->tick();
+  ticked_ = now;
+}
+
 void Protocol::merge_from(int rank, int steps) {
   const auto each = [&](Parcel parcel) {
-    const Clock::time_point now = Clock::now();
-    if (now - ticked_ > Milliseconds(100)) {
-      links_.control->tick();
-      ticked_ = now;
-    }
+    tick();
     if (!failure_.empty()) return;
     const std::int64_t place = parcel.place;
     try {

@@ -192,11 +192,7 @@ std::optional<Portion> Protocol::after(int rank, std::size_t place, std::optiona
 /// Merges the share of `rank` into `total`, by place.
 void Protocol::receive_share(int rank, std::vector<std::optional<Portion>>& total) {
   const auto each = [&](Parcel parcel) {
-    const Clock::time_point now = Clock::now();
-    if (now - ticked_ > Milliseconds(100)) {
-      links_.control->tick();
-      ticked_ = now;
-    }
+    tick();
     if (!failure_.empty()) return;
     const std::int64_t place = parcel.place;
     try {
