@@ -68,28 +68,31 @@ void collect_inputs(Stack& stack, const ScriptFunction& function, CallTensors& i
   }
 }
 
-void before(Stack& stack, const CallSite& site) {
+/// Calls `f` with the hooks of the object on top of the stack, which is removed, if it has any.
+template <class F>
+void with_hooks(Stack& stack, const CallSite& site, const F& f) {
   const IValue self = pop(stack);
   const void* key = nullptr;
   InterposedEntry* entry = hooks_of(self, site, key);
   if (entry == nullptr) return;
   OneSide hooks(entry->gate);
-  if (hooks.idle() || entry->module.load() != key) return;
-  CallTensors inputs;
-  if (hooks.wants_inputs()) collect_inputs(stack, site.function, inputs);
-  hooks.before(inputs);
+  if (!hooks.idle() && entry->module.load() == key) f(hooks);
+}
+
+void before(Stack& stack, const CallSite& site) {
+  with_hooks(stack, site, [&](OneSide& hooks) {
+    CallTensors inputs;
+    if (hooks.wants_inputs()) collect_inputs(stack, site.function, inputs);
+    hooks.before(inputs);
+  });
 }
 
 void after(Stack& stack, const CallSite& site) {
-  const IValue self = pop(stack);
-  const void* key = nullptr;
-  InterposedEntry* entry = hooks_of(self, site, key);
-  if (entry == nullptr) return;
-  OneSide hooks(entry->gate);
-  if (hooks.idle() || entry->module.load() != key) return;
-  CallTensors outputs;
-  collect(stack.back(), *site.function.output, outputs);
-  hooks.after(outputs);
+  with_hooks(stack, site, [&](OneSide& hooks) {
+    CallTensors outputs;
+    collect(stack.back(), *site.function.output, outputs);
+    hooks.after(outputs);
+  });
 }
 
 /// Returns None if there is nothing to do when the function returns.
