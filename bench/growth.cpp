@@ -21,6 +21,7 @@
 #include <iostream>
 #include <string>
 
+#include <torchtap/base/remove_folder.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/selectors/selectors.hpp>
 #include <torchtap/storage/recording.hpp>
@@ -95,7 +96,7 @@ void write_files(std::int64_t size) {
 
 void modules(std::int64_t size) {
   // Each size writes to new folders: files that replace others cost a file system more.
-  for (const char* former : {"raw", "bare", "spool", "one", "all"}) fs::remove_all(at(former));
+  for (const char* former : {"raw", "bare", "spool", "one", "all"}) torchtap::base::remove_folder(at(former));
 
   const torch::NoGradGuard no_grad;
   torch::nn::Sequential model;
@@ -116,7 +117,7 @@ void modules(std::int64_t size) {
     model->forward(x);
     recorder.flush();
     // As after a crash: the journal lists every shard, and nothing is finished.
-    fs::remove_all(at("cut"));
+    torchtap::base::remove_folder(at("cut"));
     fs::copy(at("spool"), at("cut"), fs::copy_options::recursive);
     measure("finish a spool", size, [&] { recorder.save(at("spool")); });
   }
@@ -183,6 +184,6 @@ int main(int argc, char** argv) {
   for (const std::int64_t n : {size, 4 * size}) alone([&] { modules(n); });
   for (const std::int64_t n : {50 * size, 200 * size}) alone([&] { samples(n); });
   for (const std::int64_t n : {50 * size, 200 * size}) kept(n);
-  fs::remove_all(folder);
+  torchtap::base::remove_folder(folder);
   return 0;
 }

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/base/remove_folder.hpp>
 #include <torchtap/views/monitor/monitor.hpp>
 
 namespace {
@@ -99,7 +100,7 @@ void forwards(benchmark::State& state, const std::function<Model()>& make, const
   state.counters["default_own_%"] =
       100 * (own() - own_before) / (none * static_cast<double>(state.iterations()));
   monitors.clear();
-  std::filesystem::remove_all(folder);
+  torchtap::base::remove_folder(folder);
 }
 
 void resnet18(benchmark::State& state) {

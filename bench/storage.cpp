@@ -13,6 +13,7 @@
 #include <fstream>
 #include <string>
 
+#include <torchtap/base/remove_folder.hpp>
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/storage/file.hpp>
@@ -134,7 +135,7 @@ void spool_small(benchmark::State& state, bool sync) {
   state.SetItemsProcessed(state.iterations() * kSamples);
   state.counters["bytes_on_disk"] = static_cast<double>(bytes_in(directory));
   state.counters["bytes_data"] = static_cast<double>(kSamples) * static_cast<double>(sample.nbytes());
-  std::filesystem::remove_all(directory);
+  torchtap::base::remove_folder(directory);
 }
 
 /// Writes as many bytes as `resnet` spools with plain system calls: files of 64 MiB, synced one by one.
@@ -157,7 +158,7 @@ void bare_shards(benchmark::State& state) {
       ::close(fd);
     }
     state.PauseTiming();
-    std::filesystem::remove_all(directory);
+    torchtap::base::remove_folder(directory);
     state.ResumeTiming();
   }
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(kShards * kShard));
@@ -207,7 +208,7 @@ void resnet(benchmark::State& state, const char* to) {
     state.counters["resident_late"] = resident_late;
     if (spooled) state.counters["bytes_on_disk"] = static_cast<double>(bytes_in(directory));
   }
-  std::filesystem::remove_all(directory);
+  torchtap::base::remove_folder(directory);
 }
 BENCHMARK_CAPTURE(resnet, bare, nullptr)->UseManualTime()->Iterations(1)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(resnet, in_memory, "/dev/shm/torchtap-bench-")

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/remove_folder.hpp>
 
 /// What the tests of several rooms need.
 namespace torchtap_test {
@@ -25,10 +26,7 @@ class TemporaryDirectory {
   }
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
+  ~TemporaryDirectory() { torchtap::base::remove_folder(path_.string()); }
   std::string operator/(const std::string& name) const { return (path_ / name).string(); }
   std::string path() const { return path_.string(); }
 

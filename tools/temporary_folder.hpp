@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <string>
 
+#include <torchtap/base/remove_folder.hpp>
+
 namespace torchtap::tools {
 
 /// A new folder, which is removed with this object.
@@ -18,10 +20,7 @@ class TemporaryFolder {
                                ": " + std::strerror(errno) + ".");
     }
   }
-  ~TemporaryFolder() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
+  ~TemporaryFolder() { base::remove_folder(path_); }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
   const std::string& path() const { return path_; }

@@ -79,7 +79,8 @@ bool check() {
     if (!page.errors().empty()) return false;
   }
   const explorer::Server again({folder});  // from the file
-  fs::remove_all(folder);
+  for (const auto& file : fs::directory_iterator(folder)) fs::remove(file);
+  fs::remove(folder);
   auto net = make_net();
   const double alone = train(net, steps, nullptr);
   std::cout << "a page of " << text.size() << " bytes; loss " << watched << ", alone " << alone << '\n';

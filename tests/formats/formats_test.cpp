@@ -360,7 +360,7 @@ BOOST_AUTO_TEST_CASE(a_newer_state_says_so) {
 BOOST_AUTO_TEST_CASE(newer_files_say_so_and_are_left_alone) {
   Folder folder;
   const auto copy = [&](const std::string& name) {
-    fs::remove_all(folder / name);
+    torchtap::base::remove_folder(folder / name);
     fs::copy(kFixtures + "/1/" + name, folder / name, fs::copy_options::recursive);
     return folder / name;
   };

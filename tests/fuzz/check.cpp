@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/remove_folder.hpp>
 #include <torchtap/quantization/calibration.hpp>
 #include <torchtap/reductions/restore.hpp>
 #include <torchtap/storage/file.hpp>
@@ -291,7 +292,7 @@ void each_tensor(const Value& value, const std::function<void(const at::Tensor&)
 
 bool check(const Input& input, const std::string& folder, Random& random, bool honest,
            const std::set<std::string>& written) {
-  fs::remove_all(folder + "-out");
+  torchtap::base::remove_folder(folder + "-out");
   try {
     Checker(input, folder, random, honest, written).run();
     return true;

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <regex>
 
+#include <torchtap/base/remove_folder.hpp>
 #include <torchtap/core/context.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/reductions/reductions.hpp>
@@ -164,7 +165,7 @@ Files read_folder(const std::string& path) {
 }
 
 void write_folder(const std::string& path, const Files& files) {
-  fs::remove_all(path);
+  torchtap::base::remove_folder(path);
   fs::create_directory(path);
   for (const auto& [name, bytes] : files) std::ofstream(path + "/" + name, std::ios::binary) << bytes;
 }

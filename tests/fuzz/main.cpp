@@ -19,6 +19,8 @@
 #include <fstream>
 #include <iostream>
 
+#include <torchtap/base/remove_folder.hpp>
+
 #include "check.hpp"
 #include "corpus.hpp"
 #include "mutate.hpp"
@@ -119,8 +121,7 @@ class Fuzzer {
     total_.values += tally.values;
     total_.errors += tally.errors;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
-    std::error_code ignored;
-    fs::remove_all(options_.keep, ignored);
+    torchtap::base::remove_folder(options_.keep);
     fs::copy(folder_ + "/input", options_.keep, fs::copy_options::recursive);
     std::printf("seed %llu failed (%s %d); the files are in %s, again: fuzz --seed %llu --runs 1\n",
                 static_cast<unsigned long long>(seed + tally.runs),
@@ -187,7 +188,6 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     std::cerr << "fuzz: " << error.what() << '\n';
   }
-  std::error_code ignored;
-  fs::remove_all(folder, ignored);
+  torchtap::base::remove_folder(folder);
   return status;
 }

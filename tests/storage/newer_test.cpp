@@ -44,7 +44,7 @@ void write_unfinished(const TemporaryDirectory& directory, const std::string& na
   auto& stream = spool.add(id);
   for (int i = 0; i < 6; ++i) stream.append(at::full({3}, i));
   spool.flush();
-  fs::remove_all(directory / name);
+  torchtap::base::remove_folder(directory / name);
   fs::copy(directory / "rec", directory / name);
 }
 

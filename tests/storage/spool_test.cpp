@@ -233,7 +233,7 @@ BOOST_AUTO_TEST_CASE(a_killed_spool_keeps_what_was_sealed) {
   std::int64_t unfinished = 0, salvaged = 0, resumed = 0;
   for (int round = 0; round < 200; ++round) {
     if (round % 25 == 0) {
-      fs::remove_all(rec);
+      torchtap::base::remove_folder(rec);
       for (auto& flushed : progress.flushed) flushed = 0;
     }
     const bool killed = kill_at(1 + static_cast<std::int64_t>(random() % 250), [&] {

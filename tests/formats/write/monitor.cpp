@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/base/remove_folder.hpp>
 #include <torchtap/views/monitor/detail/flight_recorder.hpp>
 #include <torchtap/views/monitor/detail/incident_folder.hpp>
 
@@ -49,7 +50,7 @@ void write(const std::string& folder) {
   content.forwards = ring.forwards();
   const std::string incident = parts::write_incident(incidents, 16, content);
   std::filesystem::copy(incident, folder + "/incident", std::filesystem::copy_options::recursive);
-  std::filesystem::remove_all(incident);
+  torchtap::base::remove_folder(incident);
 }
 
 }  // namespace

@@ -26,6 +26,7 @@
 #include <torchtap/base/format.hpp>
 #include <torchtap/base/rapidjson.hpp>
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/base/remove_folder.hpp>
 #include <torchtap/base/write_file.hpp>
 #include <torchtap/model/held.hpp>
 #include <torchtap/storage/recording.hpp>
@@ -227,7 +228,7 @@ void copy_reference(const std::string& from, const std::string& to) {
     if (entry.is_regular_file(error)) bytes += static_cast<std::int64_t>(entry.file_size(error));
   if (error || bytes > kMostReference) return;
   fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::skip_symlinks, error);
-  if (error) fs::remove_all(to, error);
+  if (error) base::remove_folder(to);
 }
 
 void make_private(const std::string& folder) {
@@ -249,12 +250,12 @@ void sweep_incidents(const std::string& incidents, std::int64_t keep) {
   std::vector<fs::path> all;
   for (const auto& entry : fs::directory_iterator(incidents, error)) {
     const std::string name = entry.path().filename().string();
-    if (name.rfind(kStaged, 0) == 0 && !is_young(entry.path())) fs::remove_all(entry.path(), error);
+    if (name.rfind(kStaged, 0) == 0 && !is_young(entry.path())) base::remove_folder(entry.path().string());
     if (is_incident_name(name)) all.push_back(entry.path());
   }
   std::sort(all.begin(), all.end());
   for (std::size_t i = 0; i + static_cast<std::size_t>(std::max<std::int64_t>(keep, 1)) < all.size(); ++i)
-    if (!is_young(all[i])) fs::remove_all(all[i], error);
+    if (!is_young(all[i])) base::remove_folder(all[i].string());
 }
 
 std::int64_t next_number(const std::string& incidents) {
@@ -469,8 +470,7 @@ std::string write_incident(const std::string& incidents, std::int64_t keep, cons
       if (errno != EEXIST && errno != ENOTEMPTY) base::io_error(kIncidentCall, "make", path, errno);
     }
   } catch (...) {
-    std::error_code error;
-    fs::remove_all(staged, error);
+    base::remove_folder(staged);
     throw;
   }
 }
