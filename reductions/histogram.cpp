@@ -226,7 +226,7 @@ void Histogram::count_any(const detail::Rows& rows) {
     below = at::eq(x, -kInfinity);
     above = at::eq(x, kInfinity);
   } else {
-    slot = at::sub(at::bucketize(x, edges(), /*out_int32=*/false, /*right=*/true), 1);
+    slot = at::sub(at::bucketize(x, fixed_edges(x.device()), /*out_int32=*/false, /*right=*/true), 1);
     below = at::lt(x, low_);
     above = at::gt(x, high_);
   }
@@ -289,13 +289,14 @@ at::Tensor Histogram::counts() const {
 
 at::Tensor Histogram::edges() const {
   const base::RecordingMode quiet;
-  if (!growing_) {
-    const auto options = at::TensorOptions().dtype(at::kDouble).device(intake_.device());
-    return at::linspace(low_, high_, bins_ + 1, options);
-  }
+  if (!growing_) return fixed_edges(intake_.device());
   TORCH_CHECK_VALUE(bool(slots_),
                     "Histogram::edges: there are no samples yet; call update first, or check count().");
   return scaled(at::add(at::arange(bins_ + 1, slots_->options()), *start_).to(at::kDouble), *exponent_);
+}
+
+at::Tensor Histogram::fixed_edges(const at::Device& device) const {
+  return at::linspace(low_, high_, bins_ + 1, at::TensorOptions().dtype(at::kDouble).device(device));
 }
 
 at::Tensor Histogram::column(std::int64_t slot) const {

@@ -89,6 +89,7 @@ class TORCHTAP_API Histogram : public Reduction {
   struct Grid;
   void validate() const;
   void restored();
+  at::Tensor fixed_edges(const at::Device& device) const;
   void find_edges();
   void set_edges(std::vector<double> edges);
   at::Tensor column(std::int64_t slot) const;
