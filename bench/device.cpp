@@ -1,0 +1,136 @@
+/// Reductions and recorders on a device, compared with the ATen operations that a user would compose there,
+/// and with the same model without recorders. Every measurement ends when the device is done.
+#include <benchmark/benchmark.h>
+#include <torch/torch.h>
+
+#include <string>
+#include <vector>
+
+#include <torchtap/torchtap.hpp>
+
+#include "zoo/resnet.hpp"
+
+namespace tap = torchtap;
+
+namespace {
+
+constexpr std::int64_t kFloats = 16 << 20;  // 64 MB
+
+at::Device device() {
+  return at::Device(torch::cuda::is_available() ? at::kCUDA : at::kCPU);
+}
+
+void finish() {
+  if (torch::cuda::is_available()) torch::cuda::synchronize();
+}
+
+/// Sixteen calls each, so that what the device needs to begin and end counts little.
+template <class Function>
+void repeat(benchmark::State& state, Function&& function) {
+  constexpr int kCalls = 16;
+  for (int i = 0; i < kCalls; ++i) function();
+  finish();
+  for (auto _ : state) {
+    for (int i = 0; i < kCalls; ++i) function();
+    finish();
+  }
+  state.SetItemsProcessed(state.iterations() * kCalls);
+}
+
+at::Tensor normal(at::IntArrayRef sizes) {
+  at::manual_seed(0);
+  return at::randn(sizes).to(device());
+}
+
+void update(benchmark::State& state, const std::string& text, at::IntArrayRef sizes, bool over_all) {
+  const at::Tensor x = normal(sizes);
+  auto options = tap::reductions::ParseOptions();
+  if (over_all) {
+    options.over_all(true);
+  } else {
+    options.over({0});
+  }
+  auto reduction = tap::reductions::parse(text, options);
+  repeat(state, [&] { reduction.update(x); });
+}
+
+void composed(benchmark::State& state, at::IntArrayRef sizes) {
+  const at::Tensor x = normal(sizes);
+  repeat(state, [&] {
+    benchmark::DoNotOptimize(x.sum());
+    benchmark::DoNotOptimize(at::var_mean(x, /*unbiased=*/true));
+    benchmark::DoNotOptimize(x.min());
+    benchmark::DoNotOptimize(x.max());
+    benchmark::DoNotOptimize(x.isnan().any());
+  });
+}
+
+void histc(benchmark::State& state, at::IntArrayRef sizes) {
+  const at::Tensor x = normal(sizes);
+  repeat(state, [&] { benchmark::DoNotOptimize(at::histc(x, 64, -4, 4)); });
+}
+
+void sum(benchmark::State& state, at::IntArrayRef sizes) {
+  const at::Tensor x = normal(sizes);
+  repeat(state, [&] { benchmark::DoNotOptimize(x.sum()); });
+}
+
+/// A training step of a ResNet-18, with nothing or with a recorder of every module's output.
+void step(benchmark::State& state, const std::string& reduction) {
+  torch::manual_seed(0);
+  torch::nn::Sequential model;
+  {
+    zoo::ResNet18 resnet(zoo::ResNet18Options().num_classes(10));
+    for (const auto& child : {resnet->layer1, resnet->layer2, resnet->layer3, resnet->layer4}) {
+      for (const auto& block : *child) model->push_back(block);
+    }
+  }
+  model->to(device());
+  const at::Tensor x = torch::randn({32, 64, 56, 56}).to(device());
+  tap::recorders::ForwardOutput recorder(
+      reduction.empty() ? tap::recorders::Options()
+                        : tap::recorders::Options().reduction(tap::reductions::parse(
+                              reduction, tap::reductions::ParseOptions().over_all(true))));
+  if (!reduction.empty()) recorder.attach(model, tap::selectors::reachable());
+  repeat(state, [&] {
+    for (auto& parameter : model->parameters()) parameter.mutable_grad() = at::Tensor();
+    model->forward(x).square().mean().backward();
+  });
+}
+
+void add(const std::string& name, const std::string& reduction) {
+  const std::vector<std::int64_t> small{32, 512}, large{kFloats};
+  benchmark::RegisterBenchmark((name + "/32x512").c_str(),
+                               [=](benchmark::State& state) { update(state, reduction, small, false); });
+  benchmark::RegisterBenchmark((name + "/64MB").c_str(),
+                               [=](benchmark::State& state) { update(state, reduction, large, true); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::int64_t> small{32, 512}, large{kFloats};
+  for (const auto& [name, sizes] : {std::pair{"32x512", small}, std::pair{"64MB", large}}) {
+    const std::string at = std::string("/") + name;
+    const auto copy = sizes;
+    benchmark::RegisterBenchmark(("aten_sum" + at).c_str(),
+                                 [=](benchmark::State& state) { sum(state, copy); });
+    benchmark::RegisterBenchmark(("aten_composed" + at).c_str(),
+                                 [=](benchmark::State& state) { composed(state, copy); });
+    benchmark::RegisterBenchmark(("aten_histc" + at).c_str(),
+                                 [=](benchmark::State& state) { histc(state, copy); });
+  }
+  for (const char* reduction : {"sum", "mean", "moments", "min", "abs_max", "norm", "count", "ema",
+                                "log_histogram", "quantiles", "top_k"})
+    add(reduction, reduction);
+  add("histogram", "histogram:64:-4:4");
+  add("histogram_growing", "histogram:64");
+  add("series", "moments, min, max, count");
+  for (const char* reduction : {"", "mean", "moments", "moments, min, max, count"}) {
+    const std::string text = reduction;
+    benchmark::RegisterBenchmark(("resnet_step/" + (text.empty() ? "nothing" : text)).c_str(),
+                                 [=](benchmark::State& state) { step(state, text); });
+  }
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+}
