@@ -21,7 +21,11 @@ class Formatter : public CLI::Formatter {
   }
   /// Before it is laid out.
   std::string make(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const {
-    return CLI::Formatter::make_help(app, std::move(name), mode);
+    // As CLI::Formatter::make_help, which since CLI11 2.5 breaks description and footer into lines itself.
+    const std::string text = make_description(app) + make_usage(app, std::move(name)) +
+                             make_positionals(app) + make_groups(app, mode) + make_subcommands(app, mode) +
+                             "\n";
+    return without_double_blanks(text) + kHelpFooter + app->get_footer();
   }
   std::string make_option(const CLI::Option* option, bool positional) const override {
     return entry(make_option_name(option, positional) + make_option_opts(option), make_option_desc(option));
@@ -48,9 +52,13 @@ class Formatter : public CLI::Formatter {
     if (option->get_required()) text += " REQUIRED";
     return text;
   }
-  std::string make_footer(const CLI::App* app) const override { return kHelpFooter + app->get_footer(); }
 
  private:
+  /// Versions of CLI11 differ in how many blank lines they put between the parts.
+  static std::string without_double_blanks(std::string text) {
+    for (std::size_t at = 0; (at = text.find("\n\n\n", at)) != std::string::npos;) text.erase(at, 1);
+    return text;
+  }
   static std::string entry(const std::string& name, const std::string& description) {
     return kHelpEntry + name + kHelpEntry + description + "\n";
   }
