@@ -69,7 +69,9 @@ at::Tensor state_tensor(const RandomState& state) {
   return generator.get_state();
 }
 
-void set_random_state(const at::Tensor& state) {
+void set_random_state(const at::Tensor& saved) {
+  // A copy at the beginning of its memory: LibTorch 2.11 and newer look for others at the wrong place.
+  const at::Tensor state = saved.clone();
   at::Generator trial = at::detail::createCPUGenerator();
   bool good = true;
   try {
