@@ -130,11 +130,13 @@ Rows Intake::rows(const at::Tensor& sample) const {
     }
   }
   const auto folded = static_cast<std::size_t>(std::count(is_folded.begin(), is_folded.end(), 1));
+  // LibTorch's wheel (2.11) converts float16 to float32 without the sign of a negative view.
+  const at::Tensor plain = sample.is_neg() ? sample.resolve_neg() : sample;
   if (folded == 0) {
-    rows.view = sample.unsqueeze(0);
+    rows.view = plain.unsqueeze(0);
     rows.single = true;
   } else {
-    rows.view = std::is_sorted(order.begin(), order.end()) ? sample : sample.permute(order);
+    rows.view = std::is_sorted(order.begin(), order.end()) ? plain : plain.permute(order);
   }
   rows.folded.resize(std::max<std::size_t>(folded, 1));
   std::iota(rows.folded.begin(), rows.folded.end(), 0);
