@@ -2,6 +2,7 @@
 
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/count.hpp>
+#include <torchtap/reductions/detail/device_kernels.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 
 namespace torchtap::reductions {
@@ -43,6 +44,14 @@ void Count::fold(const Pass& pass) {
     add(nan_, number(total->nan));
     add(inf_, number(total->infinities()));
     add(zeros_, number(total->zeros));
+    elements_ += sample.numel();
+    return intake_.commit(rows);
+  }
+  if (auto* const kernels = detail::kernels_for(rows)) {
+    for (auto* total : {&nan_, &inf_, &zeros_}) {
+      if (!*total) *total = at::zeros({}, sample.options().dtype(at::kLong));
+    }
+    kernels->count_kinds(detail::device_rows(rows), *nan_, *inf_, *zeros_);
     elements_ += sample.numel();
     return intake_.commit(rows);
   }

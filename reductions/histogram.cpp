@@ -8,6 +8,7 @@
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/bin_counts.hpp>
 #include <torchtap/reductions/detail/bin_range.hpp>
+#include <torchtap/reductions/detail/device_kernels.hpp>
 #include <torchtap/reductions/detail/in_order.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/small.hpp>
@@ -108,7 +109,7 @@ void Histogram::fold(const Pass& pass) {
   const detail::Rows rows = intake_.open(pass.sample());
   if (rows.count == 0) return;
   if (!slots_) start(rows);
-  if (!count_plain(pass) && !count_rows(pass, rows)) count_any(rows);
+  if (!count_plain(pass) && !count_rows(pass, rows) && !count_on_device(rows)) count_any(rows);
   intake_.commit(rows);
 }
 
@@ -210,6 +211,19 @@ void Histogram::cover(const Summary& all) {
   }
   min = low;
   max = high;
+}
+
+/// Counts on a device where there are kernels for these rows; else false.
+bool Histogram::count_on_device(const detail::Rows& rows) {
+  auto* const kernels = detail::kernels_for(rows);
+  if (kernels == nullptr) return false;
+  const detail::DeviceRows there = detail::device_rows(rows);
+  if (growing_) {
+    kernels->count_growing_bins(there, *min_, *max_, *exponent_, *start_, *slots_);
+  } else {
+    kernels->count_bins(there, fixed_edges(rows.view.device()), *slots_);
+  }
+  return true;
 }
 
 void Histogram::count_any(const detail::Rows& rows) {

@@ -98,6 +98,7 @@ class TORCHTAP_API Histogram : public Reduction {
   bool count_plain(const Pass& pass);
   bool count_lines(const Pass& pass, const detail::Lines& lines);
   bool count_rows(const Pass& pass, const detail::Rows& rows);
+  bool count_on_device(const detail::Rows& rows);
   void count_any(const detail::Rows& rows);
   void coarsen(const Grid& grid);
   void cover(const Summary& all);

@@ -71,7 +71,7 @@ void LogHistogram::fold(const Pass& pass) {
   if (const auto* const found = detail::kernels_of(pass).count_bits(intake_.folding(), table_.bins())) {
     table_.add(*found);
   } else {
-    table_.add(rows.flat(rows.view));
+    table_.add(rows);
   }
   intake_.commit(rows);
 }

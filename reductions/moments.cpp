@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/reductions/detail/device_kernels.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/moments.hpp>
@@ -66,6 +67,7 @@ void Moments::fold(const Pass& pass) {
                     : m3_ && detail::kernels_of(pass).fold_moments(number, *mean_, *m2_, *m3_, *m4_))
       return intake_.commit(rows);
   }
+  if (fold_on_device(rows)) return intake_.commit(rows);
   const auto dtype = detail::wide_type(sample.scalar_type());
   const at::Tensor x = rows.filled(0.0).to(dtype);
   Part part;
@@ -123,6 +125,20 @@ bool Moments::fold_small(const Pass& pass) {
   if (kept.empty() || mean_->is_complex()) return false;
   take(kept);
   intake_.count_rows(*rows);
+  return true;
+}
+
+/// Folds rows on a device where there are kernels for them; else false.
+bool Moments::fold_on_device(const detail::Rows& rows) {
+  auto* const kernels = detail::kernels_for(rows);
+  if (kernels == nullptr) return false;
+  std::vector<detail::Owned*> states{&mean_, &m2_};
+  if (order_ == 4) states.insert(states.end(), {&m3_, &m4_});
+  for (auto* state : states) {
+    *state = count() == 0 ? at::zeros(rows.kept(), rows.view.options().dtype(at::kDouble))
+                          : (**state).contiguous();
+  }
+  kernels->fold_moments(detail::device_rows(rows), count(), {*mean_, *m2_, *m3_, *m4_});
   return true;
 }
 

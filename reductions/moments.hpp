@@ -73,6 +73,7 @@ class TORCHTAP_API Moments : public Reduction {
   }
   struct Part;
   bool fold_small(const Pass& pass) override;
+  bool fold_on_device(const detail::Rows& rows);
   void take(c10::ArrayRef<Summary> kept);
   Part part() const;
   static Part combined(const Part& mine, const Part& other);

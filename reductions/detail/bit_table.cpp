@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include <torchtap/reductions/detail/bit_table.hpp>
+#include <torchtap/reductions/detail/device_kernels.hpp>
 
 namespace torchtap::reductions::detail {
 namespace {
@@ -162,7 +163,10 @@ void BitTable::add(c10::ScalarType type, const char* data, const Layout& layout)
   }
 }
 
-void BitTable::add(const at::Tensor& rows) {
+void BitTable::add(const Rows& sample) {
+  if (auto* const kernels = kernels_for(sample))
+    return kernels->count_bits(device_rows(sample), bins_, *counts_);
+  const at::Tensor rows = sample.flat(sample.view);
   if (counts_->device().is_cpu()) {
     at::Tensor x = rows.is_neg() || rows._is_zerotensor() ? own_copy(rows) : rows.contiguous();
     if (!has_bits(x.scalar_type())) x = x.to(at::kDouble);

@@ -40,8 +40,8 @@ class BitTable {
   void add(const Part& part);
   /// Adds 1 for each element in memory, in a table on the CPU. If it throws, the counts are unchanged.
   void add(c10::ScalarType type, const char* data, const Layout& layout);
-  /// Adds 1 for each element of real numbers, [rows, kept elements], on any device.
-  void add(const at::Tensor& rows);
+  /// Adds 1 for each element of real numbers on any device.
+  void add(const Rows& rows);
 
   /// The slots that have counts.
   Part used() const;
