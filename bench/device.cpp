@@ -10,6 +10,10 @@
 
 #include "zoo/resnet.hpp"
 
+#ifdef TORCHTAP_BENCH_FUSED
+#include <torchtap/cuda/fused_kernels.hpp>
+#endif
+
 namespace tap = torchtap;
 
 namespace {
@@ -18,6 +22,15 @@ constexpr std::int64_t kFloats = 16 << 20;  // 64 MB
 
 at::Device device() {
   return at::Device(torch::cuda::is_available() ? at::kCUDA : at::kCPU);
+}
+
+/// Kernels of torchtap::cuda, or ATen's operations.
+void use_fused(bool fused) {
+#ifdef TORCHTAP_BENCH_FUSED
+  if (fused && device().is_cuda()) return torchtap::cuda::enable_fused_kernels();
+  torchtap::cuda::disable_fused_kernels();
+#endif
+  (void)fused;
 }
 
 void finish() {
@@ -42,7 +55,9 @@ at::Tensor normal(at::IntArrayRef sizes) {
   return at::randn(sizes).to(device());
 }
 
-void update(benchmark::State& state, const std::string& text, at::IntArrayRef sizes, bool over_all) {
+void update(benchmark::State& state, const std::string& text, at::IntArrayRef sizes, bool over_all,
+            bool fused) {
+  use_fused(fused);
   const at::Tensor x = normal(sizes);
   auto options = tap::reductions::ParseOptions();
   if (over_all) {
@@ -76,7 +91,8 @@ void sum(benchmark::State& state, at::IntArrayRef sizes) {
 }
 
 /// A training step of a ResNet-18, with nothing or with a recorder of every module's output.
-void step(benchmark::State& state, const std::string& reduction) {
+void step(benchmark::State& state, const std::string& reduction, bool fused) {
+  use_fused(fused);
   torch::manual_seed(0);
   torch::nn::Sequential model;
   {
@@ -98,12 +114,19 @@ void step(benchmark::State& state, const std::string& reduction) {
   });
 }
 
-void add(const std::string& name, const std::string& reduction) {
+void add(const std::string& name, const std::string& reduction, bool fused = false) {
   const std::vector<std::int64_t> small{32, 512}, large{kFloats};
-  benchmark::RegisterBenchmark((name + "/32x512").c_str(),
-                               [=](benchmark::State& state) { update(state, reduction, small, false); });
-  benchmark::RegisterBenchmark((name + "/64MB").c_str(),
-                               [=](benchmark::State& state) { update(state, reduction, large, true); });
+  benchmark::RegisterBenchmark((name + "/32x512").c_str(), [=](benchmark::State& state) {
+    update(state, reduction, small, false, fused);
+  });
+  benchmark::RegisterBenchmark((name + "/64MB").c_str(), [=](benchmark::State& state) {
+    update(state, reduction, large, true, fused);
+  });
+}
+
+void add_step(const std::string& name, const std::string& reduction, bool fused = false) {
+  benchmark::RegisterBenchmark(("resnet_step/" + name).c_str(),
+                               [=](benchmark::State& state) { step(state, reduction, fused); });
 }
 
 }  // namespace
@@ -120,16 +143,24 @@ int main(int argc, char** argv) {
     benchmark::RegisterBenchmark(("aten_histc" + at).c_str(),
                                  [=](benchmark::State& state) { histc(state, copy); });
   }
-  for (const char* reduction : {"sum", "mean", "moments", "min", "abs_max", "norm", "count", "ema",
-                                "log_histogram", "quantiles", "top_k"})
+  for (const char* reduction : {"sum", "mean", "min", "abs_max", "norm", "ema", "quantiles", "top_k"})
     add(reduction, reduction);
-  add("histogram", "histogram:64:-4:4");
-  add("histogram_growing", "histogram:64");
-  add("series", "moments, min, max, count");
-  for (const char* reduction : {"", "mean", "moments", "moments, min, max, count"}) {
-    const std::string text = reduction;
-    benchmark::RegisterBenchmark(("resnet_step/" + (text.empty() ? "nothing" : text)).c_str(),
-                                 [=](benchmark::State& state) { step(state, text); });
+  const std::string series = "moments, min, max, count";
+  for (const auto& [name, reduction] :
+       std::vector<std::pair<std::string, std::string>>{{"moments", "moments"},
+                                                        {"count", "count"},
+                                                        {"log_histogram", "log_histogram"},
+                                                        {"histogram", "histogram:64:-4:4"},
+                                                        {"histogram_growing", "histogram:64"},
+                                                        {"series", series}}) {
+    add(name, reduction);
+    add(name + "_fused", reduction, true);
+  }
+  add_step("nothing", "");
+  for (const auto& [name, reduction] : std::vector<std::pair<std::string, std::string>>{
+           {"mean", "mean"}, {"moments", "moments"}, {"series", series}}) {
+    add_step(name, reduction);
+    add_step(name + "_fused", reduction, true);
   }
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();

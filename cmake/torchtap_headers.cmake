@@ -20,7 +20,7 @@ function(torchtap_reached_headers result)
 endfunction()
 
 file(GLOB public CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/*.hpp")
-set(rooms ${TORCHTAP_ROOMS} distributed exported quantization rules views/compare views/explorer views/monitor views/report views/stream views/trace)
+set(rooms ${TORCHTAP_ROOMS} cuda distributed exported quantization rules views/compare views/explorer views/monitor views/report views/stream views/trace)
 list(REMOVE_ITEM rooms base)
 foreach(room IN LISTS rooms)
   file(GLOB headers CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/${room}/*.hpp")

@@ -5,10 +5,15 @@
 
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #if __has_include(<cuda_runtime_api.h>) && __has_include(<c10/cuda/CUDAFunctions.h>)
 #include <c10/cuda/CUDAFunctions.h>
 #define TORCHTAP_TEST_CUDA 1
+#endif
+
+#ifdef TORCHTAP_TEST_FUSED
+#include <torchtap/cuda/fused_kernels.hpp>
 #endif
 
 /// The device that tests of devices run on, and a guard under which nothing may wait for it.
@@ -51,6 +56,35 @@ class NoWaiting {
     c10::cuda::warning_state().set_sync_debug_mode(mode);
   }
 #endif
+};
+
+/// The ways in which reductions read samples on the device: ATen's operations, and kernels of torchtap::cuda
+/// where they can be had.
+inline std::vector<bool> ways() {
+#ifdef TORCHTAP_TEST_FUSED
+  if (device().is_cuda()) return {false, true};
+#endif
+  return {false};
+}
+
+/// One of these ways, while it lives.
+class Fused {
+ public:
+  explicit Fused(bool fused) {
+#ifdef TORCHTAP_TEST_FUSED
+    if (fused) torchtap::cuda::enable_fused_kernels();
+    BOOST_TEST(torchtap::cuda::fused_kernels_enabled() == fused);
+#else
+    BOOST_TEST(!fused);
+#endif
+  }
+  Fused(const Fused&) = delete;
+  Fused& operator=(const Fused&) = delete;
+  ~Fused() {
+#ifdef TORCHTAP_TEST_FUSED
+    torchtap::cuda::disable_fused_kernels();
+#endif
+  }
 };
 
 /// Convolutions give the same bits in each run while it lives.

@@ -1,4 +1,5 @@
 // Recorders on a model that is on a device: the same bits, without waiting, and files of CPU tensors.
+#include <boost/test/data/test_case.hpp>
 #include <torch/torch.h>
 
 #include <torchtap/torchtap.hpp>
@@ -60,7 +61,8 @@ recorders::Options with(const std::string& reductions) {
 
 BOOST_AUTO_TEST_SUITE(device_recorders, *utf::precondition(has_device))
 
-BOOST_AUTO_TEST_CASE(training_with_recorders_has_the_same_bits) {
+BOOST_DATA_TEST_CASE(training_with_recorders_has_the_same_bits, utf::data::make(ways()), fused) {
+  const Fused way(fused);
   const Deterministic deterministic;
   const auto data = images(64);
   auto plain = classifier(), watched = classifier();
@@ -81,7 +83,8 @@ BOOST_AUTO_TEST_CASE(training_with_recorders_has_the_same_bits) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_training_step_with_recorders_waits_for_nothing) {
+BOOST_DATA_TEST_CASE(a_training_step_with_recorders_waits_for_nothing, utf::data::make(ways()), fused) {
+  const Fused way(fused);
   const auto data = images(64);
   auto model = classifier();
   trained(model, data);  // LibTorch's own first step may wait

@@ -1,5 +1,7 @@
 // Reductions of samples on a device compute what they compute of the same samples on the CPU, there, and
 // without waiting.
+#include <boost/test/data/test_case.hpp>
+
 #include <map>
 #include <set>
 
@@ -80,7 +82,8 @@ void check_same(const core::Results& got, const core::Results& want, double rtol
 
 BOOST_AUTO_TEST_SUITE(device_reductions, *utf::precondition(has_device))
 
-BOOST_AUTO_TEST_CASE(results_are_those_of_the_cpu) {
+BOOST_DATA_TEST_CASE(results_are_those_of_the_cpu, utf::data::make(ways()), fused) {
+  const Fused way(fused);
   for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kInt, at::kByte, at::kBool,
                            at::kComplexFloat}) {
     const auto data = samples(dtype);
@@ -106,7 +109,8 @@ BOOST_AUTO_TEST_CASE(results_are_those_of_the_cpu) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(updates_wait_for_nothing) {
+BOOST_DATA_TEST_CASE(updates_wait_for_nothing, utf::data::make(ways()), fused) {
+  const Fused way(fused);
   for (const auto dtype : {at::kFloat, at::kHalf}) {
     std::vector<at::Tensor> data;
     for (const auto& sample : samples(dtype)) data.push_back(sample.to(device()));
@@ -125,7 +129,8 @@ BOOST_AUTO_TEST_CASE(updates_wait_for_nothing) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(what_is_not_finite_is_omitted_or_raised) {
+BOOST_DATA_TEST_CASE(what_is_not_finite_is_omitted_or_raised, utf::data::make(ways()), fused) {
+  const Fused way(fused);
   auto data = samples(at::kFloat);
   for (auto& sample : data) sample[1][2] = std::numeric_limits<float>::quiet_NaN();
   data[2][0][0] = std::numeric_limits<float>::infinity();
@@ -154,7 +159,8 @@ BOOST_AUTO_TEST_CASE(what_is_not_finite_is_omitted_or_raised) {
   BOOST_TEST(close(strict.results().at("value").cpu(), at::ones({3}), 0));
 }
 
-BOOST_AUTO_TEST_CASE(states_of_the_cpu_and_the_device_merge) {
+BOOST_DATA_TEST_CASE(states_of_the_cpu_and_the_device_merge, utf::data::make(ways()), fused) {
+  const Fused way(fused);
   const auto data = samples(at::kFloat);
   for (const auto& [how, options] : rows()) {
     for (const auto& text : kReductions) {
@@ -184,7 +190,8 @@ BOOST_AUTO_TEST_CASE(states_of_the_cpu_and_the_device_merge) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_saved_state_goes_on_where_it_was) {
+BOOST_DATA_TEST_CASE(a_saved_state_goes_on_where_it_was, utf::data::make(ways()), fused) {
+  const Fused way(fused);
   const auto data = samples(at::kFloat);
   for (const auto& text : kReductions) {
     BOOST_TEST_CONTEXT(text) {
@@ -198,6 +205,56 @@ BOOST_AUTO_TEST_CASE(a_saved_state_goes_on_where_it_was) {
                    for (std::size_t i = 4; i < data.size(); ++i) restored.update(data[i].to(device()));
                    check_same(restored.results(), whole.results());
                  }) == "");
+    }
+  }
+}
+
+BOOST_DATA_TEST_CASE(rows_lie_in_memory_in_every_order, utf::data::make(ways()), fused) {
+  const Fused way(fused);
+  at::manual_seed(5);
+  const at::Tensor images = at::randn({8, 37, 7, 9}), table = at::randn({300, 70}) + 1000,
+                   line = at::randn({300001});
+  const std::vector<std::pair<at::Tensor, std::vector<std::int64_t>>> all = {
+      {images, {0, 2, 3}},
+      {images, {1}},
+      {images, {0, 1}},
+      {images, {2, 3}},
+      {images, {0, 3}},
+      {images, {}},
+      {images.contiguous(at::MemoryFormat::ChannelsLast), {0, 2, 3}},
+      {images.slice(3, 1, 9, 2), {0}},
+      {table, {0}},
+      {table, {1}},
+      {table.t(), {0}},
+      {table, {0, 1}},
+      {table.slice(1, 0, 3), {0}},
+      {line, {0}},
+      {line, {}},
+      {at::randn({1, 70}).expand({50, 70}), {0}},
+      {at::randn({}), {}},
+      {at::randn({0, 4}), {0}}};
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble, at::kShort}) {
+    for (const auto& [sample, over] : all) {
+      for (const char* text :
+           {"moments", "moments:2", "histogram:16:-3:3", "histogram:16", "log_histogram", "count"}) {
+        BOOST_TEST_CONTEXT(text << " of " << dtype << " " << sample.sizes() << ", strides "
+                                << sample.strides() << ", over " << at::IntArrayRef(over)) {
+          const auto options =
+              over.empty() ? reductions::ParseOptions() : reductions::ParseOptions().over(over);
+          auto on_cpu = reductions::parse(text, options), here = on_cpu, again = on_cpu;
+          for (const double scale : {1.0, 2.0, 0.5}) {
+            const at::Tensor x = sample.mul(scale).to(dtype), there = x.to(device());
+            on_cpu.update(x);
+            here.update(there);
+            again.update(there);
+          }
+          check_same(here.results(), on_cpu.results());
+          if (!fused) continue;
+          for (const auto& [name, tensor] : here.results()) {  // to the bit, in each run
+            BOOST_TEST(at::equal(tensor.nan_to_num(), again.results().at(name).nan_to_num()), name);
+          }
+        }
+      }
     }
   }
 }
