@@ -74,6 +74,7 @@ HIDDEN = {"setup": "cpp", "global": "cpp", "check": "cpp", "python": "python", "
 
 # Parts that may not be built, and their folders.
 PARTS = {
+    "cuda": "cuda",
     "distributed": "distributed",
     "exported": "exported",
     "quantization": "quantization",
