@@ -5,10 +5,10 @@
 /// Reductions of samples on CUDA devices by kernels made for them.
 namespace torchtap::cuda {
 
-/// From now on `Moments`, `Histogram`, `LogHistogram` and `Count` read samples on CUDA devices with one or
-/// two kernels each, in place of the ten to eighty operations of ATen that they are made of otherwise.
-/// Results are the same up to rounding: moments are computed in float64, in one order, and counts are exact.
-/// Samples of float16, bfloat16, float32, float64, integers and bool that leave nothing out
+/// From now on `Moments`, `Histogram`, `LogHistogram` and `Count` read samples on CUDA devices with one to
+/// four kernels each, in place of the tens of operations of ATen that they are made of otherwise. Results are
+/// the same up to rounding: moments are computed in float64, in one order, and counts are exact. For samples
+/// of float16, bfloat16, float32, float64, integers and bool of which nothing is left out
 /// (`NonFinite::omit`).
 ///
 /// NVRTC, which LibTorch brings along, compiles the kernels: 0.3 s for the first sample of each dtype and

@@ -1,4 +1,4 @@
-// Launches a kernel or two for each call.
+// Launches a few kernels for each call.
 #include <ATen/Functions.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
