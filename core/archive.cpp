@@ -1,5 +1,7 @@
 #include <ATen/Functions.h>
 #include <c10/core/ScalarType.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <cstring>
@@ -60,6 +62,13 @@ void unknown_state_version(const char* what, std::uint32_t found, std::uint32_t 
                     base::unreadable_format("version", found, current), ".");
 }
 
+at::Device available(at::Device device) {
+  if (device.is_cpu() || !c10::impl::hasDeviceGuardImpl(device.type())) return at::kCPU;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  if (guard.deviceCount() == 0) return at::kCPU;
+  return device.index() < guard.deviceCount() ? device : guard.getDevice();
+}
+
 PackedTensor pack(const at::Tensor& tensor) {
   PackedTensor packed;
   if (!tensor.defined()) return packed;
@@ -101,9 +110,9 @@ at::Tensor unpack(const PackedTensor& packed) {
                         packed.device_index <= std::numeric_limits<c10::DeviceIndex>::max(),
                     "restore: the archive names device number ", packed.device_index, " of type number ",
                     packed.device_type, ", which this LibTorch does not have.");
-  const auto type = static_cast<c10::DeviceType>(packed.device_type);
-  if (type == c10::DeviceType::CPU) return tensor;
-  return tensor.to(c10::Device(type, static_cast<c10::DeviceIndex>(packed.device_index)));
+  const at::Device device = available(
+      {static_cast<c10::DeviceType>(packed.device_type), static_cast<c10::DeviceIndex>(packed.device_index)});
+  return device.is_cpu() ? tensor : tensor.to(device);
 }
 
 }  // namespace detail

@@ -90,7 +90,11 @@ struct TORCHTAP_API PackedTensor {
 
 /// Throws `c10::TypeError` for tensors without plain bytes (sparse, quantized, mkldnn).
 TORCHTAP_API PackedTensor pack(const at::Tensor& tensor);
-/// Throws `c10::ValueError` if the parts contradict each other, as in a damaged archive.
+/// The device of a state that was saved on `device`: the same, this thread's of its kind if there are fewer,
+/// or the CPU if there is none.
+at::Device available(at::Device device);
+/// On the `available` device. Throws `c10::ValueError` if the parts contradict each other, as in a damaged
+/// archive.
 TORCHTAP_API at::Tensor unpack(const PackedTensor& packed);
 /// Writes a tensor: packed, or beside the bytes of a `StateWriter`.
 TORCHTAP_API void save(OutputArchive& archive, const at::Tensor& tensor);

@@ -1,10 +1,9 @@
 // Keeps the large tensors of a state beside its bytes.
 #include <ATen/Functions.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/accumulate.h>
 
 #include <istream>
+#include <limits>
 #include <ostream>
 #include <utility>
 
@@ -16,9 +15,8 @@ namespace {
 
 /// This thread's device of the same kind. Ranks number their devices each for itself.
 at::Device here(c10::DeviceType type) {
-  if (type == c10::DeviceType::CPU || !c10::impl::hasDeviceGuardImpl(type)) return at::kCPU;
-  const c10::impl::VirtualGuardImpl guard(type);
-  return guard.deviceCount() == 0 ? at::Device(at::kCPU) : guard.getDevice();
+  return type == c10::DeviceType::CPU ? at::Device(at::kCPU)
+                                      : available({type, std::numeric_limits<c10::DeviceIndex>::max()});
 }
 
 bool goes_beside(const at::Tensor& tensor) {
@@ -133,7 +131,7 @@ Elements* elements_of(InputArchive& archive) {
 }
 
 at::Device placed(InputArchive& archive, at::Device device) {
-  return dynamic_cast<StateReader*>(&archive) == nullptr ? device : here(device.type());
+  return dynamic_cast<StateReader*>(&archive) == nullptr ? available(device) : here(device.type());
 }
 
 void save(OutputArchive& archive, const at::Tensor& tensor) {

@@ -101,6 +101,33 @@ BOOST_AUTO_TEST_CASE(a_restored_reduction_is_the_same_and_merges_as_one_stream) 
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_state_of_a_device_that_is_not_there_comes_to_the_cpu) {
+  if (at::hasCUDA()) return;
+  const std::string on_cpu("\0\0\0\0\xFF\xFF\xFF\xFF", 8), on_cuda("\1\0\0\0\3\0\0\0", 8);  // type and index
+  const std::vector<std::pair<std::string, Make>> some{{"Mean", made(Mean(MeanOptions().over({0})))},
+                                                       {"Moments", made(Moments(MomentsOptions().over({0})))},
+                                                       {"Norm", made(Norm(NormOptions().over({0})))}};
+  for (const auto& [recipe, make] : some) {
+    BOOST_TEST_CONTEXT(recipe) {
+      const auto sink = make();
+      for (const auto& sample : samples()) sink->update(sample);
+      auto saved = *torchtap::core::save(*sink);
+      std::string bytes(saved.bytes.begin(), saved.bytes.end());
+      int places = 0;
+      for (std::size_t at = 0; (at = bytes.find(on_cpu, at)) != std::string::npos; at += 8) {
+        bytes.replace(at, 8, on_cuda);
+        ++places;
+      }
+      saved.bytes.assign(bytes.begin(), bytes.end());
+      BOOST_TEST(places > 1);
+      const auto restored = torchtap::core::make_sink(restore(saved));
+      restored->update(samples()[0]);
+      sink->update(samples()[0]);
+      check_same(*restored, *sink, recipe);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_reservoir_is_restored) {
   Reservoir reservoir(ReservoirOptions(5).seed(4).over({0}));
   for (const auto& sample : samples()) reservoir.update(sample);
