@@ -16,6 +16,7 @@
 #include <iostream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include <torchtap/views/explorer/explorer.hpp>
 
@@ -79,7 +80,9 @@ bool check() {
     if (!page.errors().empty()) return false;
   }
   const explorer::Server again({folder});  // from the file
-  for (const auto& file : fs::directory_iterator(folder)) fs::remove(file);
+  const std::vector<fs::path> files(fs::recursive_directory_iterator(folder), {});
+  for (auto file = files.rbegin(); file != files.rend(); ++file)
+    fs::remove(*file);  // folders after their files
   fs::remove(folder);
   auto net = make_net();
   const double alone = train(net, steps, nullptr);
