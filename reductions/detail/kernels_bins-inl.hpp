@@ -171,7 +171,7 @@ void count_in_tables(const T* x, std::size_t n, F find, const BinEdges& edges, C
     for (; j + kTables <= run; j += kTables) {
       for (std::size_t k = 0; k < kTables; ++k) ++tables[k * size + slots[j + k]];
     }
-    for (; j < run; ++j) ++tables[slots[j]];
+    for (std::size_t k = 0; k + 1 < kTables && j + k < run; ++k) ++tables[slots[j + k]];
   });
   add_tables(tables, padding, edges, counts);
 }
