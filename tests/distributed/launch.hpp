@@ -28,7 +28,7 @@ struct Launch {
   int size = 2;
   std::string scenario;
   /// "environment", "group" (Gloo alone), "both" (Gloo and a FileStore), "store" (a FileStore alone),
-  /// "served" (a TCPStore of rank 0 alone)
+  /// "served" (a TCPStore of rank 0 alone), "nccl" (NCCL alone)
   std::string link = "environment";
   std::map<std::string, std::string> variables;
   /// Commands in place of the program, by rank.

@@ -90,6 +90,18 @@ BOOST_DATA_TEST_CASE(keys_that_other_ranks_did_not_see, bdata::make({2, 4}), siz
   BOOST_TEST(results.front().at("keys") == std::to_string(2 * (size - 1) + 1) + " right");
 }
 
+#if TORCHTAP_TEST_NCCL
+// All ranks on one device.
+BOOST_DATA_TEST_CASE(over_nccl, bdata::make({2, 3}), size) {
+  for (const char* scenario : {"catalogue", "combinators", "disjoint-keys", "large", "recorder"}) {
+    const auto results =
+        ranks(size, scenario, "nccl", {{"NCCL_SOCKET_IFNAME", "lo"}, {"NCCL_IB_DISABLE", "1"}});
+    check_alike(results);
+    check_no_difference(results);
+  }
+}
+#endif
+
 BOOST_AUTO_TEST_CASE(another_root) {
   const auto results = ranks(3, "combinators", "environment", {{"RANKS_ROOT", "2"}});
   check_alike(results);

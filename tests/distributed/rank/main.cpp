@@ -13,6 +13,9 @@
 #include <gloo/transport/device.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #endif
+#if TORCHTAP_TEST_NCCL
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#endif
 
 #include "support.hpp"
 
@@ -63,6 +66,17 @@ tap::distributed::Group make_group(std::chrono::milliseconds timeout) {
       c10::make_intrusive<Gloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store), rank, size, options);
   if (link == "group") return *group;
   if (link == "both") return {group, c10::make_intrusive<c10d::PrefixStore>("torchtap", store)};
+#endif
+#if TORCHTAP_TEST_NCCL
+  if (link == "nccl") {
+    // Ranks that seem to run on hosts of their own may share a device.
+    ::setenv("NCCL_HOSTID", std::to_string(rank).c_str(), 1);
+    using Nccl = c10d::ProcessGroupNCCL;
+    const auto options = Nccl::Options::create();
+    options->timeout = timeout;
+    return *c10::make_intrusive<Nccl>(c10::make_intrusive<c10d::PrefixStore>("nccl", store), rank, size,
+                                      options);
+  }
 #endif
   throw std::invalid_argument("RANKS_LINK is " + link);
 }
