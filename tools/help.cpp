@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <utility>
@@ -22,9 +23,9 @@ class Formatter : public CLI::Formatter {
   /// Before it is laid out.
   std::string make(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const {
     // As CLI::Formatter::make_help, which since CLI11 2.5 breaks description and footer into lines itself.
-    const std::string text = make_description(app) + make_usage(app, std::move(name)) +
-                             make_positionals(app) + make_groups(app, mode) + make_subcommands(app, mode) +
-                             "\n";
+    const std::string text =
+        make_description(app) + usage(app, std::move(name)) +
+        titled(make_positionals(app) + make_groups(app, mode) + make_subcommands(app, mode)) + "\n";
     return without_double_blanks(text) + kHelpFooter + app->get_footer();
   }
   std::string make_option(const CLI::Option* option, bool positional) const override {
@@ -54,7 +55,23 @@ class Formatter : public CLI::Formatter {
   }
 
  private:
-  /// Versions of CLI11 differ in how many blank lines they put between the parts.
+  // Versions of CLI11 differ in their titles, and in how many blank lines they put between the parts.
+
+  std::string usage(const CLI::App* app, std::string name) const {
+    std::string text = make_usage(app, std::move(name));
+    text.erase(0, text.find_first_not_of('\n'));
+    return text.find("Usage:") == 0 ? text : "Usage: " + text;
+  }
+  static std::string titled(std::string text) {
+    const std::pair<const char*, const char*> titles[]{{"\nPOSITIONALS:\n", "\nPositionals:\n"},
+                                                       {"\nOPTIONS:\n", "\nOptions:\n"},
+                                                       {"\nSUBCOMMANDS:\n", "\nSubcommands:\n"}};
+    for (const auto& [since_2_5, title] : titles) {
+      const auto at = text.find(since_2_5);
+      if (at != std::string::npos) text.replace(at, std::strlen(since_2_5), title);
+    }
+    return text;
+  }
   static std::string without_double_blanks(std::string text) {
     for (std::size_t at = 0; (at = text.find("\n\n\n", at)) != std::string::npos;) text.erase(at, 1);
     return text;
