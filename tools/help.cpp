@@ -24,7 +24,7 @@ class Formatter : public CLI::Formatter {
   std::string make(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const {
     // As CLI::Formatter::make_help, which since CLI11 2.5 breaks description and footer into lines itself.
     const std::string text =
-        make_description(app) + usage(app, std::move(name)) +
+        introduction(app, std::move(name)) +
         titled(make_positionals(app) + make_groups(app, mode) + make_subcommands(app, mode)) + "\n";
     return without_double_blanks(text) + kHelpFooter + app->get_footer();
   }
@@ -57,10 +57,11 @@ class Formatter : public CLI::Formatter {
  private:
   // Versions of CLI11 differ in their titles, and in how many blank lines they put between the parts.
 
-  std::string usage(const CLI::App* app, std::string name) const {
-    std::string text = make_usage(app, std::move(name));
-    text.erase(0, text.find_first_not_of('\n'));
-    return text.find("Usage:") == 0 ? text : "Usage: " + text;
+  std::string introduction(const CLI::App* app, std::string name) const {
+    std::string description = make_description(app), usage = make_usage(app, std::move(name));
+    description.erase(description.find_last_not_of('\n') + 1);
+    usage.erase(0, usage.find_first_not_of('\n'));
+    return description + (usage.find("Usage:") == 0 ? "\n" : "\nUsage: ") + usage;
   }
   static std::string titled(std::string text) {
     const std::pair<const char*, const char*> titles[]{{"\nPOSITIONALS:\n", "\nPositionals:\n"},
