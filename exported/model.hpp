@@ -62,7 +62,8 @@ class TORCHTAP_API Model {
   /// `stream` is the CUDA stream, null for the current one.
   ///
   /// An exception of a hook reaches the caller after the compiled code has returned; no hook is called in
-  /// between. Throws `c10::ValueError` if the number, dtypes or shapes of the inputs differ from the export.
+  /// between. Throws `c10::ValueError` if the number, dtypes, shapes or devices of the inputs differ from the
+  /// export.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, void* stream = nullptr);
 
   /// The model at path "", then the tapped modules in the order of their first calls, each before its

@@ -5,15 +5,26 @@
 namespace torchtap::exported::detail {
 namespace {
 
-std::string describe(const Input& input) {
+std::string describe(const Input& input, const std::string& device) {
   std::string shape;
   for (const auto& size : input.shape) shape += (shape.empty() ? "" : ", ") + size;
-  return c10::str('[', shape, "] ", input.dtype);
+  return c10::str('[', shape, "] ", input.dtype, device.empty() ? "" : " on ", device);
+}
+
+std::string device_name(const at::Tensor& input) {
+  return c10::DeviceTypeName(input.device().type(), /*lower_case=*/true);
+}
+
+std::string describe(const at::Tensor& input) {
+  if (!input.defined()) return "an undefined tensor";
+  return c10::str(input.sizes(), ' ', storage::dtype_name(input.scalar_type()), " on ", device_name(input));
 }
 
 bool fits(const ExpectedInput& expected, const at::Tensor& input) {
   if (!input.defined() || input.dim() != static_cast<std::int64_t>(expected.sizes.size())) return false;
   if (expected.dtype.has_value() && input.scalar_type() != *expected.dtype) return false;
+  // Compiled code would read memory of another device.
+  if (!expected.device.empty() && device_name(input) != expected.device) return false;
   for (std::size_t i = 0; i < expected.sizes.size(); ++i) {
     const bool is_dynamic = expected.sizes[i] < 0;
     if (!is_dynamic && expected.sizes[i] != input.size(static_cast<std::int64_t>(i))) return false;
@@ -32,11 +43,9 @@ void check_inputs(const Package& package, const std::vector<at::Tensor>& inputs)
                     "; pass the flattened inputs of the export.");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (fits(wanted[i], inputs[i])) continue;
-    const at::Tensor& given = inputs[i];
     TORCH_CHECK_VALUE(false, "exported::Model::run: input ", i, " (", expected[i].name, ") of \"",
-                      package.file(), "\" was exported as ", describe(expected[i]), ", and ",
-                      given.defined() ? c10::str(given.sizes(), ' ', storage::dtype_name(given.scalar_type()))
-                                      : std::string("an undefined tensor"),
+                      package.file(), "\" was exported as ", describe(expected[i], wanted[i].device),
+                      ", and ", describe(inputs[i]),
                       " was given; pass a tensor like the exported one, or export with dynamic shapes.");
   }
 }

@@ -31,6 +31,21 @@ void serialize(Archive& archive, Input& input) {
           cereal::make_nvp("shape", input.shape));
 }
 
+namespace {
+
+/// Optional, so that packages that were made without them can be read.
+std::vector<std::string> devices_in(cereal::JSONInputArchive& archive) {
+  std::vector<std::string> devices;
+  try {
+    archive(cereal::make_nvp("devices", devices));
+  } catch (const cereal::Exception&) {
+    devices.clear();
+  }
+  return devices;
+}
+
+}  // namespace
+
 Listing parse_listing(const std::string& json, const std::string& file) {
   Listing listing;
   std::int64_t format = 0;
@@ -42,6 +57,7 @@ Listing parse_listing(const std::string& json, const std::string& file) {
       archive(cereal::make_nvp("type", listing.type),
               cereal::make_nvp("qualified_type", listing.qualified_type),
               cereal::make_nvp("modules", listing.modules), cereal::make_nvp("inputs", listing.inputs));
+      listing.devices = devices_in(archive);
     }
   } catch (const std::exception& error) {
     TORCH_CHECK_VALUE(false, "exported::Model: the list of taps in \"", file, "\" is damaged: ", error.what(),

@@ -31,6 +31,7 @@ struct Listing {
   std::string qualified_type;
   std::vector<Tapped> modules;
   std::vector<Input> inputs;
+  std::vector<std::string> devices;  ///< of the inputs: "cpu", "cuda"; empty if the package does not say
 };
 
 /// Reads the text under "torchtap" in the metadata of `file`. Throws `c10::ValueError` if it is damaged or of

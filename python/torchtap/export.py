@@ -380,21 +380,35 @@ def taps(program):
 
 
 def _inputs(program):
-    """The names, dtypes and shapes of the inputs; [] if one of them is no tensor, which a package lays out in its own way."""
+    """The names, dtypes and shapes of the inputs, and their devices; ([], []) if one of them is no tensor, which a package
+    lays out in its own way."""
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
-    result = []
+    inputs, devices = [], []
     for name in program.graph_signature.user_inputs:
         value = values.get(name) if isinstance(name, str) else None
         if not isinstance(value, torch.Tensor):
-            return []
-        result.append(
+            return [], []
+        devices.append(value.device.type)
+        inputs.append(
             {
                 "name": name,
                 "dtype": str(value.dtype).replace("torch.", ""),
                 "shape": [str(int(size)) if isinstance(size, int) else str(size) for size in value.shape],
             }
         )
-    return result
+    return inputs, devices
+
+
+def _refuse_states(program, modules):
+    """On CUDA devices the tap of an LSTM gave other states h_n and c_n than eager mode (PyTorch 2.11; cause unknown)."""
+    if not any(tensor.device.type == "cuda" for tensor in program.state_dict.values()):
+        return
+    for one in modules:
+        if one["outputs"] and one["qualified_type"].startswith("torch.nn.modules.rnn."):
+            raise NotImplementedError(
+                f"torchtap.export.compile: {one['path']!r} is a recurrent module ({one['type']}) on a CUDA device, where its "
+                "states may be wrong in a tap; tap other modules, by `names` or `types`, or export the model on the CPU."
+            )
 
 
 def _root_type(program):
@@ -419,13 +433,16 @@ def compile(program, package_path=None, inductor_configs=None):
         )
     if package_path is not None and not str(package_path).endswith(".pt2"):
         raise ValueError(f"torchtap.export.compile: package_path has to end in .pt2, got {str(package_path)!r}.")
+    inputs, devices = _inputs(program)
+    _refuse_states(program, modules)
     qualified = _root_type(program)
     listing = {
         "format": _FORMAT,
         "type": qualified.rsplit(".", 1)[-1],
         "qualified_type": qualified,
         "modules": modules,
-        "inputs": _inputs(program),
+        "inputs": inputs,
+        "devices": devices,
     }
     configs = dict(inductor_configs or {})
     metadata = dict(configs.get("aot_inductor.metadata") or {})

@@ -28,7 +28,7 @@ tap::model::ModuleRef at_path(const Model& model, const std::string& path) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(see_inputs_and_outputs_of_one_call) {
+BOOST_AUTO_TEST_CASE(see_inputs_and_outputs_of_one_call, *boost::unit_test::precondition(on_the_cpu)) {
   const Reference reference("tagger");
   Model model(file("tagger.pt2"));
   std::vector<std::string> order;
@@ -77,9 +77,9 @@ BOOST_AUTO_TEST_CASE(replace_outputs_and_inputs) {
     BOOST_TEST(at::equal(c[0].tensors()[1][0], c[0].tensors()[1][3]));
   }
   {
-    const auto handle =
-        tap::hooks::attach(at_path(model, "c"), Kind::forward_output,
-                           [](tap::hooks::Event& event) { event.outputs()[0] = at::zeros({2}); });
+    const auto handle = tap::hooks::attach(
+        at_path(model, "c"), Kind::forward_output,
+        [](tap::hooks::Event& event) { event.outputs()[0] = at::zeros({2}, package_device()); });
     BOOST_CHECK_EXCEPTION(model.run(reference.inputs()), c10::ValueError,
                           says({"\"c\" (Linear)", "[4, 8]", "[2]", "same shape"}));
   }
@@ -88,13 +88,13 @@ BOOST_AUTO_TEST_CASE(replace_outputs_and_inputs) {
   const auto handle = tap::hooks::attach(
       at_path(model, "c"), Kind::forward_output,
       [](tap::hooks::Event& event) { event.outputs()[0] = at::zeros_like(event.outputs()[0]); });
-  BOOST_TEST(at::allclose(model.run(reference.inputs())[0], at::full({4, 8}, 1 / 8.0)));
+  BOOST_TEST(at::allclose(model.run(reference.inputs())[0], at::full({4, 8}, 1 / 8.0, package_device())));
 }
 
 BOOST_AUTO_TEST_CASE(replace_what_the_model_gets_and_returns) {
   const Reference reference("mlp");
   Model model(file("mlp.pt2"));
-  const at::Tensor zeros = at::zeros({4, 16});
+  const at::Tensor zeros = at::zeros({4, 16}, package_device());
   const auto of_zeros = model.run({zeros});
   const auto in = tap::hooks::attach(model.modules().vector().front(), Kind::forward_pre,
                                      [&](tap::hooks::Event& event) { event.inputs()[0] = zeros; });
@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE(may_run_another_model) {
   of_outer.modules(outer, tap::selectors::names("c"));
   of_inner.modules(inner, tap::selectors::names("a"));
   const auto handle = tap::hooks::attach(at_path(outer, "a"), Kind::forward_output, [&](tap::hooks::Event&) {
-    inner.run({at::zeros({4, 16})});
+    inner.run({at::zeros({4, 16}, package_device())});
   });
   outer.run(reference.inputs());
   BOOST_TEST(of_outer.samples() == 1);
@@ -198,11 +198,14 @@ BOOST_AUTO_TEST_CASE(find_bad_files_and_inputs) {
   Model model(file("mlp.pt2")), dynamic(file("dynamic.pt2"));
   BOOST_CHECK_EXCEPTION(model.run({}), c10::ValueError,
                         says({"1 inputs", "given 0", "pass the flattened inputs"}));
-  BOOST_CHECK_EXCEPTION(model.run({at::zeros({4, 15})}), c10::ValueError,
+  BOOST_CHECK_EXCEPTION(model.run({at::zeros({4, 15}, package_device())}), c10::ValueError,
                         says({"[4, 16] float32", "[4, 15] float32"}));
-  BOOST_CHECK_EXCEPTION(model.run({at::zeros({4, 16}, at::kDouble)}), c10::ValueError,
-                        says({"float64", "pass a tensor like the exported one"}));
-  BOOST_CHECK_EXCEPTION(dynamic.run({at::zeros({3, 15})}), c10::ValueError, says({", 16] float32"}));
+  BOOST_CHECK_EXCEPTION(model.run({at::zeros({4, 16}, at::device(package_device()).dtype(at::kDouble))}),
+                        c10::ValueError, says({"float64", "pass a tensor like the exported one"}));
+  BOOST_CHECK_EXCEPTION(dynamic.run({at::zeros({3, 15}, package_device())}), c10::ValueError,
+                        says({", 16] float32"}));
+  BOOST_CHECK_EXCEPTION(model.run({at::zeros({4, 16}, package_device().is_cpu() ? at::kMeta : at::kCPU)}),
+                        c10::ValueError, says({"[4, 16] float32 on ", "and [4, 16] float32 on "}));
   BOOST_CHECK_EXCEPTION(model.calls("nowhere"), c10::IndexError, says({"\"nowhere\"", "modules() lists"}));
 }
 

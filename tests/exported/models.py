@@ -4,7 +4,7 @@ For each model NAME: NAME.pt2, tapped; NAME.plain.pt2, the same without taps; an
 `outputs`, lists of tensors, and `seen`, a dict from "KIND PATH#CALL#SLOT" to a tensor. KIND is pre (inputs before a
 forward), in (after it) or out.
 
-usage: models.py DIRECTORY [NAME…]
+usage: models.py DIRECTORY [NAME…], with TORCHTAP_TEST_DEVICE for packages of another device than the CPU
 """
 
 import contextlib
@@ -24,6 +24,9 @@ from torch.utils import _pytree as pytree  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import torchtap.export as tt  # noqa: E402
+
+DEVICE = torch.device(os.environ.get("TORCHTAP_TEST_DEVICE", "cpu"))
+torch.backends.cudnn.allow_tf32 = False  # ten bits of mantissa would hide differences
 
 
 class MLP(nn.Module):
@@ -188,7 +191,8 @@ def export(model, args, kwargs, shapes, context):
 
 def write(folder, name):
     model, args, kwargs, how, shapes = make(name)
-    model.eval()
+    model.eval().to(DEVICE)
+    args, kwargs = pytree.tree_map(lambda one: one.to(DEVICE), (args, kwargs))
     with torch.no_grad():
         inputs = [one.clone() for one in flat((args, kwargs))]
         outputs, seen = look(model, args, kwargs)
@@ -197,11 +201,13 @@ def write(folder, name):
         torch._inductor.aoti_compile_and_package(plain, package_path=str(folder / f"{name}.plain.pt2"))
         if name == "mlp":  # the other way: a program that exists already
             tt.compile(tt.tap(plain), package_path=folder / "program.pt2")
-    torch.save({"inputs": inputs, "outputs": outputs, "seen": seen}, folder / f"{name}.data.pt")
+    data = {"inputs": inputs, "outputs": outputs, "seen": seen}
+    torch.save(pytree.tree_map(lambda one: one.cpu(), data), folder / f"{name}.data.pt")
 
 
 if __name__ == "__main__":
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for name in sys.argv[2:] or NAMES:
-        write(folder, name)
+        if name != "tagger" or DEVICE.type == "cpu":  # torchtap.export.compile refuses its LSTM elsewhere
+            write(folder, name)

@@ -10,8 +10,9 @@ import sys
 import zipfile
 
 import torch
-from models import MLP, Transformer, tt
+from models import MLP, Tagger, Transformer, tt
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 FOLDER = pathlib.Path(sys.argv[1])
 X = torch.randn(4, 16)
@@ -140,6 +141,11 @@ def check_errors():
         ['key "torchtap"'],
         lambda: tt.compile(exported(model), inductor_configs={"aot_inductor.metadata": {"torchtap": "mine"}}),
     )
+    recurrent = exported(Tagger().eval(), torch.randint(30, (2, 5)))
+    with FakeTensorMode():  # of a device that need not be there
+        for name, tensor in recurrent.state_dict.items():
+            recurrent.state_dict[name] = torch.empty(tensor.shape, device="cuda")
+    refuses(NotImplementedError, ["'lstm'", "LSTM", "CUDA", "`names`"], lambda: tt.compile(recurrent))
 
 
 check_programs()

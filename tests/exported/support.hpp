@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <boost/test/unit_test.hpp>
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -15,14 +16,30 @@ namespace torchtap_test {
 
 /// The path of a file that models.py wrote.
 inline std::string file(const std::string& name) {
-  return std::string(TORCHTAP_TEST_EXPORTED) + "/" + name;
+  const char* const folder = std::getenv("TORCHTAP_TEST_EXPORTED_FOLDER");
+  return std::string(folder != nullptr ? folder : TORCHTAP_TEST_EXPORTED) + "/" + name;
+}
+
+/// The device for which the packages were compiled.
+inline at::Device package_device() {
+  const char* const name = std::getenv("TORCHTAP_TEST_DEVICE");
+  return at::Device(name != nullptr ? name : "cpu");
+}
+
+/// A precondition of tests.
+inline boost::test_tools::assertion_result on_the_cpu(boost::unit_test::test_unit_id) {
+  boost::test_tools::assertion_result result(package_device().is_cpu());
+  result.message() << "not for packages of other devices";
+  return result;
 }
 
 /// What Python's own hooks saw of the eager model.
 class Reference {
  public:
   explicit Reference(const std::string& name)
-      : data_(torchtap::storage::load_value(file(name + ".data.pt"))) {}
+      : data_(torchtap::storage::load_value(file(name + ".data.pt"))) {
+    at::globalContext().setAllowTF32CuDNN(false);  // as models.py
+  }
 
   std::vector<at::Tensor> inputs() const { return list("inputs"); }
   std::vector<at::Tensor> outputs() const { return list("outputs"); }
@@ -31,7 +48,7 @@ class Reference {
                   std::int64_t slot = 0) const {
     const std::string key = c10::str(kind, ' ', path, '#', call, '#', slot);
     for (const auto& [name, value] : data_.at("seen").dict()) {
-      if (name == key) return value.tensor();
+      if (name == key) return value.tensor().to(package_device());
     }
     return {};
   }
@@ -39,7 +56,7 @@ class Reference {
  private:
   std::vector<at::Tensor> list(const std::string& name) const {
     std::vector<at::Tensor> tensors;
-    for (const auto& value : data_.at(name).list()) tensors.push_back(value.tensor());
+    for (const auto& value : data_.at(name).list()) tensors.push_back(value.tensor().to(package_device()));
     return tensors;
   }
 
