@@ -1,4 +1,5 @@
 // Ranks in processes of their own have the bits of one process that merges in their order.
+#include <ATen/Context.h>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
@@ -91,13 +92,21 @@ BOOST_DATA_TEST_CASE(keys_that_other_ranks_did_not_see, bdata::make({2, 4}), siz
 }
 
 #if TORCHTAP_TEST_NCCL
+boost::test_tools::assertion_result has_cuda(boost::unit_test::test_unit_id) {
+  boost::test_tools::assertion_result result(at::hasCUDA());
+  result.message() << "there is no CUDA device";
+  return result;
+}
+
 // All ranks on one device.
+BOOST_TEST_DECORATOR(*boost::unit_test::precondition(has_cuda))
 BOOST_DATA_TEST_CASE(over_nccl, bdata::make({2, 3}), size) {
   for (const char* scenario : {"catalogue", "combinators", "disjoint-keys", "large", "recorder"}) {
     const auto results =
         ranks(size, scenario, "nccl", {{"NCCL_SOCKET_IFNAME", "lo"}, {"NCCL_IB_DISABLE", "1"}});
     check_alike(results);
     check_no_difference(results);
+    if (std::string(scenario) == "recorder") BOOST_TEST(results.front().at("as-one-process") == "yes");
   }
 }
 #endif
