@@ -4,6 +4,7 @@
 #include <cereal/types/vector.hpp>
 
 #include <sstream>
+#include <stdexcept>
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/format.hpp>
@@ -33,15 +34,16 @@ void serialize(Archive& archive, Input& input) {
 
 namespace {
 
-/// Optional, so that packages that were made without them can be read.
-std::vector<std::string> devices_in(cereal::JSONInputArchive& archive) {
+/// Optional, so that packages that were made without devices can be read.
+void read_devices(cereal::JSONInputArchive& archive, std::vector<Input>& inputs) {
   std::vector<std::string> devices;
   try {
     archive(cereal::make_nvp("devices", devices));
   } catch (const cereal::Exception&) {
-    devices.clear();
+    return;
   }
-  return devices;
+  if (devices.size() != inputs.size()) throw std::invalid_argument("it has not one device for each input");
+  for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i].device = devices[i];
 }
 
 }  // namespace
@@ -57,7 +59,7 @@ Listing parse_listing(const std::string& json, const std::string& file) {
       archive(cereal::make_nvp("type", listing.type),
               cereal::make_nvp("qualified_type", listing.qualified_type),
               cereal::make_nvp("modules", listing.modules), cereal::make_nvp("inputs", listing.inputs));
-      listing.devices = devices_in(archive);
+      read_devices(archive, listing.inputs);
     }
   } catch (const std::exception& error) {
     TORCH_CHECK_VALUE(false, "exported::Model: the list of taps in \"", file, "\" is damaged: ", error.what(),

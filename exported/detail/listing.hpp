@@ -24,6 +24,7 @@ struct Input {
   std::string name;
   std::string dtype;               ///< "float32"
   std::vector<std::string> shape;  ///< numbers, and names of dynamic dimensions
+  std::string device;              ///< "cuda"; empty if the package does not say
 };
 
 struct Listing {
@@ -31,7 +32,6 @@ struct Listing {
   std::string qualified_type;
   std::vector<Tapped> modules;
   std::vector<Input> inputs;
-  std::vector<std::string> devices;  ///< of the inputs: "cpu", "cuda"; empty if the package does not say
 };
 
 /// Reads the text under "torchtap" in the metadata of `file`. Throws `c10::ValueError` if it is damaged or of

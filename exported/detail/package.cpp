@@ -21,7 +21,7 @@ Tapped whole_model(const Listing& listing) {
 }
 
 ExpectedInput expected(const Input& input) {
-  ExpectedInput expected{storage::dtype_of(input.dtype), {}, {}};
+  ExpectedInput expected{storage::dtype_of(input.dtype), {}};
   for (const auto& size : input.shape) {
     const bool is_number = !size.empty() && size.find_first_not_of("0123456789") == std::string::npos;
     expected.sizes.push_back(is_number ? std::stoll(size) : -1);  // -1 for an expression of dynamic sizes
@@ -38,9 +38,6 @@ std::int64_t depth_of(const std::string& path) {
 Package::Package(std::string file, Listing listing)
     : file_(std::move(file)), inputs_(std::move(listing.inputs)) {
   for (const Input& input : inputs_) expected_inputs_.push_back(expected(input));
-  if (listing.devices.size() == inputs_.size()) {
-    for (std::size_t i = 0; i < inputs_.size(); ++i) expected_inputs_[i].device = listing.devices[i];
-  }
   places_.emplace_back(whole_model(listing));
   for (auto& module : listing.modules) {
     const std::string path = module.path;

@@ -29,7 +29,6 @@ struct Place final : hooks::detail::HookPoint {
 struct ExpectedInput {
   std::optional<at::ScalarType> dtype;  ///< nothing if this LibTorch lacks the dtype
   std::vector<std::int64_t> sizes;      ///< -1 for a dynamic size
-  std::string device;                   ///< "cuda"; empty if the package does not say
 };
 
 /// The modules of one loaded package, separate for each loader of a file. Shared with the ModuleRefs that
