@@ -4,7 +4,7 @@ For each model NAME: NAME.pt2, tapped; NAME.plain.pt2, the same without taps; an
 `outputs`, lists of tensors, and `seen`, a dict from "KIND PATH#CALL#SLOT" to a tensor. KIND is pre (inputs before a
 forward), in (after it) or out.
 
-usage: models.py DIRECTORY [NAME…], with TORCHTAP_TEST_DEVICE for packages of another device than the CPU
+usage: models.py DIRECTORY [NAME…], with TORCHTAP_TEST_EXPORTED_DEVICE for packages of another device than the CPU
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree  # noqa: E402
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import torchtap.export as tt  # noqa: E402
 
-DEVICE = torch.device(os.environ.get("TORCHTAP_TEST_DEVICE", "cpu"))
+DEVICE = torch.device(os.environ.get("TORCHTAP_TEST_EXPORTED_DEVICE", "cpu"))
 torch.backends.cudnn.allow_tf32 = False  # ten bits of mantissa would hide differences
 
 

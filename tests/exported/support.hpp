@@ -22,7 +22,7 @@ inline std::string file(const std::string& name) {
 
 /// The device for which the packages were compiled.
 inline at::Device package_device() {
-  const char* const name = std::getenv("TORCHTAP_TEST_DEVICE");
+  const char* const name = std::getenv("TORCHTAP_TEST_EXPORTED_DEVICE");
   return at::Device(name != nullptr ? name : "cpu");
 }
 
