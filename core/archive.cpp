@@ -57,12 +57,17 @@ void PackedTensor::load(InputArchive& archive) {
   archive(dtype, device_type, device_index, sizes, bytes);
 }
 
+constexpr auto kDeviceTypes = static_cast<std::int32_t>(c10::DeviceType::COMPILE_TIME_MAX_DEVICE_TYPES);
+
 void unknown_state_version(const char* what, std::uint32_t found, std::uint32_t current) {
   TORCH_CHECK_VALUE(false, "restore: cannot read the state of ", what, ": ",
                     base::unreadable_format("version", found, current), ".");
 }
 
 at::Device available(at::Device device) {
+  const auto type = static_cast<std::int32_t>(device.type());
+  TORCH_CHECK_VALUE(type >= 0 && type < kDeviceTypes, "restore: the archive names device type number ", type,
+                    ", which this LibTorch does not have.");
   if (device.is_cpu() || !c10::impl::hasDeviceGuardImpl(device.type())) return at::kCPU;
   const c10::impl::VirtualGuardImpl guard(device.type());
   if (guard.deviceCount() == 0) return at::kCPU;
@@ -104,7 +109,6 @@ at::Tensor unpack(const PackedTensor& packed) {
                     " bytes; it is damaged.");
   at::Tensor tensor = at::empty(packed.sizes, at::TensorOptions().dtype(dtype));
   if (!packed.bytes.empty()) std::memcpy(tensor.data_ptr(), packed.bytes.data(), packed.bytes.size());
-  constexpr auto kDeviceTypes = static_cast<std::int32_t>(c10::DeviceType::COMPILE_TIME_MAX_DEVICE_TYPES);
   TORCH_CHECK_VALUE(packed.device_type >= 0 && packed.device_type < kDeviceTypes &&
                         packed.device_index >= -1 &&
                         packed.device_index <= std::numeric_limits<c10::DeviceIndex>::max(),

@@ -148,7 +148,9 @@ BOOST_AUTO_TEST_CASE(an_operation_does_not_get_what_was_known_of_one_that_was_un
     });
     operation.callBoxed(&stack);
   }
-  BOOST_TEST(again);  // or this has tested nothing
+#ifndef __SANITIZE_ADDRESS__  // which keeps freed memory from being used again
+  BOOST_TEST(again);          // or this has tested nothing
+#endif
 }
 
 BOOST_AUTO_TEST_SUITE_END()
