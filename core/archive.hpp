@@ -50,10 +50,17 @@ class TORCHTAP_API InputArchive : public cereal::InputArchive<InputArchive, cere
   bool swapped_ = false;
 };
 
-/// For cereal: a number.
+/// For cereal: a number. A bool is 0 or 1 in a byte; throws `cereal::Exception` for another one.
 template <class T>
 std::enable_if_t<std::is_arithmetic_v<T>> load(InputArchive& archive, T& number) {
-  archive.loadBinary<sizeof(T)>(&number, sizeof(T));
+  if constexpr (std::is_same_v<T, bool>) {
+    std::uint8_t byte = 0;
+    load(archive, byte);
+    if (byte > 1) throw cereal::Exception("the archive has a bool that is neither 0 nor 1");
+    number = byte == 1;
+  } else {
+    archive.loadBinary<sizeof(T)>(&number, sizeof(T));
+  }
 }
 /// For cereal: numbers behind one another.
 template <class T>

@@ -196,4 +196,18 @@ BOOST_AUTO_TEST_CASE(other_recipes_and_damaged_states_are_refused) {
   BOOST_CHECK_THROW(restore({saved.recipe, saved.bytes + "x"}), c10::ValueError);
 }
 
+BOOST_AUTO_TEST_CASE(a_device_of_an_unknown_type_is_refused) {
+  Sum sum;
+  sum.update(at::ones({2}));
+  SavedSink saved = *torchtap::core::save(*make_sink(sum));
+  const std::string float_on_cpu("\6\0\0\0\0\0\0\0\xFF\xFF\xFF\xFF", 12);  // dtype, type, index
+  const std::size_t at = saved.bytes.find(float_on_cpu);
+  BOOST_REQUIRE(at != std::string::npos);
+  for (const char* type : {"\xFF\xFF\xFF\xFF", "\x7F\0\0\0"}) {
+    saved.bytes.replace(at + 4, 4, type, 4);
+    BOOST_CHECK_EXCEPTION(restore(saved), c10::ValueError,
+                          torchtap_test::says({"restore", "device type number"}));
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
