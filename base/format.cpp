@@ -1,4 +1,4 @@
-// What readers say of a format that they do not know.
+// The messages of readers about a format that they do not know.
 #include <c10/util/StringUtil.h>
 
 #include <torchtap/base/format.hpp>

@@ -9,7 +9,7 @@
 
 namespace torchtap::base {
 
-/// While it exists, writing to a pipe that nobody reads fails in this thread and does not end the process.
+/// While it exists, writing to a pipe without a reader fails in this thread and does not end the process.
 class NoPipeSignal {
  public:
   NoPipeSignal() {

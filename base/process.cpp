@@ -15,7 +15,7 @@
 namespace torchtap::base {
 namespace {
 
-/// A descriptor, and what it meant when it was kept: its number may be that of something else by now.
+/// A descriptor, and the file it referred to when it was kept: its number may refer to another file by now.
 struct Kept {
   int descriptor;
   dev_t device;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What belongs to this process alone: programs that it starts and children that it forks do not get it.
+// Resources of this process only: programs that it starts and children that it forks do not get them.
 
 #include <cstdint>
 
@@ -12,7 +12,7 @@ namespace torchtap::base {
 TORCHTAP_API std::uint64_t forks() noexcept;
 
 /// Tells whether this is still the process that made it. After a fork, threads of the parent are missing and
-/// mutexes that they held stay locked, so a child leaves alone all that they share.
+/// mutexes that they held stay locked, so a child does not touch what they share.
 class MadeHere {
  public:
   explicit operator bool() const noexcept { return forks_ == forks(); }

@@ -1,4 +1,4 @@
-// Divides mapped memory into blocks, of which free neighbours are joined.
+// Divides mapped memory into blocks; free neighbours are joined.
 #include <c10/core/CPUAllocator.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -56,7 +56,7 @@ class Blocks {
   void give_back(std::uintptr_t start, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     const std::uintptr_t first = start, last = start + bytes;
-    // Neighbours; not those of another region, which may be unmapped without this one.
+    // Neighbours within one region: another region may be unmapped without this one.
     auto next = free_.lower_bound(start);
     if (next != free_.end() && next->first == last && regions_.count(last) == 0) {
       bytes += next->second;

@@ -14,7 +14,7 @@ namespace torchtap::base {
 /// Whether a file of this name belongs to the saved folder, and may be removed with it.
 using Owned = bool (*)(const std::string& name);
 
-/// Where something is to be saved: an existing parent folder without symbolic links, and a name in it.
+/// The place of a file that is saved: an existing parent folder without symbolic links, and a name in it.
 struct TORCHTAP_API Target {
   std::string parent;
   std::string name;

@@ -17,7 +17,7 @@
 namespace torchtap::base {
 namespace {
 
-/// Passes the bytes of a stream to an `OutputFile`, which has a buffer of its own.
+/// Passes the bytes of a stream to an `OutputFile`, which has its own buffer.
 class Buffer : public std::streambuf {
  public:
   explicit Buffer(OutputFile& file) : file_(file) {}

@@ -15,8 +15,8 @@ namespace torchtap::base {
 /// The bytes are written to a temporary file beside the file that `path` leads to (".NAME.torchtap-new-…"),
 /// which is renamed when all of them are on the disk: after a crash or a power failure the file is the old
 /// one or the new one. The next call for the same path removes the temporary files of killed processes.
-/// Without `sync` nobody waits for the disk, a power failure may leave less, and nothing is removed. `call`
-/// begins messages.
+/// Without `sync` it does not wait for the disk, a power failure may leave less, and nothing is removed.
+/// `call` begins messages.
 ///
 /// A pipe, a device, or a descriptor of a process (/dev/stdout) is written to as it is, and stays what it is;
 /// see `written_in_place`. A reader that leaves is an error here, and no signal.

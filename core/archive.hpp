@@ -26,8 +26,8 @@ namespace torchtap::core {
 /// What state is written to.
 using OutputArchive = cereal::PortableBinaryOutputArchive;
 
-/// What state is read from: cereal's portable binary archive, but a list or text in it cannot claim more than
-/// there are bytes left. A damaged archive so ends in `cereal::Exception` before memory is taken for it.
+/// Reads state: cereal's portable binary archive, in which a list or text cannot claim more bytes than are
+/// left. A damaged archive so ends in `cereal::Exception` before memory is taken for it.
 class TORCHTAP_API InputArchive : public cereal::InputArchive<InputArchive, cereal::AllowEmptyClassElision> {
  public:
   /// Throws `cereal::Exception` if `stream` is empty.
@@ -145,9 +145,9 @@ std::uint32_t state_version(Archive& archive, const char* what, std::uint32_t cu
   return version;
 }
 
-/// Declares, while it lives, that what a reduction reads and writes is a state of independent elements:
-/// `merge` computes each element of its tensors from the same element of both states, and its numbers from
-/// numbers alone. Ranks that merge then compute a part of the elements each.
+/// Declares, while it lives, that a reduction reads and writes a state of independent elements: `merge`
+/// computes each element of its tensors from the same element of both states, and its numbers only from
+/// numbers. Ranks that merge then compute a part of the elements each.
 ///
 ///     template <class Archive>
 ///     void serialize(Archive& archive) {

@@ -8,7 +8,7 @@ namespace torchtap::core {
 namespace {
 
 thread_local const Context* innermost = nullptr;
-/// What to call when a context ends. In the order of beginning.
+/// The functions to call when a context ends. In the order of beginning.
 auto& ending_here() {
   return base::of_thread<std::vector<std::pair<const Context*, std::function<void()>>>>();
 }

@@ -22,7 +22,7 @@ namespace torchtap::core {
 ///
 /// A context also says which forwards of several models belong together, see `together`.
 ///
-/// The idea is that of dynamic scoping, as Python's `contextvars` has it.
+/// The idea is dynamic scoping, as in Python's `contextvars`.
 class TORCHTAP_API Context {
  public:
   /// A name and its tensor.
@@ -30,7 +30,7 @@ class TORCHTAP_API Context {
   /// Names of one thread, for another.
   using Names = std::vector<Entry>;
 
-  /// Without names of its own yet: see `set`.
+  /// Without own names yet: see `set`.
   Context();
   /// One name. Throws `c10::ValueError` for an undefined tensor, as all of these do.
   Context(std::string name, at::Tensor tensor);

@@ -183,8 +183,8 @@ inline constexpr bool is_fold_v =
 /// Makes a reduction of a callable `(accumulated, sample) -> accumulated`, starting from a copy of the first
 /// sample.
 ///
-/// `merge` calls it on the two accumulated values, so the callable must be associative for the result to be
-/// that of one stream. The idea is `functools.reduce`, as in torchfunc's recorders.
+/// `merge` calls it on the two accumulated values, so the callable must be associative for the result to
+/// equal that of one stream. The idea is `functools.reduce`, as in torchfunc's recorders.
 template <class Callable>
 class Fold {
  public:

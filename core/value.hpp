@@ -61,7 +61,7 @@ class TORCHTAP_API Results {
 /// A regular value; copies share the tensors. Recorders and storage exchange this type.
 class TORCHTAP_API Value {
  public:
-  /// What a value can be.
+  /// The kinds of a value.
   enum class Kind { none, tensor, list, dict, text };
   /// The entries of a list.
   using List = std::vector<Value>;

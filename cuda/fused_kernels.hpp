@@ -8,12 +8,11 @@ namespace torchtap::cuda {
 /// From now on `Moments`, `Histogram`, `LogHistogram` and `Count` read samples on CUDA devices with one to
 /// four kernels each, in place of the tens of operations of ATen that they are made of otherwise. Results are
 /// the same up to rounding: moments are computed in float64, in one order, and counts are exact. For samples
-/// of float16, bfloat16, float32, float64, integers and bool of which nothing is left out
-/// (`NonFinite::omit`).
+/// of float16, bfloat16, float32, float64, integers and bool without omitted elements (`NonFinite::omit`).
 ///
 /// NVRTC, which LibTorch brings along, compiles the kernels: 0.3 s for the first sample of each dtype and
 /// device. The calling thread's current device is tried at once. Throws `c10::Error` that says what is
-/// missing; reductions go on with ATen's operations then.
+/// missing; reductions then continue with ATen's operations.
 TORCHTAP_API void enable_fused_kernels();
 /// From now on reductions are ATen's operations again. Nothing happens if they are already.
 TORCHTAP_API void disable_fused_kernels() noexcept;

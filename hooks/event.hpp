@@ -16,7 +16,7 @@ enum class Kind {
   forward_pre,
   /// After `forward`, with its outputs and with its inputs as they are then.
   forward,
-  /// After `forward`, with its outputs alone. Slightly cheaper, because no input has to be kept.
+  /// After `forward`, with only its outputs. Slightly cheaper, because no input has to be kept.
   forward_output,
   /// When the gradient with respect to an input arrives; counts only what flowed through this module. The
   /// module works on a view of the input, so the gradient of a tensor with three or more uses may be summed

@@ -28,7 +28,7 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/hooks/detail/plain.hpp>
 
-// Before LibTorch 2.3, c10::optional was a type of its own; since then it is std::optional.
+// Before LibTorch 2.3, c10::optional was a separate type; since then it is std::optional.
 #define TORCHTAP_OWN_OPTIONAL \
   (TORCH_VERSION_MAJOR < 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 3))
 #if TORCHTAP_OWN_OPTIONAL
@@ -348,7 +348,7 @@ template <class T>
 struct PartsCanBeCopied<std::shared_ptr<T>> : std::true_type {};
 
 /// Whether a copy of a `T` compiles. A std::vector<std::unique_ptr<…>> says that it can be copied and so does
-/// each struct that has one, so parts are asked, and a type that nobody specialised `Visit` for is not
+/// each struct that has one, so parts are asked, and a type without a specialisation of `Visit` is not
 /// believed.
 template <class T>
 constexpr bool can_be_copied() {

@@ -1,4 +1,4 @@
-// What an event tells of its operation.
+// Queries of an event about its operation.
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 struct HiddenWrites {
   std::string_view name;
   std::size_t first;
-  std::size_t condition;  // an index of an argument, or none
+  std::size_t condition;  // an index of an argument, or nothing
 };
 constexpr std::size_t none = 99;
 constexpr std::array<HiddenWrites, 9> hidden_writes{{{"aten::batch_norm", 3, 5},

@@ -20,10 +20,10 @@ namespace torchtap::operations {
 
 /// Which calls a `Scope` sees.
 enum class Level {
-  /// What the program calls: one `aten::linear`, whatever LibTorch calls inside of it.
+  /// The operations that the program calls: one `aten::linear`, whatever LibTorch calls inside of it.
   program,
-  /// What Python's `__torch_dispatch__` sees: operations that LibTorch composes of others
-  /// (CompositeImplicitAutograd) are not seen, those others are.
+  /// The operations that Python's `__torch_dispatch__` sees: instead of one that LibTorch composes of others
+  /// (CompositeImplicitAutograd), the others.
   leaf,
 };
 
@@ -74,8 +74,9 @@ class TORCHTAP_API Event {
   /// type than the schema's is LibTorch's error. The operation consumes them: throws `c10::ValueError` after
   /// `run()`.
   Values arguments() const;
-  /// Whether the operation writes to the `index`th argument: what the schema says, and the running statistics
-  /// of `batch_norm` and `instance_norm` in training, of which it says nothing. Throws `c10::IndexError`.
+  /// Whether the operation writes to the `index`th argument, by its schema. Also true for the running
+  /// statistics of `batch_norm` and `instance_norm` in training, which the schema does not mark. Throws
+  /// `c10::IndexError`.
   bool writes(std::size_t index) const;
 
   /// Runs the operation. Throws what it throws, and `c10::ValueError` if it ran already.

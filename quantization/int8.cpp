@@ -34,7 +34,7 @@
 namespace torchtap::quantization {
 namespace {
 
-/// The module that LibTorch's passes copy to each tensor that is to be quantized, and ask for scale and zero
+/// The module that LibTorch's passes copy to each tensor that they quantize, and ask for scale and zero
 /// point. It computes nothing: a recorder reads what comes by, and the attributes are set afterwards.
 torch::jit::Module observer_module(const std::string& name, at::ScalarType type, at::QScheme scheme) {
   torch::jit::Module module("__torch__.torchtap.quantization." + name);
@@ -66,7 +66,7 @@ std::string owner_of(const model::ModuleRef& observer) {
   return dot == std::string::npos ? std::string() : path.substr(0, dot);
 }
 
-/// What is left of the observers in a converted graph.
+/// The rest of the observers in a converted graph.
 struct Converted {
   std::int64_t operators = 0;  // that compute in int8
   bool unseen = false;         // a scale is NaN: no value came by its observer
@@ -85,7 +85,7 @@ void look_into(const torch::jit::Block& block, Converted& found) {
   }
 }
 
-/// A copy in a compilation unit of its own, because the passes leave functions there and remove others.
+/// A copy in its own compilation unit, because the passes leave functions there and remove others.
 torch::jit::Module script_copy(const torch::jit::Module& model) {
   std::stringstream stream;
   model.save(stream);

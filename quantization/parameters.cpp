@@ -131,7 +131,7 @@ struct Reader {
     }
     return {};
   }
-  /// A result of the histogram; undefined if it has none of that name.
+  /// A result of the histogram; undefined if it has no result of that name.
   at::Tensor own(const std::string& name) const {
     return results_.contains(prefix_ + name) ? numbers(results_.at(prefix_ + name)) : at::Tensor();
   }
@@ -218,7 +218,7 @@ struct Reader {
 /// Adds the values of a bin, which may be anywhere in it, to equal bins on [low, high].
 void spread(const Bin& bin, Range range, std::vector<double>& to) {
   const double width = (range.high - range.low) / static_cast<double>(to.size());
-  // Edges that differ by rounding alone are the same.
+  // Edges that differ only by rounding are the same.
   const auto index = [&](double x, double slack) {
     const double place = std::floor((x - range.low) / width + slack);
     return static_cast<std::size_t>(std::clamp(place, 0.0, static_cast<double>(to.size() - 1)));

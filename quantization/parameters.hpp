@@ -41,8 +41,8 @@ enum class Method : std::uint8_t {
   /// searched as they are, others as 2048 equal ones. Zeros that are counted apart cost nothing.
   mse,
   /// The threshold of magnitudes whose clipped distribution loses least by the Kullback-Leibler divergence
-  /// (Migacz, "8-bit inference with TensorRT", 2017): magnitudes in 2048 equal bins, of which 128 levels are
-  /// made (8 for int4). The first bin, where zeros lie, counts as the second, as in NVIDIA's calibrators.
+  /// (Migacz, "8-bit inference with TensorRT", 2017): magnitudes in 2048 equal bins, merged into 128 levels
+  /// (8 for int4). The first bin, where zeros lie, counts as the second, as in NVIDIA's calibrators.
   entropy,
 };
 /// The names of all methods, in their order.
@@ -94,8 +94,8 @@ struct TORCHTAP_API Parameters {
 TORCHTAP_API Parameters from_range(const at::Tensor& low, const at::Tensor& high, const Options& options);
 
 /// The parameters for what a reduction has seen. It takes the results of a `Histogram`, a `LogHistogram`,
-/// `Blocks`, or a `Series` with one of these, `Min` and `Max`. Results of a row for each kept element are
-/// those of channels; of several histograms the first one counts.
+/// `Blocks`, or a `Series` with one of these, `Min` and `Max`. Results with a row for each kept element are
+/// per channel; if there are several histograms, the first one counts.
 ///
 /// `Method::min_max` needs `Min` and `Max` for exact bounds, and takes the outermost bins in use otherwise.
 /// The other methods need a histogram; in a bin, values count as equally distributed. `Min` and `Max` beside

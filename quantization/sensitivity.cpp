@@ -1,4 +1,4 @@
-// What layers cost one by one, and the choice of formats that follows from it.
+// The cost of quantizing each layer, and the choice of formats that follows from it.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/equal.h>
@@ -198,7 +198,7 @@ std::vector<LayerCost> measure_costs(const std::vector<model::ModuleRef>& module
         }
         if (trial.from) needed[*trial.from] = true;
       }
-    } catch (const std::exception&) {  // a model for whole batches alone
+    } catch (const std::exception&) {  // a model for whole batches only
     }
 
   double before = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What each layer alone costs when it is quantized, and which format each should have.
+/// The cost of quantizing each layer alone, and the format that each should have.
 
 #include <ATen/core/Tensor.h>
 
@@ -38,12 +38,12 @@ using Metric =
 TORCHTAP_API double relative_squared_error(const at::Tensor& output, const at::Tensor& expected,
                                            std::int64_t batch);
 
-/// What a layer costs in a format, everything else in floating point.
+/// The cost of a layer in a format, with everything else in floating point.
 struct TORCHTAP_API LayerCost {
   std::string path;
   std::string type;
   Format format = Format::int8;  ///< of its weight if it has one, otherwise of its output
-  double cost = 0;               ///< the metric less that of the model in floating point
+  double cost = 0;               ///< the metric minus the metric of the floating-point model
   std::int64_t weights = 0;      ///< elements of its weight, 0 if it has none that is quantized
   bool resumed = false;          ///< measured without computing what comes before its part of the model
 };
@@ -52,14 +52,15 @@ struct TORCHTAP_API LayerCost {
 /// is all tensors that a calibration has for a module, and the module's weight. The results have the order of
 /// the first calibration, formats beside each other.
 ///
-/// What comes before a layer is not computed again where the layer, or a module around it, is given all that
-/// the rest of the model needs of it: in a `Sequential`, in code that calls one module after the other, at
-/// the beginning of a residual block. The model then runs with a single row of NaN (of zeros, if the input
-/// holds integers), and the module gets its whole input, kept when the batch ran in floating point. Two rows
-/// of the first batch decide where: the output has to have the bits that the whole model gives. Afterwards,
-/// an output with NaN or of another shape shows that something else of the input was needed, and the whole
-/// model runs; as it does for batches of one row. A use of the input that changes neither (a comparison with
-/// the same outcome for NaN and those two rows) goes unnoticed. Memory: one batch's inputs of those modules.
+/// Modules before a layer are not computed again where the layer, or a module around it, receives everything
+/// that the rest of the model needs from them: in a `Sequential`, in code that calls one module after the
+/// other, at the beginning of a residual block. The model then runs with a single row of NaN (of zeros, if
+/// the input holds integers), and the module gets its whole input, kept when the batch ran in floating point.
+/// Two rows of the first batch decide where: the output has to have the bits that the whole model gives.
+/// Afterwards, an output with NaN or of another shape shows that something else of the input was needed, and
+/// the whole model runs; as it does for batches of one row. A use of the input that changes neither (a
+/// comparison with the same outcome for NaN and those two rows) goes unnoticed. Memory: one batch's inputs of
+/// those modules.
 ///
 /// `call` runs the model, and rows of a batch have to be independent. Gradients are off meanwhile. Throws
 /// what `fake_quantize`, the model and the metric throw, and `c10::ValueError` if there is no batch or no

@@ -36,10 +36,10 @@ class TORCHTAP_API Companion {
   std::int64_t slot() const noexcept { return slot_; }
   /// Whether it names modules itself.
   bool has_modules() const noexcept { return !modules_.empty(); }
-  /// What becomes of the tensor.
+  /// The use of the tensor.
   at::Tensor mapped(const at::Tensor& tensor) const { return map_ == nullptr ? tensor : map_(tensor); }
-  /// The module for the recorded one. `modules` are those of its root. Throws `c10::ValueError` if there is
-  /// none at the path, which lists the nearest.
+  /// The module for the recorded one. `modules` belong to its root. Throws `c10::ValueError` if there is none
+  /// at the path, which lists the nearest.
   model::ModuleRef of(const model::ModuleRef& recorded, const std::vector<model::ModuleRef>& modules) const;
   /// `output("./router", 1)`.
   std::string describe() const;

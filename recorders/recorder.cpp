@@ -1,4 +1,4 @@
-// Recorders, but for attaching.
+// Recorders, except attaching.
 #include <cerrno>
 #include <cstring>
 #include <fstream>

@@ -94,7 +94,7 @@ class TORCHTAP_API Recorder {
   /// Attaches to these modules, say from a range-v3 pipeline.
   Recorder& attach(const std::vector<model::ModuleRef>& modules);
   /// Where the model's own type is known, the compiler tells whether it has a `forward`: a root that only
-  /// holds other networks has none and is left out.
+  /// holds other networks has no `forward` and is left out.
   template <class Model, class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model>>>
   Recorder& attach(Model& model, const selectors::Selector& selector = {}) {
     model::detail::note_model<Model>();

@@ -63,8 +63,8 @@ void AnySeries::check_sample(const Pass& pass) const {
   }
 }
 
-/// First all is done that can throw: members are checked, and those that only an update can check are updated
-/// as copies, but for the last, which does not change if it throws.
+/// First does everything that can throw: members are checked; members that only an update can check are
+/// updated as copies, except the last, which does not change if it throws.
 void AnySeries::fold(const Pass& pass) {
   std::vector<Any*> unknown, known;
   for (Any& member : members_) {

@@ -19,7 +19,7 @@ namespace torchtap::reductions {
 
 /// Counts all elements of each sample in the bins of `LogHistogram(3)`, with their sums and extrema, and
 /// keeps these counts apart for each block: one sample, or, where there were more than `most` samples, 2, 4,
-/// 8 … samples in a row. What a monitor learns a reference with; merging appends the other's blocks.
+/// 8 … samples in a row. A monitor learns its reference with this; merging appends the other's blocks.
 ///
 /// Samples may have any shape. Those on a device other than the CPU are copied, which waits for the device.
 /// A block takes about 100 bytes and 2 or 3 for each bin in use.
@@ -55,7 +55,7 @@ class TORCHTAP_API Blocks : public SharesPass {
   struct TORCHTAP_API Block {
     std::int64_t samples = 0, rows = 0, zeros = 0, nan = 0, negative_infinity = 0, positive_infinity = 0;
     double min = 0, max = 0, sum = 0, sum_squares = 0;
-    std::string bins;  // for each two varints: its slot, less that of the bin before it, and its count
+    std::string bins;  // for each two varints: its slot minus the slot of the bin before it, and its count
 
     void add(const Block& other);
     template <class Archive>

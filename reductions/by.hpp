@@ -19,10 +19,10 @@ class TORCHTAP_API ByOptions {
  public:
   /// The keys that come, of the companion called `name`.
   explicit ByOptions(std::string name) : name_(std::move(name)) {}
-  /// Keys 0 … n - 1, each of which has its row in the results.
+  /// Keys 0 … n - 1; each has its row in the results.
   ByOptions(std::string name, std::int64_t n) : name_(std::move(name)), n_(n), most_(n) {}
 
-  /// At most so many different keys; 4096 unless set. The memory is that of so many reductions.
+  /// At most so many different keys; 4096 unless set. It takes the memory of so many reductions.
   ByOptions& most(std::int64_t keys) {
     most_ = keys;
     return *this;
@@ -43,7 +43,7 @@ class TORCHTAP_API ByOptions {
 };
 
 /// Applies a reduction to the rows of each key: `by("labels", 10, Mean(MeanOptions().over({0})))` has the
-/// bits of ten reductions, each of which is given `x.index_select(0, (labels == key).nonzero().flatten())`.
+/// bits of ten reductions, each updated with `x.index_select(0, (labels == key).nonzero().flatten())`.
 ///
 /// Keys are whole numbers that `core::Context` names around the forward. Their shape is how the sample's
 /// begins; a key without dimensions is the whole sample's. Rows of negative keys belong to no group and are
@@ -109,7 +109,7 @@ class TORCHTAP_API By : public SharesPass {
   void check_sample(const Pass& pass) const override { check(pass.sample()); }
   void fold(const Pass& pass) override { update(pass.sample()); }
 
-  /// Where groups are, of small keys that came before. A copy has groups of its own.
+  /// Where groups are, of small keys that came before. A copy has its own groups.
   struct Known {
     std::vector<Any*> groups;
 

@@ -71,7 +71,8 @@ void Count::fold(const Pass& pass) {
   intake_.commit(rows);
 }
 
-/// A sample that was summarised, once there are counters in memory. False if it is none.
+/// A sample that was summarised, once there are counters in memory. Returns false for any other sample, and
+/// does nothing then.
 bool Count::fold_small(const Pass& pass) {
   const auto rows = intake_.fitting_rows(pass);
   if (!rows) return false;

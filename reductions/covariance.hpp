@@ -33,8 +33,8 @@ CovarianceOptions along_rows(const char* what, CovarianceOptions options);
 
 }  // namespace detail
 
-/// What `Covariance`, `CrossCovariance` and `Gram` share: small samples are gathered, because the product of
-/// many rows costs little more than the product of one.
+/// The common part of `Covariance`, `CrossCovariance` and `Gram`: small samples are gathered, because the
+/// product of many rows costs little more than the product of one.
 class TORCHTAP_API ProductOfRows : public Reduction {
  public:
   /// Number of rows left out, int64 without dimensions. Throws `c10::ValueError` if there are no samples.

@@ -22,7 +22,7 @@ EMA::EMA(EMAOptions options)
                     "; 0.9 gives the latest sample a weight of 0.1, and Mean weighs all samples equally.");
 }
 
-/// A small sample like those before, without ATen. False if it is none.
+/// A small sample like those before, without ATen. Returns false for any other sample, and does nothing then.
 bool EMA::fold_small(const Pass& pass) {
   if (const auto lines = intake_.lines(pass)) {
     lines->each([&](const detail::Memory& row) { detail::decay(row, decay_, sum_->data_ptr<double>()); });

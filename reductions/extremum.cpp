@@ -90,7 +90,8 @@ void Extremum::fold(const Pass& pass) {
   intake_.commit(rows);
 }
 
-/// A sample like those before, if it is small or was summarised, without ATen. False if it is none.
+/// A sample like those before, if it is small or was summarised, without ATen. Returns false for any other
+/// sample, and does nothing then.
 bool Extremum::fold_small(const Pass& pass) {
   const auto which = kind_ == Kind::min   ? detail::Extreme::min
                      : kind_ == Kind::max ? detail::Extreme::max

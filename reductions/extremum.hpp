@@ -7,7 +7,7 @@
 
 namespace torchtap::reductions {
 
-/// What `Min`, `Max` and `AbsMax` share.
+/// The common part of `Min`, `Max` and `AbsMax`.
 class TORCHTAP_API Extremum : public Reduction {
  public:
   /// Replaces the state: `value` becomes the extremum of all samples so far.

@@ -124,7 +124,7 @@ void Histogram::start(const detail::Rows& rows) {
   grow(*min_, *max_);
 }
 
-/// A small sample that is like those before, so that no more is to be checked.
+/// A small sample like those before, which needs no further checks.
 std::optional<detail::Lines> Histogram::known(const Pass& pass) const {
   if (!slots_ || edges_ == nullptr) return std::nullopt;
   if (const auto* const all = intake_.whole(pass)) return detail::Lines{all->type, all->data, 1, all->numel};

@@ -91,7 +91,7 @@ core::Results least_squares(const core::Results& joint_covariance) {
                     "one covariance [D, D], got ", covariance.sizes(),
                     "; ask for each key of by() alone: at(key).results().");
   const auto d = start.item<std::int64_t>(), e = mean.size(0) - d;
-  // With unit variances the inverse is that of a correlation, in which scales do not matter.
+  // With unit variances the matrix is a correlation, so scales do not matter for its inverse.
   const at::Tensor deviation = at::real(covariance.diagonal().narrow(0, 0, d)).sqrt();
   const at::Tensor scale = at::where(deviation.gt(0), deviation.reciprocal(), at::zeros_like(deviation));
   const at::Tensor correlation =

@@ -35,8 +35,7 @@ class TORCHTAP_API Joint {
   void merge(const Joint& other);
   /// Count of the reduction.
   std::int64_t count() const { return reduction_.count(); }
-  /// D, how many numbers of a row are the sample's: those of the other tensor start there. 0 before the first
-  /// sample.
+  /// D: how many numbers of a row are the sample's; the other tensor's follow. 0 before the first sample.
   std::int64_t start() const noexcept { return start_; }
   /// The results of the reduction, and "NAME.start", int64: `start()`. Empty before the first sample.
   core::Results results() const;

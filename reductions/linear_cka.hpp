@@ -17,8 +17,8 @@ namespace torchtap::reductions {
 /// of Neural Network Representations Revisited").
 ///
 /// `core::Context` names the other tensor around the forward; rows as for `joint`: a sample [N, …] and the
-/// other tensor [N, …] are flattened to [N, D] and [N, E]. The value is that of all rows at once, whatever
-/// the batches; the state is their covariance, (D + E)^2 numbers in float64, so pool maps first.
+/// other tensor [N, …] are flattened to [N, D] and [N, E]. The value is the same as for all rows at once,
+/// however they are batched; the state is their covariance, (D + E)^2 numbers in float64, so pool maps first.
 class TORCHTAP_API LinearCKA {
  public:
   /// Under `NonFinite::omit` a row is left out if either side is not finite. Rows lie along dimension 0;

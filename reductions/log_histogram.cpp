@@ -30,7 +30,7 @@ at::Tensor to_tensor(const std::vector<double>& numbers, const at::Device& devic
 
 }  // namespace
 
-/// What is in use but NaN, ascending, zeros and infinities included.
+/// The bins in use, ascending, with zeros and infinities, without NaN.
 struct LogHistogram::Bins {
   std::vector<double> low, high;  ///< equal for zeros and infinities
   at::Tensor counts;              ///< [kept elements, bins]
@@ -76,7 +76,7 @@ void LogHistogram::fold(const Pass& pass) {
   intake_.commit(rows);
 }
 
-/// A small sample like those before, without ATen. False if it is none.
+/// A small sample like those before, without ATen. Returns false for any other sample, and does nothing then.
 bool LogHistogram::fold_small(const Pass& pass) {
   if (!table_ || !detail::has_bits(detail::kernels_of(pass).type())) return false;
   if (const auto lines = intake_.adjacent_lines(pass)) {

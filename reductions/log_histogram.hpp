@@ -19,7 +19,7 @@ class TORCHTAP_API LogHistogramOptions : public RowOptions<LogHistogramOptions> 
   explicit LogHistogramOptions(std::int64_t mantissa_bits) : mantissa_bits_(mantissa_bits) {}
 
   /// Each octave, from one power of two to the next, has 2^bits bins of equal width. 0 to 7; with 7 each
-  /// bfloat16 has a bin of its own.
+  /// bfloat16 has its own bin.
   TORCH_ARG(std::int64_t, mantissa_bits) = 3;
 };
 
@@ -71,8 +71,9 @@ class TORCHTAP_API LogHistogram : public Reduction {
   /// Number of NaN, `[...]`, int64.
   at::Tensor nan() const;
 
-  /// The q-quantile, `[...]`, float64, of all values but NaN; NaN where there are none. It is interpolated
-  /// linearly between neighbouring values as by `torch::quantile`, each taken for the middle of its bin.
+  /// The q-quantile, `[...]`, float64, of all values that are not NaN; NaN where there are none. It is
+  /// interpolated linearly between neighbouring values as by `torch::quantile`, each taken for the middle of
+  /// its bin.
   ///
   /// The middle of a bin is off by at most 2^-(m + 1) of the value: 6.25 % with 3 mantissa bits. So is a
   /// quantile whose two neighbouring values have the same sign; otherwise the bound refers to the larger

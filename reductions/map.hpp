@@ -88,7 +88,7 @@ class Map {
   }
 
  private:
-  std::string name_;  // empty if the callable takes the sample alone
+  std::string name_;  // empty if the callable takes only the sample
   detail::Assignable<Callable> callable_;
   detail::Assignable<R> reduction_;
 };

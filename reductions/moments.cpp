@@ -103,7 +103,8 @@ void Moments::fold(const Pass& pass) {
   intake_.commit(rows);
 }
 
-/// A sample like those before, if it is small or was summarised, without ATen. False if it is none.
+/// A sample like those before, if it is small or was summarised, without ATen. Returns false for any other
+/// sample, and does nothing then.
 bool Moments::fold_small(const Pass& pass) {
   if (const auto lines = intake_.lines(pass)) {
     if (mean_->is_complex()) return false;

@@ -66,7 +66,8 @@ void Norm::fold(const Pass& pass) {
   intake_.commit(rows);
 }
 
-/// A sample like those before, if it is small or was summarised, without ATen. False if it is none.
+/// A sample like those before, if it is small or was summarised, without ATen. Returns false for any other
+/// sample, and does nothing then.
 bool Norm::fold_small(const Pass& pass) {
   if (const auto lines = intake_.lines(pass)) {
     lines->each([&](const detail::Memory& row) { detail::add_power(row, p_, sum_->data_ptr<double>()); });

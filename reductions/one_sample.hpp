@@ -5,7 +5,7 @@
 
 namespace torchtap::reductions {
 
-/// What `First` and `Last` share.
+/// The common part of `First` and `Last`.
 class TORCHTAP_API OneSample : public Reduction {
  public:
   /// Replaces the state: `value` becomes the sample.

@@ -119,7 +119,7 @@ void Quantiles::ask(Pass& pass) const {
   detail::kernels_of(pass).ask(intake_.folding(), {});
 }
 
-/// A small sample like those before, without ATen. False if it is none.
+/// A small sample like those before, without ATen. Returns false for any other sample, and does nothing then.
 bool Quantiles::fold_small(const Pass& pass) {
   if (count() == 0) return false;
   const auto dtype = min_->scalar_type();
@@ -492,7 +492,7 @@ Quantiles Quantiles::fresh() const {
   return fresh;
 }
 
-/// What archives have: tensors [values, kept elements] of each level.
+/// The form in archives: tensors [values, kept elements] of each level.
 std::vector<std::vector<at::Tensor>> Quantiles::pieces() const {
   std::vector<std::vector<at::Tensor>> pieces(levels_.size());
   for (std::size_t level = 0; level < levels_.size(); ++level) {

@@ -46,8 +46,8 @@ class TORCHTAP_API Reduction : public SharesPass {
   ~Reduction() override = default;
 
   void ask(Pass& pass) const override;
-  /// Folds a sample like those before, if it is small or was summarised, without ATen. False, and nothing
-  /// done, if it is none.
+  /// Folds a sample like those before, if it is small or was summarised, without ATen. Returns false for any
+  /// other sample, and does nothing then.
   virtual bool fold_small(const Pass& pass);
   /// Asks for a summary of each kept element, unless the sample's rows can be folded one by one.
   void ask_rows(Pass& pass, Needs needs) const;

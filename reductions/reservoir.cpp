@@ -69,8 +69,8 @@ std::int64_t Reservoir::next_choice(detail::Random random, std::int64_t from, st
   return kNever;
 }
 
-/// A small sample like those before, once all places are filled: most often none of it is chosen. False if it
-/// is none.
+/// A small sample like those before, once all places are filled: most often no element is chosen. Returns
+/// false for any other sample, and does nothing then.
 bool Reservoir::fold_small(const Pass& pass) {
   if (count() < k_) return false;
   auto rows = intake_.adjacent_lines(pass);

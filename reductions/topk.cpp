@@ -44,7 +44,7 @@ detail::Best TopK::best() {
           largest_};
 }
 
-/// A small sample like those before, without ATen. False if it is none.
+/// A small sample like those before, without ATen. Returns false for any other sample, and does nothing then.
 bool TopK::fold_small(const Pass& pass) {
   if (count() < k_) return false;
   if (const auto lines = intake_.lines(pass)) {
@@ -85,7 +85,7 @@ void TopK::fold(const Pass& pass) {
   if (!comparable || first == rows.count) {
     sort(rows.count);
   } else {
-    // What is left out is the worst number there is, and so it is better than none in a full list.
+    // Omitted elements become the worst number there is, which never replaces another in a full list.
     const at::Tensor rest = x.narrow(0, first, rows.count - first).contiguous();
     if (first != 0) sort(first);
     offer(rest, count() + first);

@@ -48,7 +48,8 @@ void Total::fold(const Pass& pass) {
   intake_.commit(rows);
 }
 
-/// A sample like those before, if it is small or was summarised, without ATen. False if it is none.
+/// A sample like those before, if it is small or was summarised, without ATen. Returns false for any other
+/// sample, and does nothing then.
 bool Total::fold_small(const Pass& pass) {
   if (const auto lines = intake_.lines(pass)) {
     const auto dtype = sum_->scalar_type();

@@ -7,7 +7,7 @@
 
 namespace torchtap::reductions {
 
-/// What `Sum` and `Mean` share.
+/// The common part of `Sum` and `Mean`.
 class TORCHTAP_API Total : public Reduction {
  public:
   /// The result, a copy. Throws `c10::ValueError` if there are no samples.

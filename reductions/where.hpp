@@ -17,8 +17,9 @@ namespace torchtap::reductions {
 /// given `x.index({mask})`.
 ///
 /// The mask is a bool tensor that `core::Context` names around the forward. Its shape is how the sample's
-/// begins; a mask without dimensions chooses the whole sample. Results are those of the reduction, and
-/// "NAME.left_out", how many rows were false. A mask without a true row does not reach the reduction.
+/// begins; a mask without dimensions chooses the whole sample. Results are the reduction's, and
+/// "NAME.left_out", the number of rows that were false. A mask without a true row does not reach the
+/// reduction.
 class TORCHTAP_API Where : public SharesPass {
  public:
   /// Throws `c10::ValueError` if the reduction uses the same name.

@@ -36,13 +36,13 @@ struct TORCHTAP_API Facts {
   std::optional<double> nan, inf, zeros;
   /// Of the finite elements.
   std::optional<double> min, max, mean, rms, std;
-  /// The share of the channels of which less than 1 % of the elements are not zero.
+  /// The share of channels in which less than 1 % of the elements are nonzero.
   std::optional<double> inactive_channels;
   /// Of the finite elements but zeros, in ascending order, with `zeros`; empty if they were not counted.
   std::vector<Bin> bins;
   /// Of a parameter that has a gradient: |after - before| / |before| of its last steps, oldest first.
   std::vector<double> updates;
-  /// Of a parameter. Those of one dimension (biases, weights of norms) may be zero and change quickly.
+  /// Of a parameter. Parameters of one dimension (biases, weights of norms) may be zero and change quickly.
   std::int64_t dimensions = 2;
 };
 

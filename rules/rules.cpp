@@ -81,7 +81,7 @@ struct Judged {
   bool is(Tensor tensor) const { return facts.tensor == tensor; }
 };
 
-/// What a rule found: a value, the limit that it is beyond, and both in words.
+/// A rule's result: a value, the limit that it exceeds, and both in words.
 struct Verdict {
   double value, limit;
   std::string sentence;
@@ -157,7 +157,7 @@ std::optional<double> share_outside(const Facts& facts, double low, double high)
       cut += bin.count;
       cut_outside += part * bin.count;
       farthest = std::max({farthest, std::abs(cuts_high ? to : 0), std::abs(cuts_low ? from : 0)});
-    } else {  // the values outside are the small ones, of which squares tell nothing
+    } else {  // the values outside are the small ones, which squares hardly show
       outside += part * bin.count;
       other_squares += bin.count * to * to;
     }
@@ -183,8 +183,8 @@ Result saturated(const Judged& of) {
   return Verdict{*share, of.limit("share"), share_text(*share) + " " + where};
 }
 
-/// The nearest gradient before this one that a gradient can be compared with. Modules that have modules
-/// inside repeat those of their last.
+/// The nearest gradient before this one that a gradient can be compared with. Modules with modules inside
+/// repeat the values of their last one.
 const Facts* gradient_before(const Judged& of) {
   if (!of.facts.leaf) return nullptr;
   for (std::size_t i = of.at; i-- > 0;) {
@@ -220,7 +220,7 @@ Result exploding_gradient(const Judged& of) {
   return gradient_verdict(of, "ratio", true);
 }
 
-/// What the scale of a tensor is measured by.
+/// The measure of a tensor's scale.
 enum class Scale { deviation, rms, largest };
 
 std::optional<double> scale_of(const Facts& facts, Scale scale) {
@@ -232,7 +232,7 @@ std::optional<double> scale_of(const Facts& facts, Scale scale) {
   return size && *size > 0 && std::isfinite(*size) ? size : std::nullopt;
 }
 
-/// That of the nearest module of the same type before (`step` -1) or after.
+/// The nearest module of the same type before (`step` -1) or after.
 std::optional<double> nearest_scale(const Judged& of, Scale scale, int step) {
   const auto count = static_cast<std::ptrdiff_t>(of.all.size());
   for (auto i = static_cast<std::ptrdiff_t>(of.at) + step; i >= 0 && i < count; i += step) {
@@ -277,7 +277,7 @@ Result tensor_variance(const Judged& of) {
                      number_text(small ? least : most)};
 }
 
-/// Whether `holds` for each of the last steps, of which there are enough.
+/// Whether there are enough steps and `holds` is true for each of the last ones.
 template <class Function>
 bool holds_lately(const Judged& of, Function&& holds) {
   const std::vector<double>& updates = of.facts.updates;

@@ -1,7 +1,7 @@
 #pragma once
 
-/// One catalogue of rules: what looks wrong with the tensors of a model, by numbers alone. The report, the
-/// explorer, the monitor and the command say what it says (docs/concepts/rules.md).
+/// One catalogue of rules that find suspicious tensors of a model from statistics. The report, the explorer,
+/// the monitor and the command say what it says (docs/concepts/rules.md).
 
 #include <cstdint>
 #include <functional>
@@ -29,7 +29,7 @@ struct TORCHTAP_API Finding {
 /// A rule of the catalogue.
 struct TORCHTAP_API RuleInfo {
   std::string name;
-  std::string of;                                    ///< which tensors, of which modules
+  std::string of;                                    ///< the tensors and modules it applies to
   std::string holds;                                 ///< when it holds, with its thresholds
   std::string source;                                ///< where rule and thresholds come from
   bool on = true;                                    ///< unless a file or program turns it on or off
@@ -75,16 +75,16 @@ class TORCHTAP_API Rules {
     std::vector<std::string> globs;  // none: all modules
   };
   Rules& put(Setting setting);
-  /// The last that is about the module; null if there is none.
+  /// The module's last finding; null if it has none.
   const Setting* find(const std::string& rule, const std::string& key, const std::string& path) const;
 
   std::vector<Setting> settings_;
   std::vector<std::pair<std::string, std::function<std::optional<std::string>(const Facts&)>>> own_;
 };
 
-/// All findings, in the order of `all`, which are in the order of execution: rules that compare a gradient
-/// with that of the module before, or a scale with those of the nearest modules, look there. Never throws for
-/// any numbers; what a rule of the program's own throws goes to the caller.
+/// All findings, in the order of `all`. `all` is in the order of execution, because some rules compare a
+/// gradient or a scale with the modules before and after. Never throws for any numbers; what a rule of the
+/// program's own throws goes to the caller.
 TORCHTAP_API std::vector<Finding> check(const std::vector<Facts>& all, const Rules& rules = {});
 
 }  // namespace torchtap::rules

@@ -23,7 +23,7 @@ namespace {
 
 /// A larger file would make judging slow.
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
-/// What names the model in a section, because its path is empty.
+/// The name of the model in a section, because its path is empty.
 constexpr char kModel[] = "(model)";
 constexpr char kBlanks[] = " \t";
 

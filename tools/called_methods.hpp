@@ -22,8 +22,8 @@ struct Methods {
 };
 
 /// Follows the calls in the model's code, starting at `called`, the model's own method. Records a module's
-/// method `recorded` if the model calls that or calls none; otherwise the method it calls, preferably
-/// "forward".
+/// method `recorded` if the model calls it, or calls no method of the module; otherwise the method it calls,
+/// preferably "forward".
 Methods find_methods(const torch::jit::Module& model, const std::string& called, const std::string& recorded);
 
 }  // namespace torchtap::tools

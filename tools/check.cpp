@@ -51,7 +51,7 @@ struct CheckOptions {
   bool json = false;
 };
 
-/// What was found, and in how much.
+/// The findings, and the amount that was checked.
 struct Checked {
   std::vector<rules::Finding> findings;
   std::vector<std::string> notes;  // what could not be judged

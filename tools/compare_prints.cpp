@@ -25,7 +25,7 @@ PrintsAnswer answer_of(const prints::Verdict& verdict, const SecondPass* pass) {
     const bool module = finding.kind == Kind::module || finding.kind == Kind::between;
     std::optional<SecondPass::Tried> tried;
     if (pass != nullptr && module) tried = pass->tried.at(next++);
-    // What is made inside of a module may differ without its output, of which the trial speaks.
+    // Tensors made inside of a module may differ although its output, which the trial is about, does not.
     constexpr double kFar = 16;
     const bool inside = finding.kind == Kind::between && !(finding.error <= kFar * finding.allowed) &&
                         tried && tried->unseen.empty();

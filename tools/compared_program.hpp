@@ -21,7 +21,7 @@ class ComparedProgram {
 
  private:
   const std::string line_;
-  std::size_t interpreter_end_ = 0;  // behind the interpreter and its own options; 0 if it is none
+  std::size_t interpreter_end_ = 0;  // behind the interpreter and its own options; 0 if it is not a script
 };
 
 }  // namespace torchtap::tools

@@ -18,7 +18,7 @@ struct Compared {
   Comparison comparison;
 };
 
-/// What was compared, and how that is printed.
+/// The rows of a comparison, and how they are printed.
 struct CompareOptions {
   std::string a, b;
   Tolerance tolerance;

@@ -90,7 +90,7 @@ void keep(std::optional<double>& best, double next, double size, double& largest
   largest = size;
 }
 
-/// The standard deviation that belongs to `one`: that of the same member, or else the only one.
+/// The standard deviation that belongs to `one`: of the same member, or else the only one.
 const Statistic* deviation_of(const Statistics& statistics, const Statistic& one) {
   const Statistic* found = statistics.beside(one, "std");
   if (found == nullptr) found = statistics.find_base("std");

@@ -17,8 +17,8 @@ namespace torchtap::tools {
 /// differ. NaN if either histogram is empty.
 double wasserstein(const Bins& a, const Bins& b, std::int64_t row = -1);
 
-/// The change of a result that does not enter the distance by itself; for several numbers, that of the one
-/// that differs most.
+/// The change of a result that does not enter the distance by itself; for several numbers, the change of the
+/// one that differs most.
 struct Change {
   std::string name;
   double a = 0;
@@ -31,8 +31,8 @@ struct Change {
   bool meant = true;
 };
 
-/// One module, one slot of a module, or one key, in both recordings. For elementwise results, each value is
-/// that of the element that moved most.
+/// One module, one slot of a module, or one key, in both recordings. For elementwise results, each value
+/// belongs to the element that moved most.
 struct Drift {
   Pair pair;
   std::int64_t slot = -1;

@@ -18,7 +18,7 @@
 namespace torchtap::tools {
 namespace {
 
-/// What a recording has of one tensor, if that can be a window.
+/// A recording's results for one tensor, if they can be a window.
 std::optional<core::Results> window_of_results(const std::vector<Result>& all, const std::string& reduction) {
   const bool blocks = reduction.rfind("Blocks(", 0) == 0;
   if (!blocks && reduction.find("LogHistogram(3, over_all)") == std::string::npos) return std::nullopt;
@@ -67,7 +67,7 @@ std::string drift_sentence(const views::monitor::Drift& worst, std::int64_t drif
   return sentence;
 }
 
-/// What happened to one tensor of a module.
+/// The outcome for one tensor of a module.
 std::optional<rules::Finding> drift_finding(const views::monitor::DriftTest& test,
                                             const core::Results& results, std::int64_t rows) {
   const auto starts = window_starts(results, rows);

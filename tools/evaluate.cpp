@@ -150,7 +150,7 @@ struct Cost {
   double lost = 0;  // share of the images
 };
 
-/// What the layers cost by each calibration; the largest squared error first.
+/// The cost of the layers by each calibration; the largest squared error first.
 std::vector<Cost> costs_of_layers(const std::vector<Variant>& variants, LabelledBatches& batches) {
   quantization::Data data;
   data.batches = batches.count();
@@ -165,7 +165,7 @@ std::vector<Cost> costs_of_layers(const std::vector<Variant>& variants, Labelled
     progress.advance();
     return quantization::relative_squared_error(output, expected, batch);
   };
-  // The mean over the batches, of which the last may be smaller, becomes the share of all images.
+  // The mean over the batches (the last may be smaller) becomes the share of all images.
   const double scale = variants.front().accuracy.share(batches.count());
   const auto wrong = [&](const at::Tensor& output, const at::Tensor&, std::int64_t batch) {
     progress.advance();

@@ -26,7 +26,7 @@ bool is_package(const std::string& path) {
   try {
     const auto file = base::InputFile::open("torchtap", path);
     const storage::detail::ZipReader zip(file);
-    // With the folder around everything left out; older versions write none.
+    // Without the folder around everything, which older versions do not write.
     return zip.has_folder("data/aotinductor/") || zip.has_folder("aotinductor/");
   } catch (const c10::Error&) {
     return false;  // damaged: what reads it says how

@@ -6,12 +6,12 @@
 #include <streambuf>
 #include <string>
 
-/// What all commands have in common on the command line.
+/// The common part of all commands on the command line.
 namespace torchtap::tools {
 
 /// Makes --help as wide as the terminal, at most 100 columns. Call it before commands are added.
 void set_help(CLI::App& app);
-/// What --help of `command`, which is called `name`, says, for `laid_out` of help_layout.hpp.
+/// The text of --help of `command`, which is called `name`, for `laid_out` of help_layout.hpp.
 std::string help_before_layout(const CLI::App& command, const std::string& name);
 
 /// Keeps notes that go to stderr, so that --quiet can leave them out: they are printed only if the command

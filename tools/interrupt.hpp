@@ -12,7 +12,7 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  /// The signal received; 0 if none.
+  /// The signal that was received; 0 if there was none.
   int signal() const noexcept;
 };
 

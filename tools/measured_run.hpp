@@ -24,7 +24,7 @@ struct MeasureOptions {
   std::string non_finite = "note";
 };
 
-/// What a run gave.
+/// The result of a run.
 struct Measured {
   views::report::Measurements results;
   /// Why the run ended early, for stderr; empty if it did not.
@@ -33,8 +33,8 @@ struct Measured {
   int signal = 0;
 };
 
-/// Runs the model `warmup` and `repeat` times on the same inputs. What was measured before an exception of
-/// the model, or a signal, is in the results. Throws what is wrong with the file or the inputs.
+/// Runs the model `warmup` and `repeat` times on the same inputs. Measurements before an exception of the
+/// model, or a signal, are in the results. Throws what is wrong with the file or the inputs.
 Measured measure(const MeasureOptions& options);
 
 }  // namespace torchtap::tools

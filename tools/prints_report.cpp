@@ -1,4 +1,4 @@
-// What `torchtap compare` prints of two runs.
+// The output of `torchtap compare` for two runs.
 #include "prints_report.hpp"
 
 #include <c10/util/Exception.h>

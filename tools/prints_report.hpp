@@ -12,7 +12,7 @@
 
 namespace torchtap::tools {
 
-/// What is said in the end.
+/// The last lines.
 struct PrintsAnswer {
   std::optional<views::compare::Finding> first;
   std::optional<SecondPass::Tried> tried;  // the first, if it is a module

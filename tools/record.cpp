@@ -361,7 +361,7 @@ void load_beside(Run& run, at::Device device) {
   };
 }
 
-/// What a monitor watches: what was asked for, or its default, and the model itself.
+/// The modules that a monitor watches: the requested ones, or its default, and the model itself.
 selectors::Selector watched(const Which& which, const std::vector<model::ModuleRef>& modules) {
   const bool any =
       !which.types.empty() || !which.not_types.empty() || !which.names.empty() || !which.not_names.empty();

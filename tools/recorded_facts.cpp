@@ -91,7 +91,7 @@ void take_bins(const Statistics& row, const Statistic& histogram, bool counted, 
   if (!logarithmic) put(edges.back(), kNoLimit, above);
 }
 
-/// The share of channels of which less than 1 % of the elements are not zero, where a `LogHistogram` has one
+/// The share of channels in which less than 1 % of the elements are nonzero, where a `LogHistogram` has one
 /// row for each channel.
 void take_channels(const Statistics& row, const Statistic& histogram, Facts& facts) {
   const Statistic* const zeros = row.find_base("zeros");
@@ -193,7 +193,7 @@ std::optional<double> rows_of_state(const std::vector<core::SavedSink>& states, 
   if (slot >= states.size()) return std::nullopt;
   const std::string& recipe = states[slot].recipe;
   const auto open = recipe.rfind('(');
-  // What other combinators fold is not all that was recorded.
+  // Other combinators do not fold everything that was recorded.
   if (open != std::string::npos && recipe.compare(0, open, "Series") != 0 &&
       recipe.compare(0, open, "AnySeries") != 0)
     return std::nullopt;
@@ -227,7 +227,7 @@ void read_statistics(const Layer& layer, const Statistics& row, const std::vecto
   take_nonfinite(row, facts);
 }
 
-/// What reductions say of kept samples. The magnitudes of complex numbers are judged.
+/// The results of reductions for kept samples. The magnitudes of complex numbers are judged.
 void read_samples(const Result& samples, Facts& facts) {
   using namespace reductions;
   const auto number = [](const at::Tensor& tensor) { return tensor.to(at::kDouble).item<double>(); };
@@ -344,7 +344,7 @@ std::vector<std::vector<rules::Finding>> findings_of(const std::vector<RecordedT
   std::map<std::tuple<std::string, std::string, std::string>, std::vector<std::size_t>> alike;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto& entry = rows[i].layer->entry;
-    // Of named tensors of a file nobody knows which belong together.
+    // Nothing tells which of a file's named tensors belong together.
     const bool alone = rows[i].facts.tensor == rules::Tensor::parameter;
     alike[{alone ? "#" + std::to_string(i) : entry.kind(), entry.samples() == 0 ? "" : entry.reduction(),
            keys_text(rows[i].statistics.keys)}]

@@ -8,7 +8,7 @@
 #include "recordings.hpp"
 #include "statistics.hpp"
 
-/// What a recording tells of its tensors, for the rules.
+/// The facts of a recording's tensors, for the rules.
 namespace torchtap::tools {
 
 /// A tensor of a recording: its results, if it keeps results, and the facts that these or its samples tell.
@@ -27,8 +27,8 @@ struct RecordedTensor {
 /// modules. A NaN or infinite result tells that there are such values, but not how many.
 std::vector<RecordedTensor> recorded_tensors(const Layers& layers, bool with_samples);
 
-/// What rules find, for each of `rows`. Rows of other kinds, reductions or keys are not compared with each
-/// other.
+/// The findings of the rules for each of `rows`. Rows of other kinds, reductions or keys are not compared
+/// with each other.
 std::vector<std::vector<rules::Finding>> findings_of(const std::vector<RecordedTensor>& rows,
                                                      const rules::Rules& rules = {});
 

@@ -15,7 +15,7 @@
 /// too.
 namespace torchtap::tools {
 
-/// What the command calls the kinds of recorders.
+/// The command's names for the kinds of recorders.
 struct KindWord {
   const char* word;
   const char* kind;

@@ -54,7 +54,7 @@ struct ReplayCommand {
   bool json = false;
 };
 
-/// What the search for values that are not finite found first.
+/// The first finding of the search for values that are not finite.
 struct FirstNonFinite {
   std::string module, function, role;
 };

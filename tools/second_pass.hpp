@@ -12,7 +12,7 @@
 
 namespace torchtap::tools {
 
-/// What a second run of both programs, with all values of the suspects, says.
+/// The result of a second run of both programs, with all values of the suspects.
 struct SecondPass {
   /// One suspect that was tried, as `python3 -m torchtap_compare --try` answers.
   struct Tried {

@@ -11,8 +11,9 @@
 namespace torchtap::tools {
 
 struct Which {
-  std::string types, not_types;               ///< regular expressions on whole type names; empty: all, none
-  std::vector<std::string> names, not_names;  ///< globs on paths; empty: all, none
+  std::string types,
+      not_types;  ///< regular expressions on whole type names; empty: all (included), none (excluded)
+  std::vector<std::string> names, not_names;  ///< globs on paths; empty: all (included), none (excluded)
 };
 
 inline std::regex types_expression(const std::string& option, const std::string& expression) {

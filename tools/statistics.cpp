@@ -106,7 +106,7 @@ bool fits(const at::Tensor& edges, const at::Tensor& counts, std::int64_t more) 
   return edges.dim() == 1 && !edges.is_complex() && edges.size(0) == counts.size(1) + more;
 }
 
-/// Bins side by side, made of those of a `LogHistogram`, which leaves out empty ones and counts zeros apart.
+/// Contiguous bins, made of the bins of a `LogHistogram`, which leaves out empty ones and counts zeros apart.
 Bins joined(const at::Tensor& counts, const std::vector<double>& low, const std::vector<double>& high,
             const at::Tensor& zeros) {
   std::vector<double> edges;
@@ -186,8 +186,8 @@ std::string without_base(const std::string& name, const std::string& otherwise) 
   return member.empty() ? otherwise : member.substr(0, member.size() - 1);
 }
 
-/// The results of `Blocks`, which has a row for each block, as those of all blocks together; others as they
-/// are.
+/// The results of `Blocks`, which has a row for each block, put together over all blocks; other results as
+/// they are.
 std::vector<Result> pooled(const std::vector<Result>& results) {
   std::vector<Result> all;
   for (const auto& result : results) {
@@ -271,7 +271,7 @@ std::vector<Statistic> read(const std::vector<Result>& given, const std::string&
   return all;
 }
 
-/// What "By(labels, 10, Mean)" groups by, and the reduction of each group.
+/// The key of "By(labels, 10, Mean)", and the reduction of each group.
 struct Grouped {
   std::string name, reduction;
 };

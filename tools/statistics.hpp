@@ -23,7 +23,7 @@ struct Bins {
   /// The sum of all rows.
   std::vector<double> total() const;
   std::vector<double> edge_list() const;
-  /// Whether all bins are of one width, as those of a `Histogram`.
+  /// Whether all bins have one width, as in a `Histogram`.
   bool even() const;
   /// One bin for each octave of each sign, as far as there were counts.
   Bins by_octave() const;

@@ -77,7 +77,7 @@ HistogramValue of_log_histogram(const Member& results) {
   return with_estimates(views::tensorboard::histogram_of(low, high, results.bins("counts"), zeros), min, max);
 }
 
-/// Bins with their lower edges; the last one has its upper edge, too. What lies outside has a bucket at each
+/// Bins with their lower edges; the last one has its upper edge, too. Values outside have a bucket at each
 /// end.
 HistogramValue of_edges(const Member& results) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();

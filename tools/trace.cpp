@@ -241,7 +241,7 @@ void check_picture(const std::string& file) {
                     "\": there is no folder \"", folder.string(), "\"; make it first, or name another one.");
 }
 
-/// What is wrong is said before the model runs, which may take long.
+/// Errors are reported before the model runs, which may take long.
 void check_before(const TraceOptions& options) {
   if (!options.draw.empty()) check_picture(options.draw);
   const bool all = options.what.empty() || (options.what.size() == 1 && options.what.front() == "all");

@@ -19,7 +19,7 @@ namespace {
 using views::trace::History;
 using views::trace::Node;
 
-/// A node of each trace, or of one alone.
+/// A node of each trace, or of only one.
 struct NodePair {
   std::optional<Node> a, b;
 };

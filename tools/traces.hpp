@@ -11,8 +11,8 @@ bool is_trace(const Layers& layers);
 
 /// Compares two traces operation by operation and prints the result. Returns whether all agree.
 ///
-/// What both programs ran before and after the place where they differ is paired by order; between,
-/// operations are paired if there are as many on either side.
+/// Operations that both programs ran before and after the place where they differ are paired by order; those
+/// between are paired if there are as many on either side.
 bool compare_traces(const CompareOptions& options);
 
 }  // namespace torchtap::tools

@@ -17,7 +17,7 @@
 
 namespace torchtap::core::detail {
 
-/// What a reduction says of its state while it is saved: whether two states fit can be told from these alone.
+/// The facts that a reduction declares about its state while it is saved; they tell whether two states fit.
 struct TORCHTAP_API StateFact {
   std::string what;                 ///< the reduction, "Moments"
   std::uint32_t version = 0;        ///< of its state; 0 for a fact about the shape
@@ -42,7 +42,7 @@ struct TORCHTAP_API TensorPlace {
   }
 };
 
-/// The elements of the states of `Elementwise` in an archive, of which it may have a part.
+/// The elements of the states of `Elementwise` in an archive, which may hold only a part of them.
 ///
 /// Elements count if there are `kFewest` or more; smaller states are the same in every part.
 class TORCHTAP_API Elements {
@@ -55,7 +55,7 @@ class TORCHTAP_API Elements {
     return index == parts ? count : count / kFewest * index / parts * kFewest;
   }
 
-  /// What an archive does with the elements.
+  /// The treatment of the elements by an archive.
   enum class Use {
     see,   ///< a writer: notes them
     none,  ///< a reader: nothing
@@ -78,7 +78,7 @@ class TORCHTAP_API Elements {
   std::vector<std::int64_t> read(at::IntArrayRef sizes) const;
 
   Use use = Use::see;
-  std::vector<std::int64_t> whole;  ///< empty: there are none
+  std::vector<std::int64_t> whole;  ///< empty: no elements
   std::int64_t begin = 0, length = 0;
   bool divisible = true;  ///< whether all elements that count have the same sizes, and tensors of them
   bool inside = false;    ///< of an `Elementwise`
@@ -86,29 +86,29 @@ class TORCHTAP_API Elements {
   bool flat = false;      ///< whether they are one dimension of the next tensors
 };
 
-/// Writes a state as any output archive does, but for tensors of `kBeside` bytes or more, which it collects
-/// as contiguous tensors on the CPU. They share memory with the state where it has them like that.
+/// Writes a state as any output archive does, but collects tensors of `kBeside` bytes or more as contiguous
+/// tensors on the CPU. They share memory with the state where it has them like that.
 class TORCHTAP_API StateWriter final : public OutputArchive {
  public:
-  /// Smaller tensors cost less to copy than a message of their own would.
+  /// Smaller tensors cost less to copy than a separate message would.
   static constexpr std::size_t kBeside = std::size_t{64} << 10;
 
   /// `elements_beside`: also puts smaller tensors of elements beside the bytes.
   explicit StateWriter(std::ostream& stream, bool elements_beside = false);
   ~StateWriter() noexcept override;
 
-  /// What was written to the side, in order.
+  /// The collected tensors, in order.
   std::vector<at::Tensor> tensors;
   /// Which of these are made of elements: the size of all further dimensions, or 0 if it is not.
   std::vector<std::int64_t> widths;
   Elements elements;
   const bool elements_beside;
-  /// What reductions said of themselves, in order.
+  /// The facts that reductions declared, in order.
   std::vector<StateFact> facts;
 };
 
-/// Reads what a `StateWriter` wrote. Tensors of another kind of device than the CPU come to this thread's
-/// current device of that kind, or to the CPU where there is none.
+/// Reads what a `StateWriter` wrote. Tensors of other devices than the CPU are loaded to this thread's
+/// current device of that type, or to the CPU where there is none.
 class TORCHTAP_API StateReader final : public InputArchive {
  public:
   /// `tensors` are those of the writer, of the same shapes and dtypes; the state takes them over.

@@ -1,4 +1,4 @@
-// What runs on the device, in CUDA C++ that NVRTC compiles for each dtype of samples.
+// The code of the device, in CUDA C++ that NVRTC compiles for each dtype of samples.
 #include <torchtap/cuda/detail/source.hpp>
 
 namespace torchtap::cuda::detail {
@@ -370,8 +370,8 @@ KERNEL grow_range(const double* found, Int blocks, Int bins, double* min, double
   now[1] = *start = range.start;
 }
 
-// Moves the counts of the former bins to those of the new ones: a thread for each kept element. `merged` is
-// [kept, bins].
+// Moves the counts of the former bins to the new bins: a thread for each kept element. `merged` is [kept,
+// bins].
 KERNEL regroup_bins(const Int* former, const Int* now, Int kept, Int bins, Bits* counts, Bits* merged) {
   const Int k = static_cast<Int>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (k >= kept || (former[0] == now[0] && former[1] == now[1])) return;

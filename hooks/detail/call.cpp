@@ -228,8 +228,8 @@ class BaseHook final : public torch::autograd::FunctionPreHook {
   Reported reported_;
 };
 
-/// The base of a view if only the view uses it: nobody else holds the tensor, and only the views between them
-/// lead to its node. All gradients of the base then flow through the view. Otherwise undefined.
+/// The base of a view if only the view uses it: nothing else holds the tensor, and only the views between
+/// them lead to its node. All gradients of the base then flow through the view. Otherwise undefined.
 at::Tensor lone_base(const at::Tensor& view) {
   if (!view.is_view()) return {};
   const at::Tensor base = base_of(view);

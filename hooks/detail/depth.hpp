@@ -6,7 +6,7 @@
 namespace torchtap::hooks::detail {
 
 /// The number of hooked calls that this thread is in, as a hook sees it. Calls that may never return to
-/// torchtap do not count: those of TorchScript, and of a `Sequential` that is hooked through its entries.
+/// torchtap do not count: calls of TorchScript, and of a `Sequential` that is hooked through its entries.
 TORCHTAP_API int call_depth() noexcept;
 
 /// Whether the calls of the module count.

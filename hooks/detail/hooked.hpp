@@ -127,7 +127,7 @@ class Argument {
   void collect(CallTensors& inputs) { Collector{inputs}(value_); }
   /// The value to pass to forward.
   Arg& pass() { return value_; }
-  /// Adds the tensors that a forward without a result wrote to this argument; none here.
+  /// Adds the tensors that a forward without a result wrote to this argument; here there are none.
   void collect_output(CallTensors& /*outputs*/) {}
 
  private:

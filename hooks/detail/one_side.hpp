@@ -23,7 +23,7 @@ class OneSide {
   /// Counts a forward of the root, if this is one, and runs the forward-pre hooks; may replace the tensors
   /// that `inputs` refers to.
   void before(CallTensors& inputs);
-  /// Runs the forward hooks that see outputs alone; may replace the tensors that `outputs` refers to.
+  /// Runs the forward hooks that see only outputs; may replace the tensors that `outputs` refers to.
   void after(CallTensors& outputs);
 
  private:

@@ -11,8 +11,9 @@ namespace torchtap::hooks::detail {
 /// The gates that the calls of one thread are in. Threads that call the same module write to different
 /// memory.
 ///
-/// A thread notes a gate and then loads its plan; whoever replaces a plan stores the new one and then reads
-/// the notes. Both are sequentially consistent, so either the note is seen or the thread gets the new plan.
+/// A thread notes a gate and then loads its plan; a thread that replaces a plan stores the new one and then
+/// reads the notes. Both are sequentially consistent, so either the note is seen or the thread gets the new
+/// plan.
 class Readers {
  public:
   Readers();

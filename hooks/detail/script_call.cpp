@@ -44,7 +44,7 @@ IValue pop(Stack& stack) {
   return value;
 }
 
-/// What the operator at one place in the code knows.
+/// The facts that the operator at one place in the code has.
 struct CallSite {
   const ScriptFunction& function;
   std::vector<std::int64_t> slots;

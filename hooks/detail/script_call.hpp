@@ -11,7 +11,7 @@ namespace torchtap::hooks::detail {
 
 class InterposedTable;
 
-/// What the hooks of a function see of its calls.
+/// The calls of a function as its hooks see them.
 struct Sides {
   bool inputs = false;   ///< before forward; also where calls are only counted
   bool outputs = false;  ///< after forward

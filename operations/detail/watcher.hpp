@@ -39,7 +39,7 @@ struct Watchers : c10::DebugInfoBase {
 };
 
 /// Keeps TorchScript from optimising what this thread runs while it lives. To fold constants, it would run
-/// operations that are none of the program's, catch what is thrown at them, and hide others by fusing them.
+/// operations that are not the program's, catch their exceptions, and hide others by fusing them.
 struct AsWritten {
   const bool was = torch::jit::getGraphExecutorOptimize();
   AsWritten() { torch::jit::setGraphExecutorOptimize(false); }

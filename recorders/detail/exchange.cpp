@@ -66,7 +66,7 @@ void Exchange::put(Recorder& recorder, std::vector<Portion> merged) {
     return data;
   };
   const auto records = recorder.live();
-  // Allocations come first, so that all of the data is put or none.
+  // Allocations come first, so that either all of the data is put or nothing.
   std::vector<RecordData> data;
   data.reserve(merged.size());
   Recorder::AttachedList added;

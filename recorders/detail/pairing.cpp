@@ -13,10 +13,10 @@
 namespace torchtap::recorders::detail {
 namespace {
 
-/// What waits in this thread.
+/// The tensors that wait in this thread.
 struct Waiting {
   std::vector<std::unique_ptr<Pair>> pairs;
-  bool until_forward_ends = false;             // whether its end lets go what waits
+  bool until_forward_ends = false;             // whether its end releases the waiting tensors
   std::vector<const core::Context*> contexts;  // whose end does
 
   template <class Condition>
@@ -46,7 +46,7 @@ void context_ended(const core::Context* context) noexcept {
   all.drop_if([&](const Pair& pair) { return pair.context == context; });
 }
 
-/// The context with whose end the pairs that begin now are let go; null if there is none.
+/// The context whose end releases the pairs that begin now; null if there is none.
 const core::Context* ending_context() {
   const core::Context* const context = core::Context::together();
   auto& known = waiting().contexts;
@@ -99,8 +99,8 @@ Pair& Pairing::of_call(const std::shared_ptr<Record>& record, std::int64_t call)
         "because they are in two models, or because their root cannot be hooked; run all inside of "
         "one core::Context.");
   } else if (!all.until_forward_ends) {
-    // Calls in TorchScript and of a Sequential end unseen: a context around them, or the next forward, lets
-    // go what waits.
+    // Calls in TorchScript and of a Sequential end unseen: a context around them, or the next forward,
+    // releases the waiting tensors.
     all.until_forward_ends = forwards_.at_end(forward_ended);
     if (!all.until_forward_ends) context = ending_context();
   }

@@ -22,7 +22,7 @@ struct Pair {
   std::weak_ptr<Record> owner;
   const Record* record = nullptr;
   std::uint64_t forward = 0;               // 0: of a context
-  const core::Context* context = nullptr;  // with whose end it is let go, if not with its forward's
+  const core::Context* context = nullptr;  // whose end releases it, if not its forward's
   std::int64_t call = 0;                   // of the module in its forward
   bool sampled = false, refused = false;
   c10::SmallVector<at::Tensor, 1> samples;     // prepared, if the sample came first
@@ -34,12 +34,12 @@ struct Pair {
 
 /// How the samples of a record find their companions (`Options::with`): call k of the recorded module with
 /// call k of the other one, in one forward of their root, or in one context (`Context::together`) if their
-/// roots differ. Whichever comes first waits; what waits when the forward or the context ends is counted as
-/// unmatched and let go.
+/// roots differ. Whichever comes first waits; tensors that still wait when the forward or the context ends
+/// are counted as unmatched and released.
 class Pairing {
  public:
   /// Throws `c10::ValueError` if a companion's path leads nowhere, `c10::NotImplementedError` if it is one of
-  /// an exported model. `hooks` are to be kept as long as companions shall be taken.
+  /// an exported model. Keep `hooks` as long as companions shall be taken.
   Pairing(const std::shared_ptr<Record>& record, const model::ModuleRef& module,
           std::vector<hooks::Handle>& hooks);
 

@@ -72,7 +72,7 @@ void Record::refuse(hooks::Event& event) {
   if (pair.complete()) Pairing::taken(pair);
 }
 
-/// A tensor that waits: with memory of its own, unless `Capture::alias` was asked for.
+/// A tensor that waits: with its own memory, unless `Capture::alias` was asked for.
 at::Tensor Record::kept_until_paired(const at::Tensor& sample, const at::Tensor& original) const {
   if (!sample.defined() || options->capture() == Capture::alias || !sample.has_storage() ||
       !sample.is_alias_of(original))

@@ -9,7 +9,7 @@
 
 namespace torchtap::recorders::detail {
 
-/// An event of a recorder that sends samples and keeps none.
+/// An event of a recorder that sends samples and keeps no sample.
 void Record::stream_sample(hooks::Event& event) {
   if (traits(kind).gradients && !options->all_tensors() && event.slot() != options->tensor()) return;
   const std::int64_t number = seen_.fetch_add(1, std::memory_order_relaxed);

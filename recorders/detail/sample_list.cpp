@@ -117,7 +117,7 @@ SampleList::Run SampleList::packed(const at::Tensor& sample, std::int64_t capaci
   run.capacity = capacity;
   run.packed = true;
   run.row_bytes = static_cast<std::int64_t>(sample.nbytes());
-  if (is_usual_on_cpu(sample)) {  // as at::empty does, but for where the memory is from
+  if (is_usual_on_cpu(sample)) {  // as at::empty does, from other memory
     run.buffer = at::detail::make_tensor<c10::TensorImpl>(
         base::reused_storage(static_cast<std::size_t>(capacity * run.row_bytes)),
         c10::DispatchKeySet(c10::DispatchKey::CPU), sample.dtype());

@@ -43,7 +43,7 @@ class ThreadSinks {
   std::int64_t clear();
 
  private:
-  struct alignas(128) Place {  // cache lines of its own, which processors fetch in pairs
+  struct alignas(128) Place {  // its own cache lines, which processors fetch in pairs
     std::mutex mutex;
     std::vector<std::unique_ptr<core::Sink>> sinks;  // by slot
     std::int64_t events = 0;                         // folded by `update` and neither merged nor discarded

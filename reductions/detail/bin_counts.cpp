@@ -16,8 +16,7 @@ namespace {
 
 constexpr std::int64_t kPiece = 1 << 20;  // elements that one thread counts at a time
 
-/// Calls `f` with a null pointer to the C++ type of `type`. Returns false if it is none of those that are
-/// counted.
+/// Calls `f` with a null pointer to the C++ type of `type`. Returns false if its dtype is not counted.
 template <class F>
 bool with_real_type(c10::ScalarType type, const F& f) {
   switch (type) {
@@ -79,7 +78,7 @@ void count_piece(c10::ScalarType type, const T* x, std::int64_t n, const BinEdge
   for (std::int64_t i = 0; i < n; ++i) ++counters[edges.counter_of(widened(x[i]))];
 }
 
-/// Each element has counters of its own.
+/// Each element has its own counters.
 template <class T>
 void count_row(c10::ScalarType type, const T* x, std::int64_t n, const BinEdges& edges,
                std::int64_t* counters) {

@@ -10,7 +10,7 @@
 #include <torchtap/reductions/summary.hpp>
 
 /// Counts real numbers in the CPU's memory in bins, in plain loops or with the kernels if there are any.
-/// Counters are those of `BinEdges`.
+/// Counters are laid out as `BinEdges` says.
 namespace torchtap::reductions::detail {
 
 /// Whether the tensor is real numbers in the CPU's memory, of a type that the functions below read.
@@ -19,7 +19,7 @@ bool is_countable(const at::Tensor& tensor);
 /// Counts all elements with one set of counters.
 void count_all(const Memory& x, const BinEdges& edges, std::int64_t* counters);
 
-/// Counts each element of a row with counters of its own: [elements of a row, edges.counters()].
+/// Counts each element of a row with its own counters: [elements of a row, edges.counters()].
 void count_columns(const Lines& lines, const BinEdges& edges, std::int64_t* counters);
 
 /// Counts elements that were summarised and are all equal: as many for each of `kept` rows of counters. For a

@@ -91,8 +91,8 @@ EvenRuler<L>::EvenRuler(const std::vector<double>& edges) {
   using Limits = std::numeric_limits<L>;
   const std::size_t bins = edges.size() - 1;
   const double per_bin = per_bin_of(edges), place = edges.front() * per_bin, integer = std::nearbyint(place);
-  // Numbers from here up to twice as many are integers. The rounding errors of the factors and the product,
-  // and that of the sum, must leave the nearest edge one of the two that a value is between.
+  // Numbers from here up to twice as many are integers. Even with the rounding errors of the factors, the
+  // product and the sum, the nearest edge must be one of the two that a value lies between.
   const double leading = std::ldexp(1.0, Limits::digits - 1);
   const double rounding =
       std::abs(place - integer) + 4.0 * static_cast<double>(Limits::epsilon()) *
@@ -141,7 +141,7 @@ BinEdges::BinEdges(std::vector<double> edges)
       per_bin_(per_bin_of(edges_)),
       floats_(rulers_of<float>(edges_)),
       doubles_(rulers_of<double>(edges_)) {
-  // Of bins that are too narrow, or of none, every guess is the first; then all edges are compared.
+  // If bins are too narrow, or there are none, every guess is the first; then all edges are compared.
   if (!std::isfinite(per_bin_)) per_bin_ = 0;
 }
 

@@ -13,7 +13,7 @@ namespace torchtap::reductions::detail {
 ///
 /// These bits of a float32, as a number, are the slot of its bin: 0 ... infinity() - 1 are bins of positive
 /// numbers, ascending, and `infinity()` counts Inf. Slots of negative numbers are higher by `negative()`. NaN
-/// and zeros have slots of their own. Bin m of either sign counts edge(m) <= |x| < edge(m + 1).
+/// and zeros have separate slots. Bin m of either sign counts edge(m) <= |x| < edge(m + 1).
 ///
 /// float16 and bfloat16 are float32 of fewer bits. A float64 and an integer, which is converted to one,
 /// belong to the bin between whose edges they lie; the last finite bin also counts whatever is larger and

@@ -52,8 +52,8 @@ class TORCHTAP_API Block {
       rows_ = std::move(rows);
     }
   }
-  /// Whether what was read from an archive are rows of `size` numbers, fewer than would have been multiplied,
-  /// or none.
+  /// Whether a tensor read from an archive holds rows of `size` numbers, fewer than would have been
+  /// multiplied, or is undefined.
   bool is_sound(std::int64_t size) const noexcept;
 
  private:

@@ -13,7 +13,7 @@
 
 namespace torchtap::reductions::detail {
 
-/// While it lives, companions in this thread have the chosen rows alone: a reduction inside of `by` and
+/// While it lives, companions in this thread have only the chosen rows: a reduction inside of `by` and
 /// `where` sees the sample's rows and those of its companions.
 class Selection {
  public:

@@ -21,7 +21,7 @@ struct DeviceRows {
   std::int64_t rows() const noexcept { return outer * inner; }
 };
 
-/// What `Moments` keeps, float64 `[kept]` on the device; m3 and m4 are undefined for order 2.
+/// The state of `Moments`, float64 `[kept]` on the device; m3 and m4 are undefined for order 2.
 struct DeviceMoments {
   at::Tensor mean, m2, m3, m4;
 };
@@ -51,9 +51,9 @@ class TORCHTAP_API DeviceKernels {
   virtual void count_bits(const DeviceRows& rows, BitBins bins, const at::Tensor& counts) = 0;
 };
 
-/// Uses `kernels`, which have to live as long as the program, or none if it is null.
+/// Sets the kernels in use, which have to live as long as the program; null removes them.
 TORCHTAP_API void install(DeviceKernels* kernels) noexcept;
-/// Those that are used; null if there are none.
+/// The kernels in use; null if there are none.
 TORCHTAP_API DeviceKernels* installed() noexcept;
 
 /// The kernels that read these rows; null if there are none, or if elements are to be left out.

@@ -14,7 +14,7 @@
 namespace torchtap::reductions::detail {
 namespace {
 
-/// Matrices of which a column's elements, one of each row, are neighbours in memory.
+/// Matrices stored by columns: the elements of a column, one of each row, are neighbours in memory.
 struct Matrices {
   std::int64_t count = 1, apart = 0;               // from one to the next, in elements
   std::int64_t rows = 1, columns = 1, stride = 1;  // from one column to the next

@@ -57,7 +57,7 @@ class TORCHTAP_API Owned {
   at::Tensor tensor_;
 };
 
-/// A contiguous tensor of `dtype` with the values of `tensor` and a storage of its own.
+/// A contiguous tensor of `dtype` with the values of `tensor` and its own storage.
 TORCHTAP_API at::Tensor own_copy(const at::Tensor& tensor, c10::ScalarType dtype);
 TORCHTAP_API at::Tensor own_copy(const at::Tensor& tensor);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What reductions of this library ask of a sample, and what the kernels answer.
+/// Requests of this library's reductions about a sample, and the answers of the kernels.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
@@ -37,7 +37,7 @@ struct Memory {
 /// samples have an answer.
 ///
 /// A pass over chosen rows reads them where they lie if the kernels can; for all else they are copied side by
-/// side. Pieces depend on the shape alone, so that it makes no difference.
+/// side. Pieces depend only on the shape, so that the number of threads makes no difference.
 class TORCHTAP_API KernelPass {
  public:
   KernelPass(const KernelPass&) = delete;
@@ -82,8 +82,8 @@ class TORCHTAP_API KernelPass {
   /// As above, without the third and fourth powers.
   bool fold_variance(double count, at::Tensor& mean, at::Tensor& m2) const;
   /// Adds the number of elements in each of the bins, below, above and NaN to `slots`, [kept, bins + 3].
-  /// Needs a pass of its own unless these bins were asked for. Returns false and changes nothing if there is
-  /// no answer.
+  /// Needs a separate pass unless these bins were asked for. Returns false and changes nothing if there is no
+  /// answer.
   bool count_bins(const Folding& folding, const Edges& edges, std::int64_t* slots) const;
   /// The requested counts of each kept element; null if there is no answer. There are also answers for
   /// integers, and in a build without kernels.

@@ -133,7 +133,7 @@ HWY_INLINE void to_counters(Word* slots, std::size_t size, std::int64_t bins) {
   }
 }
 
-/// Adds up tables of counts of slots; `padding` were counted in slot 0 and are none.
+/// Adds up tables of counts of slots; `padding` elements were counted in slot 0 although they do not exist.
 template <class C>
 void add_tables(const C* tables, std::size_t padding, const BinEdges& edges, std::int64_t* counts) {
   const hn::ScalableTag<std::uint64_t> wide;
@@ -239,7 +239,7 @@ void count_bins_of(const T* x, std::size_t n, const BinEdges& edges, std::int64_
   for (std::size_t i = 0; i < n; ++i) ++counts[edges.counter_of(widened(x[i]))];
 }
 
-/// Each element has counters of its own.
+/// Each element has its own counters.
 template <class T>
 void count_columns_of(const T* x, std::size_t n, const BinEdges& edges, std::int64_t* counts) {
   const auto stride = static_cast<std::size_t>(edges.counters());

@@ -25,7 +25,7 @@ namespace torchtap::reductions::detail::HWY_NAMESPACE {
 
 constexpr std::size_t kSpace = Kernels::kColumns + HWY_MAX_BYTES / sizeof(double);
 
-/// What is known of each column so far, in its frame.
+/// The state of each column so far, in its frame.
 struct Lines {
   double scale[kSpace], shift[kSpace], min[kSpace], max[kSpace], zeros[kSpace], s1[kSpace], s2[kSpace],
       s3[kSpace], s4[kSpace];

@@ -1,4 +1,4 @@
-/// Adds elements to moments of their own: `Kernels::fold_moments`.
+/// Adds each element to its own moments: `Kernels::fold_moments`.
 
 // Highway includes this file once per instruction set.
 #if defined(TORCHTAP_REDUCTIONS_DETAIL_KERNELS_MOMENTS_INL_HPP) == defined(HWY_TARGET_TOGGLE)

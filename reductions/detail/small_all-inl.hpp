@@ -63,7 +63,7 @@ Summary summarize_finite(const Memory& x) {
   return all;
 }
 
-/// What one pass can tell of finite numbers, side by side in lanes that need not wait for one another.
+/// Results of one pass over finite numbers, in lanes side by side that need not wait for one another.
 struct Scanned {
   static constexpr std::int64_t kLanes = 8;
   double sum[kLanes] = {}, zeros[kLanes] = {}, min[kLanes], max[kLanes];

@@ -7,7 +7,7 @@ namespace CLI {
 class App;
 }
 
-/// What `torchtap` answers without LibTorch, which takes half a second to load: --help, --version,
+/// Answers of `torchtap` that need no LibTorch, which takes half a second to load: --help, --version,
 /// completion.
 ///
 /// The build asks torchtap's program for all answers, and compiles them into the small command that starts

@@ -1,7 +1,7 @@
 #pragma once
 
 /// The colours of values: viridis for values of one sign, from blue over white at 0 to red for both, and two
-/// colours of their own for what is not finite.
+/// separate colours for values that are not finite.
 
 #include <ATen/core/Tensor.h>
 
@@ -41,7 +41,7 @@ class Palette {
  public:
   explicit Palette(const Range& range);
   const Colour& operator()(double value) const;
-  /// The values at the ends: those of the range, or ±the larger of them if it diverges.
+  /// The values at the ends: the range's, or ±the larger of them if it diverges.
   double low() const noexcept { return low_; }
   double high() const noexcept { return high_; }
 

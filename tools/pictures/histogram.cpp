@@ -47,7 +47,7 @@ void HistogramOverTime::add(const at::Tensor& values) {
   each_ *= 2;
 }
 
-/// The share of the values from `low` to `high`, as if those of a bin were evenly spread.
+/// The share of the values from `low` to `high`, as if the values of a bin were evenly spread.
 float HistogramOverTime::share_between(const Column& column, double low, double high) {
   const double width = (column.high - column.low) / static_cast<double>(kBins);
   if (width <= 0) {  // all values are the same

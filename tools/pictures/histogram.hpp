@@ -12,9 +12,8 @@
 
 namespace torchtap::tools::pictures {
 
-/// A histogram for each tensor, in a column of its own: time goes to the right, values upwards; what is
-/// frequent is bright. When there are more columns than it keeps, pairs of them become one, so memory is
-/// bounded.
+/// A histogram for each tensor, in its own column: time goes to the right, values upwards; frequent values
+/// are bright. When there are more columns than it keeps, pairs of them become one, so memory is bounded.
 class HistogramOverTime {
  public:
   void add(const at::Tensor& values);

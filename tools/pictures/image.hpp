@@ -26,7 +26,7 @@ struct Image {
   std::uint8_t* at(std::size_t x, std::size_t y) { return rgb.data() + 3 * (y * width + x); }
   const std::uint8_t* at(std::size_t x, std::size_t y) const { return rgb.data() + 3 * (y * width + x); }
   void set(std::size_t x, std::size_t y, const Colour& colour);
-  /// Copies `image` to where its upper left corner is (x, y). What does not fit is cut off.
+  /// Copies `image` to where its upper left corner is (x, y). Content that does not fit is cut off.
   void paste(const Image& image, std::size_t x, std::size_t y);
 };
 

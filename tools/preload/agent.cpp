@@ -91,7 +91,7 @@ bool has_mode() noexcept {
   return agent != nullptr && agent->mode != nullptr;
 }
 
-/// Does something with the mode. The program goes on if that fails.
+/// Does something with the mode. The program continues if that fails.
 template <class Function>
 void with_mode(Function&& function) noexcept {
   const OwnCalls own;

@@ -24,7 +24,7 @@ void found_root(const torch::nn::Module& root) noexcept;
 /// A function of a backward begins, or ends, in this thread, and concerns the mode.
 void backward(bool begins) noexcept;
 
-/// Whether the next call of TorchScript is to be seen.
+/// Whether the next call of TorchScript is observed.
 bool waits_for_script() noexcept;
 /// Called in place of a function of TorchScript; calls `original`, which takes the arguments from the stack
 /// and puts the result there.

@@ -1,4 +1,4 @@
-// What processes say at once.
+// The lines that processes print at once.
 #include "announcements.hpp"
 
 #include <filesystem>
@@ -21,7 +21,7 @@ void announce(const std::string& folder, std::int64_t process, const std::string
         "preload", folder + "/" + std::to_string(process) + kEnding,
         [&](std::ostream& stream) { stream << line << '\n'; }, /*sync=*/false);
   } catch (const std::exception&) {
-    // Nobody listens.
+    // No process listens.
   }
 }
 

@@ -198,7 +198,7 @@ void prepare_explorer(Config& config, const std::string& port) {
 #endif
 }
 
-/// What an explorer wrote into the directory before.
+/// The files that an explorer wrote into the directory before.
 void remove_run(const std::string& directory) {
   std::error_code error;
   for (const auto& file : fs::directory_iterator(directory + "/explorer", error)) {

@@ -31,7 +31,7 @@ struct Config {
   std::int64_t skip = 0;                    ///< and how many before them are left out
   std::vector<std::string> value_paths;     ///< calls whose tensors are written instead of fingerprints
   std::vector<std::int64_t> value_samples;  ///< their numbers
-  std::string reference;                    ///< of a monitor: a recording; absolute; empty: rules alone
+  std::string reference;                    ///< of a monitor: a recording; absolute; empty: only rules
   std::string rules;                        ///< and `Rules::text()`
   double cost = 0.01;                       ///< and the share of a forward's time that it may take
   std::string metrics;                      ///< and its file for Prometheus; absolute; or empty
@@ -44,7 +44,7 @@ struct Config {
   bool overwrite = false;
   double every = 0;                ///< seconds between intermediate saves; 0: save only at the end
   std::int64_t process = 0;        ///< process id of the program itself, not of its children
-  std::int64_t alarms_before = 0;  ///< bytes of alarms.jsonl before the program began; of the launcher alone
+  std::int64_t alarms_before = 0;  ///< bytes of alarms.jsonl before the program began; only of the launcher
   std::string reports;             ///< folder in which processes leave their reports for the launcher
 
   template <class Archive>

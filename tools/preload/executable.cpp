@@ -1,4 +1,4 @@
-// What a program's file tells.
+// The facts in a program's file.
 #include "executable.hpp"
 
 #include <elf.h>

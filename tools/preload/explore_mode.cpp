@@ -73,7 +73,7 @@ void ExploreMode::begin(Model& model) {
   model.ran = true;
 }
 
-/// False if there is nobody to show anything to.
+/// False if no page can be shown.
 bool ExploreMode::open_explorer() {
   if (explorer_ != nullptr) return true;
   if (done_) return false;
@@ -140,7 +140,7 @@ void ExploreMode::note(const std::string& text) {
   if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(text);
 }
 
-/// What could not be seen.
+/// Models and modules that could not be seen.
 void ExploreMode::add_notes() {
   report_.ran_types = models_.strangers();
   if (explorer_ == nullptr) return;  // the launcher says it

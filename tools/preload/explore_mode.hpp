@@ -52,7 +52,7 @@ class ExploreMode final : public Mode {
 
   void lock() override { mutex_.lock(); }
   void unlock() override { mutex_.unlock(); }
-  /// A child that runs a model shows it on a page of its own, and saves it in a directory of its own.
+  /// A child that runs a model shows it on its own page, and saves it in its own directory.
   ExploreMode* for_child() override;
 
  private:

@@ -60,7 +60,7 @@ ExploreMode::Thread& ExploreMode::thread_here() {
 
 /// A module that can be seen is called in this thread. Before the hooks of the explorer.
 void ExploreMode::before(Model& model, const Module& module, const hooks::Event& call) {
-  // What the session keeps for the thread has to be destroyed after what we keep.
+  // The session's objects of the thread have to be destroyed after ours.
   if (Thread::here() == nullptr) model.session->end_forward();
   Thread& thread = thread_here();
   if (thread.backward_elsewhere.exchange(false)) end_in_backward(thread);
@@ -73,7 +73,7 @@ void ExploreMode::before(Model& model, const Module& module, const hooks::Event&
   };
   auto found = find();
   if (found != running.end() && begins_again(**found, module, inputs)) {
-    // One of which it is not known what it calls was several, for as long as that was waited for.
+    // A call whose callee is not known counted as several, as long as it was waited for.
     const bool several = (*found)->scope != nullptr && (*found)->pass->expects_others();
     close(thread, static_cast<std::size_t>(found - running.begin()), !several);
     found = running.end();

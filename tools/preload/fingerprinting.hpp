@@ -14,7 +14,7 @@
 namespace torchtap::tools::preload {
 
 /// The fingerprints of one process. The file is made when the first module is recorded, so that processes
-/// that run none have none.
+/// that run no module have no file.
 class Fingerprinting final : public recorders::Stream {
  public:
   Fingerprinting(std::string file, views::compare::FingerprintsOptions options)

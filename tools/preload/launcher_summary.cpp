@@ -156,7 +156,7 @@ const Report* lost(const std::vector<Report>& reports, const Ended& program) {
   return nullptr;
 }
 
-/// What a monitor found in a process, and what that process left if it was killed.
+/// A monitor's findings in a process, and the files that the process left if it was killed.
 void tell_alarms(std::vector<std::string>& lines, const Report& report, const std::string& who,
                  const std::string& shown, std::int64_t from) {
   constexpr std::size_t kMost = 20;

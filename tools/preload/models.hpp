@@ -50,7 +50,7 @@ struct FoundModel {
 };
 
 /// The models of the program: what it asks for parameters or modules, or sets to train or eval, and methods
-/// of TorchScript that it calls. A model that is a part of another is none of its own. Not thread-safe.
+/// of TorchScript that it calls. A model that is a part of another is not listed itself. Not thread-safe.
 class Models {
  public:
   struct Rules {
@@ -65,11 +65,11 @@ class Models {
 
   /// The program asked for `root`. Returns the model if it was not known, or may have changed; else null.
   std::shared_ptr<FoundModel> found(const torch::nn::Module& root);
-  /// The model of a module that is called; null if there is none that lives. Notes its type then.
+  /// The model of a module that is called; null if no living model has it. Notes its type then.
   FoundModel* of(const torch::nn::Module& module);
   /// The model of a method, as which it is added if it is new; null if there are too many.
   FoundModel* of(const torch::jit::Method& method);
-  /// What is known of a module that lives; null if nothing is.
+  /// The entry of a module that lives; null if there is none.
   const model::ModuleRef* place_of(const torch::nn::Module& module) const;
   /// Lets go of models that the program destroyed. Those that ran are kept, and given to `gone` first; they
   /// are left as they are where that returns false.

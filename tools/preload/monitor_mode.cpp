@@ -68,7 +68,7 @@ c10::IValue MonitorMode::script(const torch::jit::Method& method,
   return original();
 }
 
-/// The model runs for the first time. One that cannot be watched is left alone from then on.
+/// The model runs for the first time. A model that cannot be watched is ignored from then on.
 void MonitorMode::begin(Model& model, const std::vector<model::ModuleRef>& modules) {
   model.ran = report_.attached = true;
   if (report_.directory.empty()) report_.directory = own_place(report_, config_);
@@ -101,7 +101,8 @@ void MonitorMode::begin(Model& model, const std::vector<model::ModuleRef>& modul
   if (ran_.exchange(true)) return;
   watch(0);
   // LibTorch destroys its pool of threads at exit, and waits forever for the pool's lock where it is asked
-  // for its number of threads afterwards. What is registered after the pool was made runs before that.
+  // for its number of threads afterwards. Functions that are registered after the pool was made run before it
+  // ends.
   static_cast<void>(at::get_num_threads());
   std::atexit(preload::finish);
 }
@@ -134,7 +135,7 @@ void MonitorMode::note(const std::string& text) {
   if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(text);
 }
 
-/// What could not be seen.
+/// Models and modules that could not be seen.
 void MonitorMode::add_notes() {
   report_.ran_types = models_.strangers();
   if (watched_ == 0) return;  // the launcher says it

@@ -46,7 +46,7 @@ class MonitorMode final : public Mode {
 
   void lock() override { mutex_.lock(); }
   void unlock() override { mutex_.unlock(); }
-  /// A child watches the models that it runs itself, with folders of its own.
+  /// A child watches the models that it runs itself, with its own folders.
   MonitorMode* for_child() override;
 
  private:

@@ -66,7 +66,7 @@ void wait_for_request() noexcept {
   }
 }
 
-/// Saves in a thread of its own: saving allocates and locks, which is forbidden in a signal handler, where
+/// Saves in a separate thread: saving allocates and locks, which is forbidden in a signal handler, where
 /// `_exit` may be called.
 void keep_watch() {
   is_watcher = true;

@@ -100,7 +100,7 @@ void ReportMode::called(Module& module) {
   pass_.called(module);
 }
 
-/// A module, or method, of the model is called: the step of this thread begins, goes on, or is followed by
+/// A module, or method, of the model is called: the step of this thread begins, continues, or is followed by
 /// the next one.
 void ReportMode::join(Model& model, const void* first, const model::ModuleRef* module) {
   if (open_ && !mine()) {
@@ -199,8 +199,8 @@ void ReportMode::called_first(Model& model, const std::vector<at::Tensor>& input
   });
 }
 
-/// The pass is over, and the model is called for the next one. The repeats of other models go on: a backward
-/// may still reach them.
+/// The pass is over, and the model is called for the next one. The repeats of other models continue: a
+/// backward may still reach them.
 void ReportMode::next_step(Model& model, const void* first) {
   end_pass();
   if (save_wanted_.exchange(false)) {

@@ -95,8 +95,8 @@ void TraceMode::called_first(const std::vector<at::Tensor>& inputs) {
   for (const at::Tensor& input : inputs) tracer_->input(input);
 }
 
-// LibTorch restores the thread's state when the function of the backward returns. So the thread goes on
-// asking the scopes, which are closed; that costs 0.1 us an operation.
+// LibTorch restores the thread's state when the function of the backward returns. So the thread continues to
+// ask the scopes, which are closed; that costs 0.1 us an operation.
 void TraceMode::backward(bool begins) {
   if (!begins) return;
   const Lock lock(mutex_);

@@ -57,7 +57,7 @@ class TraceMode final : public Mode {
 
   void lock() override { mutex_.lock(); }
   void unlock() override { mutex_.unlock(); }
-  /// A child logs a pass of its own, unless one had begun.
+  /// A child logs its own pass, unless one had begun.
   TraceMode* for_child() override;
 
  private:

@@ -48,12 +48,12 @@ class Mode {
   /// Around a fork, in the parent.
   virtual void lock() = 0;
   virtual void unlock() = 0;
-  /// What a forked child goes on with. This one stays locked, as the child's thread is not the one that
-  /// locked it.
+  /// The state that a forked child continues with. This one stays locked, as the child's thread is not the
+  /// one that locked it.
   virtual Mode* for_child() = 0;
 
  protected:
-  /// Does something of its own, whose failure the program must not notice.
+  /// Runs torchtap's own work, whose failure the program must not notice.
   template <class Function>
   void guarded(Function&& function) noexcept {
     try {

@@ -55,7 +55,8 @@ std::vector<std::string> encoding_of(const std::string& ending) {
           "mp4"};
 }
 
-/// What ffmpeg reads its pictures from; while it lives, a reader that is gone is an error of `write`.
+/// The pipe from which ffmpeg reads its pictures; while it lives, a reader that is gone is an error of
+/// `write`.
 class Pipe {
  public:
   Pipe() {

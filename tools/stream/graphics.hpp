@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-/// What the terminal can draw.
+/// The graphics that the terminal can draw.
 namespace torchtap::tools::stream {
 
 enum class Graphics { blocks, kitty, sixel };
@@ -13,7 +13,7 @@ struct Ability {
 };
 
 /// Asks the terminal on stdin and stdout, and waits for its answer for at most 0.3 s. Half blocks if it does
-/// not answer, or is none.
+/// not answer, or if stdout is no terminal.
 Ability ask_terminal();
 
 }  // namespace torchtap::tools::stream

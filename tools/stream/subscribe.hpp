@@ -8,7 +8,7 @@
 
 #include <torchtap/views/stream/stream.hpp>
 
-/// What a subcommand reads, and how it is asked for.
+/// The source of a subcommand, and its options.
 namespace torchtap::tools::stream {
 
 struct Asked {
@@ -40,7 +40,7 @@ std::string word_of(const views::stream::Frame& frame);
 /// "8x3 float32", "[3] float32", "scalar int64".
 std::string form_of(const views::stream::Frame& frame);
 
-/// What is said of a tensor: of floats and integers; complex numbers by their absolute values.
+/// Statistics of a tensor: of floats and integers; complex numbers by their absolute values.
 struct Statistics {
   std::int64_t count = 0;  ///< elements
   std::int64_t nan = 0, infinite = 0;

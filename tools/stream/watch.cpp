@@ -76,13 +76,13 @@ Size terminal_size() {
   return {size.ws_col, size.ws_row};
 }
 
-/// What is on the screen: lines, and below them a picture in the terminal's own graphics, if it knows any.
+/// The content of the screen: lines, and below them a picture in the terminal's own graphics, if it has any.
 struct Shown {
   std::vector<std::string> lines;
   std::string graphics;
 };
 
-/// A screen of its own while the object lives, where stdout is a terminal.
+/// A separate screen while the object lives, where stdout is a terminal.
 class Screen {
  public:
   Screen() : is_terminal_(::isatty(STDOUT_FILENO) != 0) {

@@ -1,6 +1,6 @@
 #pragma once
 
-/// How far two fingerprints are apart, and in which way as far as they alone can tell.
+/// How far two fingerprints are apart, and in which way, as far as fingerprints can tell.
 
 #include <algorithm>
 #include <cmath>
@@ -32,7 +32,7 @@ struct Extent {
   }
 };
 
-/// Sizes that differ by ones or are those of a view do not matter. If they are in another order (NCHW and
+/// Sizes that differ only by ones, or as a view's do, count as equal. If they are in another order (NCHW and
 /// NHWC), what does not depend on the order is compared.
 TORCHTAP_API Difference difference(const Fingerprint& a, const Fingerprint& b);
 

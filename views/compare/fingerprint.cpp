@@ -23,7 +23,7 @@ using detail::Sums;
 constexpr std::int64_t kPiece = 1 << 18;  // elements that one thread reads at a time
 constexpr std::int64_t kCopied = 4096;    // elements that are copied side by side at a time
 
-/// What the elements of a dtype are, the two of a complex number each; nothing if there are no such.
+/// The kind of a dtype's elements, a complex number being two; nothing if it has no fingerprint.
 std::optional<Element> element_of(c10::ScalarType type) {
   switch (static_cast<int>(type)) {
     case static_cast<int>(c10::ScalarType::Float):
@@ -74,8 +74,8 @@ std::optional<Element> element_of(c10::ScalarType type) {
 /// Elements in row-major order, wherever they lie.
 class Elements {
  public:
-  /// Strides are in elements; without them the elements lie side by side. The halves of complex numbers are
-  /// a dimension of their own.
+  /// Strides are in elements; without them the elements lie side by side. Real and imaginary parts are an
+  /// extra dimension.
   Elements(c10::ScalarType type, const void* data, at::IntArrayRef sizes, at::IntArrayRef strides)
       : type(*element_of(type)), data(static_cast<const char*>(data)) {
     const bool complex = c10::isComplexType(type);
@@ -163,7 +163,7 @@ class Elements {
   std::array<std::int64_t, Fingerprint::kDims + 1> sizes_, strides_;
 };
 
-/// Makes `part` the fingerprint of a piece, but for what is said of the whole.
+/// Makes `part` the fingerprint of a piece; facts about the whole tensor stay.
 void read(const Elements& elements, std::int64_t first, const float* table, Fingerprint& part) {
   Sums sums(part.sketch);
   elements.add(first, std::min(kPiece, elements.numel - first), table, sums);

@@ -14,7 +14,8 @@
 
 namespace torchtap::views::compare {
 
-/// What is kept of a tensor. The bytes are those of a file, little-endian, as docs/format.md describes them.
+/// The fingerprint of a tensor: facts and a sketch, without its values. The bytes are as in a file,
+/// little-endian, described in docs/format.md.
 ///
 /// Elements are taken in row-major order whatever the strides are, a complex number as two. Numbers are
 /// those elements that are finite.
@@ -38,14 +39,15 @@ struct TORCHTAP_API Fingerprint {
   double least = std::numeric_limits<double>::infinity();
   double greatest = -std::numeric_limits<double>::infinity();
   /// Sums of the numbers with random signs (Charikar, Chen, Farach-Colton 2002). The sketch of a - b is the
-  /// difference of theirs, and its norm estimates that of a - b to 9 % (one standard deviation).
+  /// difference of the two sketches, and its norm estimates the norm of a - b to 9 % (one standard
+  /// deviation).
   double sketch[kSketch] = {};
   /// One element of each of 32 equal parts; all of them if there are at most 32.
   float samples[kSamples] = {};
 
   at::IntArrayRef shape() const { return {sizes, dims}; }
   c10::ScalarType scalar_type() const { return static_cast<c10::ScalarType>(dtype); }
-  /// The number of elements, of which a complex number is two.
+  /// The number of elements; a complex number counts as two.
   std::int64_t numel() const {
     return c10::multiply_integers(shape()) * (c10::isComplexType(scalar_type()) ? 2 : 1);
   }
@@ -57,7 +59,7 @@ static_assert(sizeof(Fingerprint) == 800);
 /// has more than 8 dimensions.
 TORCHTAP_API Fingerprint fingerprint(const at::Tensor& tensor);
 
-/// Whether dtype, shape and the bits of all elements are the same, but for one chance in 2^64.
+/// Whether dtype, shape and the bits of all elements are the same; wrong with a probability of 2^-64.
 TORCHTAP_API bool same_bits(const Fingerprint& a, const Fingerprint& b);
 
 /// The norm of a - b by the greater norm of both, estimated from the sketches; exact for 64 elements or
@@ -71,6 +73,7 @@ TORCHTAP_API double log_scale(const Fingerprint& a, const Fingerprint& b);
 }  // namespace torchtap::views::compare
 
 /// For programs that cannot link C++: the fingerprint of `contiguous` elements, written to 800 bytes at
-/// `fingerprint`. Those of a quantized dtype are its float32 `dequantize()`. Returns 0, or 1 if it has none.
+/// `fingerprint`. The elements of a quantized tensor are its float32 `dequantize()`. Returns 0, or 1 if it
+/// has none.
 extern "C" TORCHTAP_API int torchtap_fingerprint(const void* contiguous, int dtype, int dims,
                                                  const std::int64_t* sizes, void* fingerprint);

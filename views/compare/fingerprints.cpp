@@ -36,7 +36,7 @@ frames::Kind kind_of(const std::string& recorder) {
   return recorder == "ForwardPre" ? frames::Kind::forward_input : frames::kind_of(recorder);
 }
 
-/// What a file begins with.
+/// The first frame of a file.
 std::string header_text() {
   std::ifstream file("/proc/self/cmdline");
   std::string command{std::istreambuf_iterator<char>(file), {}};
@@ -49,7 +49,7 @@ std::string header_text() {
 }
 
 /// Makes the frame's data of the tensor, which have to live until it is written: its fingerprint, or itself.
-/// Without data, and with the reason, if it has none.
+/// Without data, and with the reason, if the tensor has no fingerprint.
 class Data {
  public:
   void fingerprint_of(const at::Tensor& tensor, frames::Frame& frame) {
@@ -196,7 +196,7 @@ struct Fingerprints::State final : recorders::Stream, std::enable_shared_from_th
     }
   }
 
-  /// A call begins or ends of which all is written.
+  /// A recorded call begins or ends.
   void watch(const frames::Frame& call) {
     if (call.slot != 0) return;
     std::vector<std::unique_ptr<detail::Inside>>* open = nullptr;
@@ -316,7 +316,7 @@ class Fingerprints::State::Source final : public recorders::StreamSource {
     bool wanted = false;
   };
 
-  /// The number of the call among those of its thread that are recorded; -1 if this one is not.
+  /// The number of the call among its thread's recorded calls; -1 if this one is not recorded.
   std::int64_t number_of(std::uint32_t thread, const recorders::StreamSample& sample) {
     const std::lock_guard lock(mutex_);
     Counts& counts = counts_[thread];

@@ -67,7 +67,7 @@ class TORCHTAP_API Fingerprints {
   ~Fingerprints();
 
   /// Attaches to all modules that have a forward and can be reached. The weights are written when the first
-  /// of them is called. Throws `c10::ValueError`, which names the remedies, if none can be reached.
+  /// of them is called. Throws `c10::ValueError`, which names the remedies, if no module can be reached.
   Fingerprints& attach(torch::nn::Module& model);
   /// The same for a TorchScript model, whose modules are watched around `method`.
   Fingerprints& attach(const torch::jit::Module& model, const std::string& method = "forward");
@@ -81,7 +81,7 @@ class TORCHTAP_API Fingerprints {
   Fingerprints& attach(const Model& model) {
     return attach(model.modules());
   }
-  /// The same for these modules, of which the first is their root.
+  /// The same for these modules; the first is the root.
   Fingerprints& attach(const std::vector<model::ModuleRef>& modules);
 
   /// For `recorders::Options::stream` with `all_tensors`, of a recorder of inputs or outputs.

@@ -37,7 +37,7 @@ std::string plain_type(std::string type) {
   return type;
 }
 
-/// What the asterisks of `glob` stand for in `text`; false if it does not match.
+/// Finds the text that each asterisk of `glob` stands for in `text`; false if it does not match.
 bool capture(const std::string& glob, const std::string& text, std::vector<std::string>& parts) {
   const auto star = glob.find('*');
   if (star == std::string::npos) return base::matches_glob(glob, text);
@@ -122,7 +122,7 @@ WeightsOf weights_of(const Run& run) {
   return result;
 }
 
-/// What is known of a call when names say nothing.
+/// Facts about a call that do not depend on names.
 struct Seen {
   std::optional<Fingerprint> output, input;
   Weights weights;
@@ -142,7 +142,7 @@ struct Seen {
   }
 };
 
-/// What it is worth that two calls are of one module; below zero if they cannot be.
+/// The score of two calls being of one module; below zero if they cannot be.
 double score(const Seen& a, const Seen& b) {
   if (!a.output || !b.output || a.sorted != b.sorted) return detail::kNever;
   if (a.output->shape() != b.output->shape()) {
@@ -214,8 +214,8 @@ class Pairing {
   bool free_a(std::uint32_t call) const { return pairs_.of_a[call] == kNone; }
   bool free_b(std::uint32_t call) const { return pairs_.of_b[call] == kNone; }
 
-  /// Modules whose entries have numbers that mean other entries on the other side: of an entry without
-  /// entries of its own the type differs.
+  /// Modules whose numbered entries mean other entries on the other side: an entry without further entries
+  /// differs in its type.
   void find_shifted() {
     const auto types = [](const Run& run) {
       std::unordered_map<std::string, std::string> result;
@@ -263,7 +263,7 @@ class Pairing {
       const auto found = of_b.find(name);
       if (!free_a(call) || found == of_b.end() || mine.ordinal >= found->second.size()) return;
       const std::uint32_t other = found->second[mine.ordinal];
-      // A program without a root of its own calls several, all of the name "".
+      // A program without a single root calls several, all with the name "".
       if (!free_b(other) || (a_.path(mine).empty() && mine.leaf != b_.calls()[other].leaf)) return;
       pair(call, other, how);
     };
@@ -278,7 +278,7 @@ class Pairing {
       }
       if (name->second.first != kNone) pair_by(call, name->second.first, name->second.second);
     }
-    // What is left between pairs that are in the same order on both sides.
+    // The calls that are left between pairs, where pairs are in the same order on both sides.
     Indexes mine, others;
     for (const auto call : a.calls) {
       if (!free_a(call)) mine.push_back(call), others.push_back(pairs_.of_a[call]);

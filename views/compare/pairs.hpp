@@ -26,7 +26,7 @@ struct TORCHTAP_API Pairs {
   std::vector<How> how;
   /// In the order of A; those that A lacks are at the end.
   std::vector<WeightPair> weights;
-  /// What other names were found to mean, as `map` takes it: "layer1.*=stage1.*".
+  /// The renames that were found, as `map` takes them: "layer1.*=stage1.*".
   std::vector<std::string> map;
 
   std::int64_t count(How by) const;
@@ -39,7 +39,7 @@ struct TORCHTAP_API Pairs {
 /// them, go by values. Weights follow their modules, then go by their values in this or another order, then
 /// by shape.
 ///
-/// Throws `c10::ValueError` if a map is none, or if what it names is not there.
+/// Throws `c10::ValueError` if an entry is no map, or if it names a module that is not there.
 TORCHTAP_API Pairs pair_up(const Run& a, const Run& b, const std::vector<std::string>& map = {});
 
 }  // namespace torchtap::views::compare

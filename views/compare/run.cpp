@@ -76,7 +76,7 @@ Fingerprint checked(const void* bytes, std::string& fault) {
   return print;
 }
 
-/// Of a whole tensor; nothing if its dtype is none of this LibTorch.
+/// Of a whole tensor; nothing if this LibTorch does not have its dtype.
 std::optional<Fingerprint> fingerprint_of(const Frame& frame) {
   Fingerprint print;
   const bool known =
@@ -217,7 +217,7 @@ void Run::add(const Frame& frame, std::uint64_t at) {
 }
 
 /// Calls lie within each other as the inputs and outputs do. A call without outputs (it returned no tensor,
-/// or threw) is taken to have none within, since nothing says when it ended.
+/// or threw) is taken to have no calls inside, because nothing tells when it ended.
 void Run::find_calls(Sequence& sequence, std::uint32_t number) {
   const auto key = [](const Record& r) { return (std::uint64_t{r.path} << 32) | r.sample; };
   std::unordered_set<std::uint64_t> returned;

@@ -26,7 +26,7 @@ inline constexpr std::uint32_t kNone = UINT32_MAX;
 struct Record {
   enum class Holds : std::uint8_t { nothing, fingerprint, tensor };
 
-  std::uint64_t at = 0;                      ///< where the fingerprint lies, or the frame if it holds none
+  std::uint64_t at = 0;  ///< position of the fingerprint, or of the frame if it holds none
   std::array<std::uint64_t, 2> digest = {};  ///< 0 without a fingerprint
   std::uint32_t path = 0, type = 0;          ///< of the module, or the name of a weight: indexes of texts
   std::uint32_t sample = 0;                  ///< which of the recorded calls of the module
@@ -47,7 +47,7 @@ struct Call {
   c10::SmallVector<std::uint32_t, 2> inputs, outputs;  ///< indexes of records, by slot
 };
 
-/// What one thread of one rank did: records in the order of events, each with its call, and these calls in
+/// The run of one thread of one rank: records in the order of events, each with its call, and the calls in
 /// the order in which they began.
 struct Sequence {
   struct Event {
@@ -61,16 +61,16 @@ struct Sequence {
 /// A prints file, read. Takes about 110 bytes of memory a record. Move-only.
 class TORCHTAP_API Run {
  public:
-  /// Reads a file, "-" (standard input) or a pipe, which is copied to a temporary file that has no name. What
-  /// was cut off is read up to there. Throws `c10::ValueError` that names the file and the place if it is not
-  /// made of whole frames, was written by a later version, or has another checksum than it says.
+  /// Reads a file, "-" (standard input) or a pipe, which is copied to a temporary file that has no name. A
+  /// file that was cut off is read up to the cut. Throws `c10::ValueError` that names the file and the place
+  /// if it is not made of whole frames, was written by a later version, or has another checksum than it says.
   static Run read(const std::string& file);
   Run(Run&&) noexcept;
   Run& operator=(Run&&) noexcept;
   ~Run();
 
   const std::string& file() const noexcept { return name_; }
-  /// What the first frame says: "language", "command", "torch", …
+  /// The facts of the first frame: "language", "command", "torch", …
   const std::map<std::string, std::string>& header() const noexcept { return header_; }
   /// Whether the file ends in the middle of a frame.
   bool cut_off() const noexcept { return cut_off_; }

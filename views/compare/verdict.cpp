@@ -16,7 +16,7 @@ namespace {
 constexpr char kJudge[] = "views::compare::judge";
 constexpr std::size_t kMostSuspects = 5;
 
-/// What has come together so far.
+/// The findings so far.
 struct Reached {
   Extent extent;
   bool any = false;
@@ -214,7 +214,7 @@ class Judge {
   std::string cause(const Finding& finding) const {
     const auto x = *a_.print(a_.records()[finding.record_a]), y = *b_.print(b_.records()[finding.record_b]);
     std::string words = in_words(x, y);
-    // What passes through modules is seldom transposed.
+    // Tensors that pass through modules are seldom transposed.
     if (x.shape() == y.shape()) words.resize(std::min(words.size(), words.find(", such as")));
     const auto sizes = x.shape();
     const bool image = std::find(sizes.begin(), sizes.end(), 3) != sizes.end();
@@ -335,7 +335,7 @@ Thresholds Thresholds::parse(const std::string& text) {
 }
 
 Extent Thresholds::allowed(const Difference& made, const Extent& given) const {
-  // What is incoherent adds up to little in a sum of squares.
+  // Incoherent errors add up to little in a sum of squares.
   return {tolerance * made.unit + gain * given.error,
           gain * (made.unit + given.scale) + 8 * made.error / std::sqrt(made.elements)};
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What differs first between two runs by more than rounding explains.
+/// Finds the first difference between two runs that rounding does not explain.
 
 #include <cstdint>
 #include <map>
@@ -15,15 +15,16 @@
 
 namespace torchtap::views::compare {
 
-/// A record differs if its error is more than `tolerance` units of rounding and `gain` times the largest
-/// error of what it was computed from, or its scale more than `gain` units and `gain` times theirs.
+/// A record differs if its error is more than `tolerance` units of rounding and more than `gain` times the
+/// largest error of its inputs, or if its scale differs by more than `gain` units and `gain` times its
+/// inputs'.
 struct Thresholds {
   double tolerance = 16, gain = 4;
   bool bits = false;  ///< any different bit counts
 
   /// "16,4". Throws `c10::ValueError` if these are not two numbers, 0 or greater.
   TORCHTAP_API static Thresholds parse(const std::string& text);
-  /// What rounding explains of a tensor computed from others, which differ by `given`.
+  /// The error that rounding explains in a tensor computed from tensors that differ by `given`.
   TORCHTAP_API Extent allowed(const Difference& made, const Extent& given) const;
 };
 

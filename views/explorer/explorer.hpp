@@ -41,7 +41,7 @@ TORCHTAP_API WatchedModels& models_of(const Explorer& explorer) noexcept;
 /// training step before them. Several threads may run the model. Modules that cannot be hooked in this
 /// program are not shown, and data flows through the call around them.
 ///
-/// Each model that is watched is a run of its own, with steps of its own; all are shown by the same page.
+/// Each watched model is a separate run with its own steps; one page shows all.
 ///
 /// Move-only; destroy it in the thread that runs the models, and not while a forward runs.
 class TORCHTAP_API Explorer {
@@ -51,9 +51,9 @@ class TORCHTAP_API Explorer {
   Explorer(Explorer&&) noexcept;
   Explorer& operator=(Explorer&&) noexcept;
 
-  /// Watches the model and those of its modules that are selected. If there are several models, the page
-  /// shows each as this name, or as its type if that is empty. Throws `c10::ValueError` if the model itself
-  /// cannot be hooked, or if this explorer watches it already.
+  /// Watches the model and its selected modules. If there are several models, the page shows each as this
+  /// name, or as its type if that is empty. Throws `c10::ValueError` if the model itself cannot be hooked, or
+  /// if this explorer watches it already.
   void watch(torch::nn::Module& model, const selectors::Selector& selector = {},
              const std::string& name = "");
   /// The same for a TorchScript model; modules are hooked around `method`.
@@ -69,9 +69,9 @@ class TORCHTAP_API Explorer {
   /// in steps that are recorded. Throws `c10::ValueError` for several elements.
   void scalar(const std::string& name, const at::Tensor& value);
 
-  /// Shows the runs in the browser, from a thread of its own, for as long as this object lives. Returns what
-  /// to open: "http://127.0.0.1:8080/#token=…". Throws as `Server` does, and `c10::ValueError` if it is
-  /// served already.
+  /// Shows the runs in the browser, from its own thread, as long as this object lives. Returns what to open:
+  /// "http://127.0.0.1:8080/#token=…". Throws as `Server` does, and `c10::ValueError` if it is served
+  /// already.
   std::string serve(const ServeOptions& options = {});
   /// Writes the page with all that was recorded so far into one file, which needs neither a server nor a
   /// network. Throws `c10::Error` if the file cannot be written.
@@ -79,7 +79,7 @@ class TORCHTAP_API Explorer {
 
   /// The number of the current step of the model that was watched first.
   std::int64_t step() const;
-  /// What recording failed at.
+  /// The error at which recording failed.
   std::vector<std::string> errors() const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What an explorer records, how often, and where it puts it.
+/// Options of an explorer: what it records, how often, and where to.
 
 #include <torch/arg.h>
 
@@ -53,9 +53,10 @@ class TORCHTAP_API Options {
   TORCH_ARG(unsigned, record) = Everything;
   /// About how many bytes all columns in memory may take. Above, all series get fewer columns.
   TORCH_ARG(std::int64_t, memory) = std::int64_t{256} << 20;
-  /// A directory that gets everything in full resolution; none if empty. It is made if it does not exist.
+  /// A directory that gets everything in full resolution; empty: nothing is written. It is made if it does
+  /// not exist.
   TORCH_ARG(std::string, save);
-  /// What the page calls the run; the name of the directory or of the program if empty.
+  /// The run's name on the page; if empty, the name of the directory or the program.
   TORCH_ARG(std::string, name);
   /// Called when recording fails, which the model never notices. `Explorer::errors` lists the failures, too.
   TORCH_ARG(OnError, on_error);

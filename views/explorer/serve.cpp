@@ -1,4 +1,4 @@
-// Servers for runs in files and for those of this process.
+// Servers for runs in files and for runs of this process.
 #include <utility>
 
 #include <torchtap/views/explorer/detail/export.hpp>

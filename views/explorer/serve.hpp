@@ -43,7 +43,7 @@ class TORCHTAP_API Server {
   Server(Server&&) noexcept;
   Server& operator=(Server&&) noexcept;
 
-  /// What to open in a browser: "http://127.0.0.1:8080/#token=…".
+  /// The address to open in a browser: "http://127.0.0.1:8080/#token=…".
   const std::string& url() const& noexcept;
   /// The same of a temporary, by value.
   std::string url() && { return url(); }

@@ -32,8 +32,8 @@ std::string_view fitting(std::string_view text) noexcept {
                     "; the bytes are damaged, or no frame begins here.");
 }
 
-/// What may be wrong with a frame whose fixed part is `header`, of which `size` bytes are there; empty if
-/// nothing is.
+/// Checks a frame whose fixed part is `header` and of which `size` bytes are there. Returns what is wrong
+/// with it; empty if it is valid.
 std::string fault(const Header& header, std::uint64_t size) {
   const std::uint64_t texts =
       std::uint64_t{header.path_bytes} + header.type_bytes + header.text_bytes + header.result_bytes;

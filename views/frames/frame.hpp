@@ -37,8 +37,8 @@ TORCHTAP_API std::string_view name_of(Kind kind) noexcept;
 /// The kind called `name`. Throws `c10::ValueError` that lists the names.
 TORCHTAP_API Kind kind_of(std::string_view name);
 
-/// What a frame holds. The texts and the data lie elsewhere: in the bytes that it was read from, or where the
-/// program has them.
+/// The content of a frame. The texts and the data lie elsewhere: in the bytes that it was read from, or where
+/// the program has them.
 struct TORCHTAP_API Frame {
   std::uint64_t sequence = 0;  ///< how many frames its publisher made before
   std::uint64_t time_ns = 0;   ///< when it was published, since 1970, UTC
@@ -83,9 +83,8 @@ TORCHTAP_API std::uint64_t frame_bytes(const Frame& frame) noexcept;
 /// the data, up to `frame_bytes(frame)`, mean nothing.
 TORCHTAP_API void write_header(const Frame& frame, void* to) noexcept;
 
-/// The length of the frame that begins with these `size` bytes, of which 16 are enough. Throws
-/// `c10::ValueError` if they are not the beginning of a frame, or of a version that this library does not
-/// know.
+/// The length of the frame that begins with these `size` bytes; 16 are enough. Throws `c10::ValueError` if
+/// they are not the beginning of a frame, or of a version that this library does not know.
 TORCHTAP_API std::uint64_t frame_length(const void* bytes, std::uint64_t size);
 /// Reads a whole frame. Its texts and data point into `bytes`. Throws `c10::ValueError` if anything in it
 /// contradicts itself; reads nothing outside of `size` bytes, whatever they are.

@@ -15,12 +15,12 @@ namespace torchtap::views::monitor {
 
 struct TORCHTAP_API Alarm {
   rules::Finding finding;      ///< whose rule is "drift" for drift
-  std::optional<Drift> drift;  ///< of drift alone
+  std::optional<Drift> drift;  ///< only for drift
   std::int64_t time_ns = 0;    ///< since 1970, UTC
   std::int64_t forward = 0;    ///< number of the last forward it is about, from 0
   std::int64_t window = 0;     ///< number of the window, from 0; -1 if it is about one forward
   bool raised = true;          ///< false: it is cleared
-  std::string incident;        ///< folder with the inputs that led to it; empty if none was written
+  std::string incident;        ///< folder with the inputs that led to it; empty if no folder was written
 };
 /// One line: "drift  layer3.1.conv2  output  256 rows  T² 412 (limit 74)  PSI 0.19 …".
 TORCHTAP_API std::ostream& operator<<(std::ostream& stream, const Alarm& alarm);

@@ -129,7 +129,7 @@ double largest_variance(double found, double directions, double windows) {
   return inner > 0 ? (middle + std::sqrt(inner)) / 2 : 1 + std::sqrt(share);
 }
 
-/// A sum of z zᵀ, [n, n], of which the largest eigenvalue is of interest.
+/// A sum of z zᵀ, [n, n]; its largest eigenvalue is needed.
 class Scatter {
  public:
   explicit Scatter(std::size_t n) : n_(n), sums_(n * n, 0.0) {}
@@ -180,7 +180,7 @@ struct DriftTest::State {
   std::size_t directions = 0;
   Numbers axes;       // [directions, groups], of length 1
   Numbers variances;  // of an element, [directions]
-  double still = 0;   // how much mass may move where none moved in the reference
+  double still = 0;   // how much mass may move where it did not move in the reference
   Spread exact, binned;
   std::vector<Limit> limits;  // by ascending elements
 
@@ -216,8 +216,7 @@ void DriftTest::State::cut(const Counted& of) {
     shares.back() += count / finite;
     open = !zero && shares.back() < 0.1;
   }
-  // What is too rare for a group of its own goes to a neighbour, if there is another one not to that of
-  // zeros.
+  // A bin that is too rare for a separate group joins a neighbour; preferably not the group of zeros.
   for (std::size_t i = 0; i < shares.size();) {
     if (shares[i] >= 0.02 || shares.size() == 1) {
       ++i;
@@ -301,7 +300,7 @@ double DriftTest::State::psi(const Masses& of) const {
   return sum;
 }
 
-/// Masses, and how those of blocks vary.
+/// Masses, and how they vary between blocks.
 void DriftTest::State::learn(const std::vector<Masses>& each) {
   reference.assign(number, 0.0);
   for (const auto& block : each) {
@@ -324,7 +323,7 @@ void DriftTest::State::learn(const std::vector<Masses>& each) {
     variances.push_back(found.values[k]);
     ++directions;
   }
-  // What happened in none of the blocks may yet happen in log(1 / false_alarms) / blocks of them.
+  // An event that occurred in no block may still have a rate of up to log(1 / false_alarms) / blocks.
   still = std::min(0.5, -std::log(options.false_alarms) / static_cast<double>(blocks));
   for (const auto& block : each) still = std::max(still, 10 * moved_elsewhere(block));
 }
@@ -362,7 +361,7 @@ void DriftTest::State::set_limits(const std::vector<Masses>& each, double rows_e
   const double mean_block = finite / static_cast<double>(blocks);
   const double d = static_cast<double>(directions), b = static_cast<double>(blocks);
 
-  // z is linear in the masses: the sum of a window's is that of its blocks.
+  // z is linear in the masses: a window's z is the sum over its blocks.
   Numbers whitened;
   for (const auto& block : each) {
     for (const double z : whiten(block)) whitened.push_back(z * block.finite);
@@ -402,7 +401,7 @@ void DriftTest::State::set_limits(const std::vector<Masses>& each, double rows_e
   }
 
   const double alpha = options.false_alarms, chi = directions == 0 ? 0 : detail::chi_squared_limit(alpha, d);
-  // What the limit of T² is larger by because the covariance is an estimate.
+  // The factor by which the limit of T² is larger because the covariance is an estimate.
   const double estimated =
       directions == 0 ? 1 : d * (b - 1) / (b - d) * detail::f_limit(alpha, d, b - d) / chi;
   double ratio = 1, before = 1;

@@ -14,7 +14,8 @@ namespace torchtap::views::monitor {
 struct TORCHTAP_API DriftOptions {
   /// At most this many false alarms a window and tensor, on data like the reference; above 0, at most 0.01.
   double false_alarms = 1e-6;
-  /// The least population stability index of an alarm, so that more data alone never alarms.
+  /// The least population stability index of an alarm, so that a small drift never alarms merely because
+  /// there is more data.
   double size = 0.02;
   /// Rows of a window. Windows of other lengths are judged, too: longer ones by the limit for this length,
   /// shorter ones by their own.
@@ -25,14 +26,14 @@ struct TORCHTAP_API DriftOptions {
 
 /// How a window differs from the reference. Values that are not finite are left out of both.
 struct TORCHTAP_API Drift {
-  /// Hotelling's T² of about ten masses, and its limit for the rate of false alarms. Infinite: masses that
-  /// are the same in all blocks of the reference are not in the window, or values where the reference has
-  /// none are more than the reference lets expect. The limit is infinite where nothing is judged.
+  /// Hotelling's T² of about ten masses, and its limit for the rate of false alarms. Infinite if masses that
+  /// are equal in all blocks of the reference differ in the window, or if the window has more values than
+  /// expected where the reference has no values. The limit is infinite where nothing is judged.
   double t2 = 0, limit = 0;
   double psi =
       0;  ///< population stability index of the same masses, less its mean on windows of the reference
   double shift = 0;  ///< of the mean, in standard deviations of the reference; infinite if these are 0
-  double ratio = 1;  ///< of the standard deviations; infinite if that of the reference is 0
+  double ratio = 1;  ///< ratio of the standard deviations; infinite if the reference's is 0
   double zeros = 0;  ///< change of the share of zeros
   std::int64_t rows = 0;
   bool drifted = false;  ///< t2 > limit and psi >= size
@@ -41,11 +42,11 @@ struct TORCHTAP_API Drift {
 /// The test of one tensor against its reference. Thread-safe once it is made; making it takes 10 to 100 ms.
 ///
 /// The bins of the reference are cut into about ten groups of equal mass; zeros are a group if they are more
-/// than 2 %. T² compares the masses of a window with those of the reference by the covariance of its blocks
-/// (Hotelling 1931), so that correlation between elements and rows is accounted for. Its limit is fitted to
-/// the tail of windows that are drawn from the blocks, always the same ones, and is raised by as much as
-/// consecutive blocks vary more together than drawn ones. docs/guides/monitor.md has the rates that were
-/// measured.
+/// than 2 %. T² compares the masses of a window with the reference's by the covariance of the reference's
+/// blocks (Hotelling 1931), so that correlation between elements and rows is accounted for. Its limit is
+/// fitted to the tail of windows that are drawn from the blocks, always the same ones, and is raised by as
+/// much as consecutive blocks vary more together than drawn ones. docs/guides/monitor.md has the rates that
+/// were measured.
 class TORCHTAP_API DriftTest {
  public:
   /// `reference`: the results of `reductions::Blocks`. Throws `c10::ValueError` for others, and for options

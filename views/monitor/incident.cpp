@@ -107,7 +107,7 @@ std::string name_in(const model::ModuleRef& module, const model::Held& held) {
   return module.path().empty() ? held.name : module.path() + "." + held.name;
 }
 
-/// What a replay changes, as it was before.
+/// The values before a replay changed them.
 class Restored {
  public:
   explicit Restored(const std::vector<model::ModuleRef>& modules, bool parameters) : modules_(modules) {

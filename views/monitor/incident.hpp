@@ -57,8 +57,9 @@ using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tens
 /// and with the parameters that lie in it, if there are some. Restores the caller's, and the model's
 /// parameters and buffers. Inputs have their recorded strides.
 ///
-/// Throws `c10::ValueError` if `incident` is none, was written by a newer torchtap, is damaged, holds no
-/// inputs, or has no forward from `ReplayOptions::from` on. What a forward throws is its `Replayed::error`.
+/// Throws `c10::ValueError` if `incident` is not one, was written by a newer torchtap, is damaged, holds no
+/// inputs, or has no forward from `ReplayOptions::from` on. An exception of a forward becomes its
+/// `Replayed::error`.
 TORCHTAP_API std::vector<Replayed> replay(const std::string& incident, torch::nn::Module& model,
                                           const Forward& forward, const ReplayOptions& options = {});
 /// The same for a TorchScript model. Its recorded tensors become the arguments of `method` by their declared
@@ -133,7 +134,7 @@ std::vector<Replayed> replay(const std::string& incident, Model& model, const Re
       options);
 }
 
-/// What an incident says of itself.
+/// The description of an incident.
 struct TORCHTAP_API IncidentSummary {
   std::string folder;
   std::string reason;   ///< "nonfinite", "drift", "crash", "requested"

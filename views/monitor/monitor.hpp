@@ -44,7 +44,7 @@ class TORCHTAP_API Monitor {
   template <class Holder, class = typename Holder::ContainedType>
   Monitor(const Holder& model, const std::string& reference, Options options = {})
       : Monitor(*model.ptr(), reference, std::move(options)) {}
-  /// The same for these modules, of which the first is their root.
+  /// The same for these modules; the first is the root.
   Monitor(const std::vector<model::ModuleRef>& modules, const std::string& reference, Options options = {});
   Monitor(Monitor&&) noexcept;
   Monitor& operator=(Monitor&&) noexcept;

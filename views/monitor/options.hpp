@@ -21,13 +21,13 @@ TORCHTAP_API selectors::Selector default_selection();
 struct TORCHTAP_API Options {
   /// Name of the model in metrics and alarms.
   TORCH_ARG(std::string, model) = "model";
-  /// Folder for incidents and `alarms.jsonl`; empty: none are written. Inputs of the model lie there
+  /// Folder for incidents and `alarms.jsonl`; empty: nothing is written. Inputs of the model lie there
   /// readable.
   TORCH_ARG(std::string, incidents);
-  /// Whether incidents hold inputs of the model; without them they hold statistics alone and cannot be
+  /// Whether incidents hold inputs of the model; without inputs they hold only statistics and cannot be
   /// replayed.
   TORCH_ARG(bool, inputs) = true;
-  /// Bytes of the ring of the last inputs; 0: none.
+  /// Bytes of the ring of the last inputs; 0: no ring.
   TORCH_ARG(std::int64_t, ring) = std::int64_t{64} << 20;
   /// Folder of the ring's file; by default /dev/shm/torchtap-UID, or `incidents` if that has no room.
   TORCH_ARG(std::string, ring_in);
@@ -41,7 +41,7 @@ struct TORCHTAP_API Options {
   /// Which modules besides the model itself.
   TORCH_ARG(selectors::Selector, select) = default_selection();
   TORCH_ARG(rules::Rules, rules);
-  /// How many incidents are kept; the oldest goes first, but none younger than an hour.
+  /// How many incidents are kept; the oldest is removed first, but not within its first hour.
   TORCH_ARG(std::int64_t, keep_incidents) = 16;
   /// File that `metrics()` is written to at each window's end, for a collector of text files.
   TORCH_ARG(std::string, metrics_file);
@@ -52,12 +52,12 @@ struct TORCHTAP_API Options {
   TORCH_ARG(bool, parameters) = false;
   /// Gradients are divided by it before they are judged.
   TORCH_ARG(double, loss_scale) = 1;
-  /// How many modules have series of their own in `metrics()`.
+  /// How many modules have separate series in `metrics()`.
   TORCH_ARG(std::int64_t, max_series) = 200;
   /// Writes a reference to this folder instead of comparing: every forward is taken in.
   TORCH_ARG(std::string, learn);
-  /// Whether the monitor has a thread of its own. Without it windows are judged, and incidents written, in
-  /// the forward that ends them.
+  /// Whether the monitor has its own thread. Without it windows are judged, and incidents written, in the
+  /// forward that ends them.
   TORCH_ARG(bool, thread) = true;
 };
 

@@ -18,7 +18,8 @@
 namespace torchtap::views::monitor {
 namespace {
 
-/// A file of this user, open and locked; none if a process has it, or if it is none.
+/// Opens and locks a file of this user; nothing if a process has it locked, or if it is another user's or no
+/// regular file.
 std::optional<base::Descriptor> locked(const std::string& path) {
   base::Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
@@ -36,8 +37,8 @@ std::string bytes_of(const std::string& path) {
       .read_all(detail::kMostRing + frames::detail::kDataOffset);
 }
 
-/// Makes the incident of a ring that nobody has, unless it is no ring or holds nothing. Whether the file can
-/// go.
+/// Makes an incident of a ring that no process has open, unless the file is no ring or is empty. Whether the
+/// file can go.
 bool recover_ring(const std::string& path, const std::string& incidents, std::int64_t keep,
                   std::vector<std::string>& made) {
   detail::RingContent ring;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a monitor compares with: a recording of `reductions::Blocks`.
+/// The reference of a monitor: a recording of `reductions::Blocks`.
 
 #include <cstdint>
 #include <string>

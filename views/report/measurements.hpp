@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a report says of each module, and of the whole run.
+/// The measurements of each module and of the whole run.
 
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
@@ -12,7 +12,7 @@
 
 namespace torchtap::views::report {
 
-/// What is known of a tensor without its values.
+/// Facts about a tensor without its values.
 struct TensorInfo {
   /// Where it stands among the arguments or results: "0", "0.key"; the parameter's or buffer's path.
   std::string name;
@@ -34,18 +34,18 @@ struct Times {
   double total = 0;
 };
 
-/// Bytes of LibTorch's own allocations, of the last repeat in which the module ran. Sums over its calls, but
-/// for `peak`, the highest.
+/// Bytes of LibTorch's own allocations, of the last repeat in which the module ran. Sums over its calls;
+/// `peak` is the maximum.
 struct Memory {
-  /// What stays when the module returns (or in backward: when its part of the graph is done). May be
-  /// negative.
+  /// Bytes that are still in use when the module returns (in backward: when its part of the graph is done).
+  /// May be negative.
   std::int64_t kept = 0;
   /// The most that was held inside above what was held at entry.
   std::int64_t peak = 0;
   std::int64_t allocations = 0;
 };
 
-/// What the operations inside a module compute and move, by their shapes. Of the last repeat in which the
+/// Work and traffic of the operations inside a module, computed from shapes. Of the last repeat in which the
 /// module ran, as memory is.
 struct Work {
   /// Multiply-accumulates; a FLOP count is twice as much.
@@ -60,8 +60,8 @@ struct NonFinite {
   std::int64_t nan = 0;
   /// Infinities but for those that are intended.
   std::int64_t inf = 0;
-  /// Infinities that the program wrote on purpose, as masks and paddings are, and what is computed from them
-  /// alone.
+  /// Infinities that the program wrote on purpose, as in masks and paddings, and values computed only from
+  /// them.
   std::int64_t intended_inf = 0;
 };
 
@@ -96,10 +96,10 @@ struct ModuleRow {
   bool used_without_call = false;
   /// Shapes of the last call.
   std::vector<TensorInfo> inputs, outputs, input_gradients, output_gradients;
-  /// Its own and those of the modules inside, each tensor once.
+  /// Its own parameters and buffers and those of the modules inside, each tensor once.
   std::int64_t parameters = 0, learnable_parameters = 0;
   std::int64_t parameter_bytes = 0, gradient_bytes = 0, buffer_bytes = 0;
-  /// Whether a parameter or buffer of its own is not finite.
+  /// Whether one of its own parameters or buffers has a value that is not finite.
   NonFinite parameter_values;
   Direction forward, backward;
   /// Share of outputs that are zero, over all samples; norm of the gradient of its own parameters. Nothing if
@@ -114,8 +114,8 @@ struct ModuleRow {
   std::vector<ModuleRow> children;
 };
 
-/// What an operation has to do with values that are not finite. One may have a role for NaN and another one
-/// for infinities.
+/// The role of an operation for values that are not finite. One may have a role for NaN and another one for
+/// infinities.
 enum class Role {
   /// A parameter, buffer or input that is not finite itself.
   source,
@@ -123,7 +123,7 @@ enum class Role {
   producer,
   /// Takes it in and hands it on; makes NaN of infinities that are not intended.
   propagator,
-  /// Takes it in and gives none.
+  /// It reads such values and its results have none.
   absorber,
   /// Writes infinities on purpose: a constant that it is given (`full`, `masked_fill`, `fill_`), a buffer, an
   /// input or another tensor from outside that has no infinities but negative ones.

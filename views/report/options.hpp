@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a report measures.
+/// Options of a report.
 
 #include <torch/arg.h>
 
@@ -15,7 +15,7 @@
 
 namespace torchtap::views::report {
 
-/// What to do about values that are not finite.
+/// The reaction to values that are not finite.
 enum class OnNonFinite {
   /// Nothing; no tensor is looked through.
   ignore,
@@ -50,12 +50,12 @@ class TORCHTAP_API Options {
   /// Whether to look through the output of every operation. `Measurements` know the share of zeros, and
   /// rules judge values, only if so.
   TORCH_ARG(OnNonFinite, non_finite) = OnNonFinite::note;
-  /// Whether to wait for a module's device before the clock is read. CUDA runs behind the program: without,
-  /// the times are those of the calls.
+  /// Whether to wait for a module's device before the clock is read. CUDA runs asynchronously: without
+  /// synchronising, the times are of the calls that start the work.
   TORCH_ARG(bool, synchronize) = false;
   /// The first repeats whose times do not count.
   TORCH_ARG(std::int64_t, warmup) = 0;
-  /// What `ModuleRow::marks` are judged by; the catalogue's own thresholds unless set.
+  /// Thresholds for `ModuleRow::marks`; by default those of the catalogue.
   TORCH_ARG(rules::Rules, rules);
   /// Read in place of the machine's monotonic clock. Nothing is calibrated with a clock of your own.
   TORCH_ARG(Clock, clock);

@@ -23,7 +23,7 @@ using detail::Line;
 using text::Table;
 
 constexpr std::size_t kNarrowest = 40;
-// From here on there is room for types and marks in columns of their own, and two blanks between columns.
+// From this width on, types and marks have separate columns, with two blanks between columns.
 constexpr std::size_t kWide = 100;
 
 /// One column of the table.

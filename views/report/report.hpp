@@ -1,6 +1,6 @@
 #pragma once
 
-/// What each module of a model is and costs.
+/// Measures the cost of each module of a model.
 
 #include <iosfwd>
 #include <memory>
@@ -32,7 +32,7 @@ struct Attached;
 enum class Phase {
   forward,
   backward,
-  /// Charged to nobody: a step of the optimizer, a loader.
+  /// Work outside of the model, charged to no module: a step of the optimizer, a loader.
   other,
   /// As `other`, but for nodes of autograd that this repeat's forward made: their backward counts whenever it
   /// comes, as that of a generator does in a step that belongs to its critic.
@@ -40,8 +40,8 @@ enum class Phase {
 };
 
 /// One repeat, from `Report::record` to its end, or several, one after the other. Belongs to the thread that
-/// made it, and is destroyed there, scopes in reverse order. Move-only. What was measured before an exception
-/// counts.
+/// made it, and is destroyed there, scopes in reverse order. Move-only. Measurements before an exception
+/// count.
 class [[nodiscard]] TORCHTAP_API Repeat {
  public:
   Repeat(Repeat&&) noexcept;
@@ -90,8 +90,8 @@ class TORCHTAP_API Report {
   /// The same for a TorchScript model; modules are hooked around `method`.
   explicit Report(const torch::jit::Module& model, Options options = {},
                   const std::string& method = "forward");
-  /// For modules that `model::walk_modules` found, of which the first is the root. Throws `c10::ValueError`
-  /// for others.
+  /// For modules that `model::walk_modules` found; the first is the root. Throws `c10::ValueError` for
+  /// others.
   explicit Report(const std::vector<model::ModuleRef>& modules, Options options = {});
   ~Report();
   Report(Report&&) noexcept;
@@ -102,7 +102,7 @@ class TORCHTAP_API Report {
   /// `operations::Scope` does.
   Repeat record();
 
-  /// What was measured so far; without any repeat, the modules and their parameters. Throws `c10::ValueError`
+  /// The measurements so far; without any repeat, the modules and their parameters. Throws `c10::ValueError`
   /// while a repeat runs.
   Measurements results() const;
 

@@ -27,7 +27,7 @@ std::string obstacle(const at::Tensor& tensor) {
   return {};
 }
 
-/// What the frame says of the tensor; `why` outlives it.
+/// The description of the tensor in the frame; `why` outlives it.
 Frame frame_of(const at::Tensor& tensor, const std::string& why) {
   Frame frame;
   if (tensor.defined()) {
@@ -98,7 +98,7 @@ class ServerSource final : public recorders::StreamSource {
   std::shared_ptr<detail::SourceState> state_;
 };
 
-/// What recorders see of a publisher.
+/// A publisher as recorders see it.
 class ServerStream final : public recorders::Stream {
  public:
   ServerStream(std::shared_ptr<detail::Server> server, std::shared_ptr<detail::DeviceCopies> copies)

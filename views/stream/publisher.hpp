@@ -52,7 +52,7 @@ struct TORCHTAP_API ReaderInfo {
   bool demoted = false;        ///< the publisher waited for it too long, and stopped to
 };
 
-/// What a publisher did so far.
+/// Counts of a publisher's work so far.
 struct TORCHTAP_API PublisherCounters {
   std::int64_t published = 0;     ///< frames
   std::int64_t bytes = 0;         ///< of data
@@ -64,7 +64,8 @@ struct TORCHTAP_API PublisherCounters {
 /// copy; the copies are one source.
 class TORCHTAP_API Source {
  public:
-  /// Whether any reader wants it at all: one atomic load. Ask before you compute what nobody wants.
+  /// Whether any reader wants it at all: one atomic load. Ask before you compute a tensor that no reader
+  /// wants.
   bool wanted() const noexcept;
   /// Publishes a copy of `tensor`, which may be changed afterwards. False if no reader wants it now. A tensor
   /// of another device is copied by the device, and published when that is done; this call does not wait for
@@ -80,8 +81,8 @@ class TORCHTAP_API Source {
   std::shared_ptr<Counted> counted_;
 };
 
-/// Publishes tensors under a name, by which readers in other processes of this user find it. It costs next to
-/// nothing while there are none: its one thread sleeps. Linux only.
+/// Publishes tensors under a name, by which readers in other processes of this user find it. Without readers
+/// it costs next to nothing: its one thread sleeps. Linux only.
 ///
 ///     views::stream::Publisher publisher("resnet");
 ///     recorders::ForwardOutput maps(recorders::Options().stream(publisher));
@@ -97,8 +98,8 @@ class TORCHTAP_API Source {
 /// them are on their way: then a frame for a reader that is waited for waits, at most `wait_at_most`, and any
 /// that finds no room arrives without data and says so. The destructor waits for them, at most 2 seconds.
 ///
-/// Any number of threads may call it. Recorders may outlive it; nobody then wants what they have. In a forked
-/// child of the program each call does nothing.
+/// Any number of threads may call it. Recorders may outlive it; they publish nothing then. In a forked child
+/// of the program each call does nothing.
 class TORCHTAP_API Publisher {
  public:
   /// Throws `c10::ValueError` for a name that another program publishes under or that cannot be one (1 to 64

@@ -32,7 +32,7 @@ struct TORCHTAP_API ReaderOptions {
   TORCH_ARG(std::string, directory);
   /// How long to wait for the publisher to appear.
   TORCH_ARG(std::chrono::nanoseconds, wait) = std::chrono::nanoseconds(0);
-  /// What a relay wants readers to know (`RelayOptions::token`).
+  /// The secret that a relay expects from readers (`RelayOptions::token`).
   TORCH_ARG(std::string, token);
   /// A relay says something each second. When it was silent for so long, the connection is lost.
   TORCH_ARG(std::chrono::nanoseconds, silence) = std::chrono::seconds(10);
@@ -46,7 +46,7 @@ struct TORCHTAP_API ReaderOptions {
 class TORCHTAP_API Reader {
  public:
   /// `name` is that of a publisher on this machine, or "tcp:HOST:PORT" of a relay. Throws `c10::ValueError`
-  /// if nobody publishes under this name, or the publisher or relay refuses.
+  /// if no process publishes under this name, or the publisher or relay refuses.
   explicit Reader(const std::string& name, const Subscription& subscription = {},
                   const ReaderOptions& options = {});
   Reader(Reader&&) noexcept;

@@ -1,5 +1,5 @@
-// A relay is one local reader for each reader elsewhere, so that subscriptions, and what is missed, are
-// theirs.
+// A relay opens one local reader for each remote reader, so each has its own subscription and its own count
+// of missed frames.
 #include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -42,7 +42,7 @@ std::string random_bytes() {
   return bytes;
 }
 
-/// One connection, in a thread of its own.
+/// Serves one connection in its own thread.
 class Connection {
  public:
   Connection(Descriptor socket, const std::string& stream, const RelayOptions& options,
@@ -327,7 +327,7 @@ Relay& Relay::operator=(Relay&& other) noexcept {
 
 Relay::~Relay() {
   if (state_ == nullptr) return;
-  if (!state_->made_here) {  // a forked child has none of the threads
+  if (!state_->made_here) {  // a forked child does not have the threads
     state_->thread.detach();
     return;
   }

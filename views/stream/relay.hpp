@@ -17,8 +17,8 @@ namespace torchtap::views::stream {
 struct TORCHTAP_API RelayOptions {
   /// Where it listens, "HOST:PORT"; port 0 is any that is free.
   TORCH_ARG(std::string, listen) = "127.0.0.1:0";
-  /// What readers have to know, at least 16 characters. Needed for an address that other machines reach. The
-  /// token itself is never sent; tensors are, as they are: nothing is encrypted.
+  /// The secret that readers must have, at least 16 characters. Needed for an address that other machines
+  /// reach. The token itself is never sent; tensors are, as they are: nothing is encrypted.
   TORCH_ARG(std::string, token);
   /// Where publishers are, as `PublisherOptions::directory`; all of the default ones are looked at.
   TORCH_ARG(std::string, directory);

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a reader wants of a publisher. It belongs to the reader, and may change while both run.
+/// A reader's request to a publisher. It belongs to the reader, and may change while both run.
 
 #include <torch/arg.h>
 
@@ -18,7 +18,7 @@ namespace torchtap::views::stream {
 enum class WhenFull : std::uint8_t {
   /// Waits, at most `PublisherOptions::wait_at_most`; from then on that reader's frames are overwritten.
   wait,
-  /// Overwrites. The reader goes on with the newest frame and counts what it missed.
+  /// Overwrites. The reader continues with the newest frame and counts the frames that it missed.
   skip,
 };
 
@@ -34,7 +34,7 @@ struct TORCHTAP_API Subscription {
   TORCH_ARG(double, hz) = 0;
   /// As the publisher says by default.
   TORCH_ARG(std::optional<WhenFull>, when_full);
-  /// What `torchtap streams` calls this reader; the program's name by default.
+  /// This reader's name in `torchtap streams`; by default the program's name.
   TORCH_ARG(std::string, label);
 };
 

@@ -36,7 +36,7 @@ class TORCHTAP_API DrawOptions {
   /// More are hard to read, and Graphviz takes a minute for some thousand.
   TORCH_ARG(std::int64_t, max_nodes) = 150;
   TORCH_ARG(Direction, direction) = Direction::bottom_up;
-  /// Whether parameters and buffers are nodes of their own; otherwise their shapes are part of the node that
+  /// Whether parameters and buffers are separate nodes; otherwise their shapes are part of the node that
   /// reads them.
   TORCH_ARG(bool, parameters) = false;
   /// Whether arrows of gradients are drawn where gradients were kept.

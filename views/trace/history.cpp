@@ -1,4 +1,4 @@
-// What a history tells, and how nodes are found in it.
+// Queries of a history, and finding nodes in it.
 #include <algorithm>
 
 #include <torchtap/base/error.hpp>

@@ -73,7 +73,7 @@ class TORCHTAP_API History {
 
   /// The number of operations that made a node.
   std::int64_t operations() const noexcept;
-  /// The number of layers, of which a node is a pass.
+  /// The number of layers; each node is a pass of one layer.
   std::int64_t layers() const noexcept;
   /// The passes of a layer, by the index of `Node::layer`. Throws `c10::IndexError`.
   std::vector<Node> passes(std::int64_t layer) const;
@@ -106,7 +106,7 @@ class TORCHTAP_API History {
   /// what the trace took.
   double seconds() const noexcept;
   double operation_seconds() const noexcept;
-  /// What ended the pass early: the message of an exception, with the operation that was running. Empty if
+  /// The message of the exception that ended the pass early, with the operation that was running. Empty if
   /// nothing did.
   const std::string& error() const& noexcept;
   /// The same of a temporary, by value.

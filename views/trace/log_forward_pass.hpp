@@ -75,7 +75,7 @@ History log_forward_pass(Model& model, const std::vector<at::Tensor>& inputs, Op
 }
 
 /// The same for a TorchScript model; `inputs` are the arguments of `method`, and tensors inside of lists,
-/// tuples and dicts are inputs of their own ("input.0.key").
+/// tuples and dicts are separate inputs ("input.0.key").
 TORCHTAP_API History log_forward_pass(const torch::jit::Module& model, std::vector<c10::IValue> inputs,
                                       Options options = {}, const std::string& method = "forward");
 

@@ -1,4 +1,4 @@
-// What a node tells.
+// Queries of a node.
 #include <algorithm>
 #include <memory>
 #include <set>
@@ -209,7 +209,7 @@ std::string Node::source() const {
 std::vector<std::string> Node::keys() const {
   std::vector<std::string> keys;
   for (const std::string& key : detail::keys_of(data())) {
-    // A path that several nodes have finds none of them.
+    // A path that several nodes share finds no node.
     if (detail::look_up(*graph_, key).size() == 1) keys.push_back(key);
   }
   keys.push_back(std::to_string(position_));

@@ -20,7 +20,7 @@ struct Graph;
 struct NodeData;
 }  // namespace detail
 
-/// What made a tensor.
+/// The origin of a tensor.
 enum class NodeKind {
   /// An argument of the forward.
   input,

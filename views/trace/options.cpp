@@ -1,4 +1,4 @@
-// What a trace keeps: the last call of `save` counts.
+// The tensors a trace keeps: the last call of `save` counts.
 #include <c10/util/Exception.h>
 
 #include <utility>

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a trace keeps of a forward pass.
+/// The tensors that a trace keeps of a forward pass.
 
 #include <ATen/core/Tensor.h>
 #include <torch/arg.h>
@@ -24,7 +24,7 @@ enum class Save {
   all,
 };
 
-/// What to do with a tensor that exceeds `Options::memory_budget`.
+/// Handling of a tensor that exceeds `Options::memory_budget`.
 enum class OverBudget {
   /// `c10::Error` is thrown out of the forward; everything before is in the history.
   raise,
@@ -46,7 +46,7 @@ struct TORCHTAP_API Candidate {
   const at::Tensor& tensor;
 };
 
-/// What to log, and what to keep. Chained like LibTorch's own options:
+/// Options of a trace: what it logs and keeps. Chained like LibTorch's own options:
 ///
 ///     Options().save({"conv2d_*", "features.6"}).dtype(at::kHalf)
 class TORCHTAP_API Options {
@@ -57,7 +57,7 @@ class TORCHTAP_API Options {
   /// Maps a tensor to the one that is kept.
   using Transform = std::function<at::Tensor(const at::Tensor&)>;
 
-  /// Keeps all tensors or none. The default is none.
+  /// Keeps all tensors, or no tensor. The default is no tensor.
   Options& save(Save what);
   /// Keeps the tensors that these names find: labels ("conv2d_3_7", "conv2d_3"), parts of types ("conv"),
   /// paths of modules ("features.6"), positions ("7", "-17"), and globs over labels and
@@ -83,7 +83,7 @@ class TORCHTAP_API Options {
   std::optional<std::int64_t> memory_budget() const noexcept { return memory_budget_; }
   OverBudget over_budget() const noexcept { return over_budget_; }
 
-  /// What the program calls, or what `__torch_dispatch__` sees.
+  /// The level of operations: as the program calls them, or as `__torch_dispatch__` sees them.
   TORCH_ARG(Level, level) = Level::program;
   /// LibTorch's C++ `Linear` calls `t` and `addmm` (or `matmul` and `add_`) where Python and TorchScript call
   /// `linear`. They are logged as one `linear`; with true, as they were called.

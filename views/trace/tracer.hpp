@@ -59,7 +59,7 @@ class TORCHTAP_API Tracer {
   /// `finish`, and as `operations::Scope` does.
   void start();
   /// Ends it; call it in the thread that called `start`. `error` says what ended the pass early. Does nothing
-  /// if it has not begun. A further `start` goes on with the same log.
+  /// if it has not begun. A further `start` continues the same log.
   void stop(const std::string& error = "") noexcept;
   /// Calls `function` between `start` and `stop`, and passes on what it throws.
   void run(const std::function<void()>& function);
@@ -67,7 +67,7 @@ class TORCHTAP_API Tracer {
   /// The log. Throws `c10::ValueError` if it was taken already, or if a name in `Options::save` finds
   /// nothing: then `options` may be changed, and `finish` called again.
   History finish();
-  /// The options; changes count before `start`, those of `save(names)` before `finish`.
+  /// The options. Changes take effect before `start`; changes of `save(names)` before `finish`.
   Options& options();
 
  private:

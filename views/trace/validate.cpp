@@ -24,7 +24,7 @@ using detail::Log;
 using detail::Operation;
 using detail::Read;
 
-/// Their results are memory that nobody has written to, or that lies outside of every tensor.
+/// Their results are memory that has not been written, or that lies outside of every tensor.
 bool is_undetermined(const std::string& name) {
   static constexpr std::array<std::string_view, 8> memory{
       "aten::resize_",  "aten::resize_as_", "aten::resize",   "aten::set_",
@@ -40,7 +40,7 @@ bool may_ignore(const std::string& name) {
       "aten::clamp_",     "aten::hardtanh",    "aten::hardtanh_",    "aten::copy_",
       "aten::zero_",      "aten::fill_",       "aten::expand_as",    "aten::view_as",
       "aten::reshape_as", "aten::type_as",     "aten::maximum",      "aten::minimum"};
-  // Formulas of gradients are given tensors of which they need the shape alone, or not always.
+  // Formulas of gradients take tensors of which they need only the shape, or which they do not always need.
   return name.find("_like") != std::string::npos || name.find("::new_") != std::string::npos ||
          name.find("backward") != std::string::npos ||
          std::find(functions.begin(), functions.end(), name) != functions.end();
@@ -188,8 +188,7 @@ std::vector<std::int64_t> results_of(const Operation& operation) {
   return values;
 }
 
-/// The pass as a whole, run again in memory of its own, so that views and writes through them are as they
-/// were.
+/// Runs the whole pass again in separate memory, so that views and writes through them are as they were.
 class Rerun {
  public:
   /// With `all`, every operation runs; otherwise what is kept stands for results that have not changed.
@@ -404,8 +403,8 @@ class Validator {
     for (const std::size_t index : worth_following()) follow(index);
   }
 
-  /// The operations of which parents are hardest to know, that write through views or before them, and some
-  /// others: each costs a run of the pass.
+  /// The operations whose parents are hardest to know (those that write through views or before them), and
+  /// some others: each costs a run of the pass.
   std::vector<std::size_t> worth_following() const {
     constexpr std::size_t most_written = 16, most_others = 4;
     std::vector<bool> mixed(log_.operations.size(), false);

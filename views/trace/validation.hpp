@@ -1,6 +1,6 @@
 #pragma once
 
-/// What `History::validate` found.
+/// The result of `History::validate`.
 
 #include <cstdint>
 #include <iosfwd>
@@ -11,7 +11,7 @@
 
 namespace torchtap::views::trace {
 
-/// What `History::validate` says of an operation.
+/// The result of `History::validate` for one operation.
 struct TORCHTAP_API Finding {
   enum class Kind {
     /// Repetition again on the kept arguments, it gave other bits.
@@ -20,7 +20,7 @@ struct TORCHTAP_API Finding {
     threw,
     /// Its arguments or results are not kept any more: they were changed after the pass.
     changed,
-    /// It read what another operation wrote that is none of its ancestors.
+    /// It read a value of an operation that is not among its ancestors.
     lacks_parent,
     /// It read nothing of what one of its parents wrote.
     false_parent,
@@ -40,10 +40,10 @@ struct TORCHTAP_API Finding {
 
 /// The result of `History::validate`: true if nothing is wrong.
 struct TORCHTAP_API Validation {
-  /// What is wrong, in the order of the operations.
+  /// The errors, in the order of the operations.
   std::vector<Finding> findings;
-  /// What could not be confirmed, with the reason, and is no mistake for that: a product with zeros does not
-  /// depend on its other factor.
+  /// Parents that could not be confirmed, with the reason. These are not errors: a product with zeros does
+  /// not depend on its other factor.
   std::vector<Finding> unconfirmed;
   /// How many operations were run again and gave the same bits, and how many of them took random numbers.
   std::int64_t confirmed = 0;

@@ -1,4 +1,4 @@
-// What operations read, by their names.
+// The arguments whose values operations read, by name.
 #include <ATen/core/function_schema.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What holds for all calls of an operation.
+/// Facts that hold for all calls of an operation.
 
 #include <c10/util/flat_hash_map.h>
 
@@ -14,8 +14,8 @@
 
 namespace torchtap::views::watch {
 
-/// Whether an operation reads the values of each of its arguments. It does not read what it overwrites as a
-/// whole, whatever was there (`copy_`, all arguments `out`), nor what gives it a shape alone (`zeros_like`,
+/// Whether an operation reads the values of each of its arguments. It does not read a tensor that it
+/// overwrites completely (`copy_`, all arguments `out`), nor one that only gives it a shape (`zeros_like`,
 /// the second argument of `expand_as`).
 TORCHTAP_API std::vector<bool> reads_of(const c10::FunctionSchema& schema);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What is known of a tensor, or of a memory, by its address.
+/// A table of tensors, or of memory, by address.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/flat_hash_map.h>
@@ -33,7 +33,7 @@ struct ItsMemory {
 template <class Which, class Value>
 class ByAddress {
  public:
-  /// What is known of the tensor; null for nothing.
+  /// The tensor's entry; null if it has none.
   Value* find(const at::Tensor& tensor) { return find(Which::address(tensor)); }
   const Value* find(const at::Tensor& tensor) const { return const_cast<ByAddress&>(*this).find(tensor); }
   Value* find(const void* address) {

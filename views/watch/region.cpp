@@ -17,7 +17,7 @@ std::int64_t floor_of(std::int64_t number, std::int64_t by) {
 
 }  // namespace
 
-/// A region, or one of the equal parts of which it consists: `run` bytes, repeated by each of `steps`.
+/// A region, or one of its equal parts: `run` bytes, repeated by each of `steps`.
 struct Region::Part {
   std::int64_t begin;
   std::int64_t run;

@@ -56,7 +56,7 @@ class TORCHTAP_API Region {
   bool loose_ = false;                // between `begin_` and `end_` may be bytes of others
 };
 
-/// What is left of a region while parts of it are taken away: which of many writes a view shows.
+/// The rest of a region while parts of it are taken away: tells which of many writes a view shows.
 class TORCHTAP_API Remainder {
  public:
   explicit Remainder(Region region) : region_(std::move(region)), empty_(region_.empty()) {}

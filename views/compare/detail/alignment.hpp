@@ -15,7 +15,7 @@ namespace torchtap::views::compare::detail {
 /// What items that must not be pairs are worth.
 inline constexpr double kNever = -9;
 
-/// What it is worth that two tensors may be the same one.
+/// Scores of how likely two tensors are the same one.
 inline double closeness(const Fingerprint& a, const Fingerprint& b) {
   const Difference measured = difference(a, b);
   return measured.same_bits ? 4 : measured.error < 1e-4 ? 3 : measured.error < 0.3 ? 1 : 0.3;

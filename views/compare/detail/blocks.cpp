@@ -33,7 +33,7 @@ struct Float8 {
 template <class T>
 constexpr bool kFloating =
     std::is_floating_point_v<T> || std::is_same_v<T, c10::Half> || std::is_same_v<T, c10::BFloat16>;
-/// What an element is taken for: the narrowest of float32 and float64 that has all of its numbers.
+/// The type an element is read as: the narrower of float32 and float64 that represents all of its numbers.
 template <class T>
 using Number =
     std::conditional_t<std::is_same_v<T, double> ||

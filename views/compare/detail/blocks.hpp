@@ -1,6 +1,6 @@
 #pragma once
 
-/// Sums over blocks of elements, of which fingerprints are made.
+/// Sums over blocks of elements, from which fingerprints are made.
 
 #include <cstdint>
 #include <limits>
@@ -35,7 +35,7 @@ struct Turn {
   std::uint64_t drawn;
 };
 
-/// What elements are.
+/// The kinds of elements.
 enum class Element : std::uint8_t { f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64, f8 };
 
 /// Sums over the bits of elements.
@@ -58,8 +58,8 @@ struct Sums {
   double* sketch;
 };
 
-/// Adds `n` elements side by side, of which the first is element `first`, a multiple of 4096, and all but
-/// those at the end of the tensor are a multiple of 4096. `table` has the numbers of all 256 of f8.
+/// Adds `n` elements side by side, beginning with element `first`, a multiple of 4096. `n` is a multiple of
+/// 4096 except at the end of the tensor. `table` has the numbers of all 256 of f8.
 void add(Element type, const void* x, std::int64_t n, std::int64_t first, const float* table, Sums& sums);
 
 /// Takes the elements at `n` places, each as the number that it is; a NaN as the one that stands for all.

@@ -12,8 +12,8 @@
 
 namespace torchtap::views::compare::detail {
 
-/// Any number of threads may call it. A program that is killed loses the last 64 KiB at most. What the system
-/// refuses (a full disk, a pipe whose reader left) is kept for `close`: the program that is watched goes on.
+/// Any number of threads may call it. A program that is killed loses the last 64 KiB at most. An error of the
+/// system (a full disk, a pipe whose reader left) is kept for `close`: the watched program continues.
 class PrintsFile {
  public:
   /// `path`: a file, a pipe, or "-" for the standard output. Throws `c10::ValueError` if there is a file that

@@ -11,7 +11,7 @@ namespace torchtap::views::explorer::detail {
 
 void put_column(std::string& to, const watch::Column& column);
 /// A column of a file, whose bins are all that is left of `from`. Throws `c10::ValueError` if the bytes are
-/// none.
+/// not a column.
 watch::Column get_column(Bytes& from);
 
 }  // namespace torchtap::views::explorer::detail

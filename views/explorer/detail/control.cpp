@@ -1,4 +1,4 @@
-// What a page may change.
+// The settings that a page may change.
 #include <c10/util/Exception.h>
 
 #include <torchtap/base/rapidjson.hpp>

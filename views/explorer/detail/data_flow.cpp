@@ -39,7 +39,7 @@ bool Flow::is_around(std::int32_t call, std::int32_t inner) const {
   }
 }
 
-/// What the innermost caller that knows the tensor says of it.
+/// The entry of the innermost caller that knows the tensor.
 const Flow::Fact* Flow::visible(const Known& known) const {
   for (auto outer = stack_.rbegin(); outer != stack_.rend(); ++outer) {
     const auto fact = std::find_if(known.facts.begin(), known.facts.end(),
@@ -64,7 +64,7 @@ bool Flow::is_old(const at::Tensor& tensor) const {
          tensors_.find(tensor) == nullptr && memories_.find(tensor) == nullptr;
 }
 
-/// Says of a tensor that nobody was seen making that it comes from nowhere known.
+/// Notes that the origin of a tensor is unknown, because no operation was seen making it.
 void Flow::settle(const at::Tensor& tensor) {
   const Known& one = known(tensor);
   if (one.maker < 0 && visible(one) == nullptr) define(tensor, caller(), {{caller(), Port::unknown}});
@@ -189,8 +189,8 @@ void Flow::leave(const Tensors& outputs) {
   }
 }
 
-/// What a call changed in place was, for the call around it, changed by that call. Where it returned the
-/// bytes they are at that port.
+/// A tensor that a call changed in place counts, for the call around it, as changed by that call. Where it
+/// returned the bytes they are at that port.
 void Flow::tell_writes(std::int32_t call, const Tensors& outputs) {
   const auto written = written_in_.find(call);
   if (written == written_in_.end()) return;
@@ -238,7 +238,7 @@ void Flow::before(operations::Event& event, Running& running) {
   const auto& reads = reads_.of(event, [&] { return watch::reads_of(event.schema()); });
   const operations::Values arguments = event.arguments();
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    // What the schema says, and not event.writes(): what norms remember from call to call is no data flow.
+    // Uses the schema, not event.writes(): the running statistics of norms are no data flow.
     const auto* const alias = event.schema().arguments()[i].alias_info();
     const bool written = alias != nullptr && alias->isWrite();
     operations::for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
@@ -251,7 +251,7 @@ void Flow::before(operations::Event& event, Running& running) {
   for (const at::Tensor& tensor : running.read) add(running.sources, sources_of(tensor));
 }
 
-/// What an operation that wrote to nothing returned. A view is what its tensor was; writes come on top of
+/// The result of an operation that wrote to no argument. A view is what its tensor was; writes come on top of
 /// that, those before it, too, where they reach its bytes.
 Flow::Fact Flow::computed(const at::Tensor& result, const Running& running) {
   Fact fact{caller(), ++events_, {}};

@@ -4,8 +4,8 @@
 //
 // A tensor has a set of sources for each caller, that is each running call. A call that begins turns an input
 // into the one source "input i" inside; a call that ends turns an output into "output j of this call"
-// outside. An operation's results have the sources of all its arguments. What is written in place reaches the
-// tensors that show the bytes that were written. No autograd is needed.
+// outside. An operation's results have the sources of all its arguments. A write in place reaches every
+// tensor that shows the written bytes. No autograd is needed.
 
 #include <c10/util/SmallVector.h>
 #include <c10/util/flat_hash_map.h>
@@ -43,13 +43,13 @@ class Flow {
   void stop() noexcept { stopped_ = true; }
 
   const std::set<Edge>& edges() const noexcept { return edges_; }
-  /// What `run` took beyond the operations.
+  /// Time in `run` outside of the operations.
   std::chrono::nanoseconds own_time() const noexcept { return std::chrono::nanoseconds(own_time_.load()); }
 
  private:
   using Sources = c10::SmallVector<Port, 4>;  // sorted
 
-  /// What is known of a tensor inside of a caller, from the `at`th event on.
+  /// The entry of a tensor inside of a caller, from event number `at` on.
   struct Fact {
     std::int32_t caller;
     std::int64_t at;
@@ -99,7 +99,7 @@ class Flow {
   void after(operations::Event& event, const Running& running);
 
   std::mutex mutex_;
-  watch::PerOperation<std::vector<bool>> reads_;  // the values of which arguments
+  watch::PerOperation<std::vector<bool>> reads_;  // arguments whose values are read
   std::set<Edge> edges_;
   std::vector<std::int32_t> stack_;
   ska::flat_hash_map<std::int32_t, std::int32_t> parents_;

@@ -10,9 +10,9 @@ namespace torchtap::views::explorer::detail {
 /// A port of a call. Inside of the call itself, ports that data comes from are its inputs and ports that data
 /// goes to are its outputs; for the call around it is the other way round.
 struct Port {
-  /// What a call used without being given it, or left behind without returning it.
+  /// A tensor that a call used without getting it as an argument, or left behind without returning it.
   static constexpr std::int32_t extra = -1;
-  /// Where tensors come from that nobody was seen making.
+  /// The origin of tensors that no operation was seen making.
   static constexpr std::int32_t unknown = -2;
 
   std::int32_t call = 0;

@@ -19,7 +19,7 @@ class Folders {
 
   /// The runs of all directories. Throws as `FileRun` does, also for a directory that has none.
   Runs open();
-  /// Those that appeared since and can be read, which may be none.
+  /// The runs that appeared since and can be read; possibly none.
   Runs appeared();
 
  private:

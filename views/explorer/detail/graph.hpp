@@ -52,17 +52,17 @@ struct CallInfo {
   std::int64_t call = 0;  // of this module in one forward
 };
 
-/// What a forward did.
+/// The calls and edges of one forward.
 struct CallSequence {
   std::uint64_t hash = 0;  // of the calls that began and ended, in order
   std::vector<std::int32_t> calls;
   std::set<Edge> edges;
 };
 
-/// What ran in one mode.
+/// The graph of one mode (train or eval).
 class ModeGraph {
  public:
-  /// A forward of which only the hash is known. False if its calls and edges are not known.
+  /// A forward that is known only by its hash. False if its calls and edges are not known.
   bool count(std::uint64_t hash);
   /// A forward that was looked at.
   void add(const CallSequence& pass);
@@ -115,7 +115,7 @@ class Graph {
 
   /// The index of a call, which is made if it is new.
   std::int32_t call(const CallInfo& info);
-  /// The call of a module that was seen first; -1 if there was none.
+  /// The first call of a module that was seen; -1 if there was none.
   std::int32_t first_call(std::int32_t module) const;
   ModeGraph& of(Mode mode) { return by_mode[static_cast<std::size_t>(mode)]; }
   const ModeGraph& of(Mode mode) const { return by_mode[static_cast<std::size_t>(mode)]; }

@@ -42,7 +42,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// The name in a `Host` header. The port may be that of a tunnel or a proxy.
+/// The name in a `Host` header. The port may belong to a tunnel or a proxy.
 std::string without_port(const std::string& host) {
   const std::size_t colon = host.find(':', host.find(']') == std::string::npos ? 0 : host.find(']'));
   const bool digits = colon != std::string::npos && colon + 1 < host.size() &&
@@ -67,7 +67,7 @@ Guard::Guard(const ServeOptions& options)
 
 bool Guard::knows_host(const std::string& host) const {
   const std::string whole = lower(host), name = without_port(whole);
-  // What a page of another site makes resolve to this machine is a name of its own, and no address.
+  // A page of another site can make its own name resolve to this machine, but not an address.
   if (name == "localhost" || is_address(name)) return true;
   return std::any_of(hosts_.begin(), hosts_.end(),
                      [&](const std::string& known) { return known == name || known == whole; });

@@ -16,10 +16,9 @@ class Guard {
   explicit Guard(const ServeOptions& options);
 
   const std::string& token() const noexcept { return token_; }
-  /// Whether a `Host` header may be that of a page of ours: "localhost:8080", an IP address, or a name among
-  /// the options.
+  /// Whether a `Host` header is allowed: "localhost:8080", an IP address, or a name among the options.
   bool knows_host(const std::string& host) const;
-  /// Whether an `Origin` header is that of our own page, which was loaded from `host`.
+  /// Whether an `Origin` header names our own page, which was loaded from `host`.
   static bool is_own(const std::string& origin, const std::string& host);
   /// Whether this is the token. Takes as long for each wrong one of its length.
   bool is_token(const std::string& text) const noexcept;

@@ -85,8 +85,8 @@ const watch::Column* column_at(const Series& series, std::int64_t step) {
   return after == columns.begin() ? nullptr : &*std::prev(after);
 }
 
-/// What the series showed at a step: outputs of each mode, and parameters with their gradients. The gradients
-/// of all parameters of a module are one. Values that are not finite are judged apart.
+/// The series' values at a step: outputs of each mode, and parameters with their gradients. The gradients of
+/// all parameters of a module are one. Values that are not finite are judged apart.
 std::array<Scene, modes + 1> scenes_at(const Run& run, const Calls& calls, std::int64_t step,
                                        const std::set<rules::Tensor>& wanted) {
   struct Judged {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What rules say of a run, and since when.
+// Findings of the rules about a run, with the step at which each began.
 
 #include <cstdint>
 #include <vector>

@@ -48,7 +48,7 @@ std::string text_of(beast::string_view view) {
   return {view.data(), view.size()};
 }
 
-/// What all connections share.
+/// State that all connections share.
 struct Shared {
   Site site;
   std::set<class Viewer*> viewers;
@@ -145,7 +145,7 @@ class Viewer final : public Peer, public std::enable_shared_from_this<Viewer> {
       const auto self = weak.lock();
       if (self != nullptr && !self->admitted_) self->drop();
     });
-    beast::get_lowest_layer(socket_).expires_never();  // the WebSocket has a clock of its own
+    beast::get_lowest_layer(socket_).expires_never();  // the WebSocket has its own timeout
     auto clock = websocket::stream_base::timeout::suggested(beast::role_type::server);
     clock.idle_timeout = patience;
     socket_.set_option(clock);
@@ -409,7 +409,7 @@ class HttpServer::Machinery {
         try {
           context_.run();
         } catch (const std::exception&) {
-          // A connection that ran out of memory, say; the others go on.
+          // For example a connection that ran out of memory; the others continue.
         }
       }
     });

@@ -1,6 +1,6 @@
 #pragma once
 
-// Answers browsers, in one thread of its own. Only http_server.cpp knows Boost.
+// Answers browsers in its own thread. Only http_server.cpp knows Boost.
 
 #include <functional>
 #include <memory>

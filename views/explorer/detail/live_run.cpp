@@ -144,9 +144,8 @@ void LiveRun::save_to(std::shared_ptr<RunFileWriter> file) {
 }
 
 /// Graphs of models that never do the same twice change at every step: they are written less often the longer
-/// that takes. How often calls ran changes at every step of any model: for that alone a graph is written
-/// again when ten times its bytes were written since, so that a run that is killed has counts of not long
-/// ago.
+/// that takes. The counts of calls change at every step. For such a change alone, a graph is written again
+/// only after ten times its bytes were written since, so a killed run has recent counts.
 void LiveRun::save_graphs(bool all) {
   const auto began = std::chrono::steady_clock::now();
   if (!all && began < graphs_due_) return;

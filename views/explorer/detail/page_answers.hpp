@@ -1,6 +1,6 @@
 #pragma once
 
-// What the page asks for, and the answers: JSON, and columns as bytes (docs/format.md has both).
+// The page's requests, and the answers: JSON, and columns as bytes (docs/format.md has both).
 
 #include <cstdint>
 #include <map>
@@ -16,8 +16,8 @@ struct Answer {
   int status = 200;
   std::string type = "application/json";
   std::string body;
-  std::string tag;       // for ETag; none if empty
-  std::string encoding;  // "gzip", or "identity" where it could be packed; none if empty
+  std::string tag;       // for ETag; left out if empty
+  std::string encoding;  // "gzip", or "identity" where it could be packed; left out if empty
 };
 
 /// "/api/v1/runs/r0/graph?mode=train" in parts.
@@ -25,16 +25,16 @@ struct Request {
   std::vector<std::string> path;
   std::map<std::string, std::string> query;
 
-  /// Splits and unescapes. Throws `c10::ValueError` for an escape that is none.
+  /// Splits and unescapes. Throws `c10::ValueError` for an invalid escape.
   static Request parse(const std::string& target);
 };
 
 /// The runs that one page shows: "r0", "r1", …
 using Runs = std::vector<std::shared_ptr<Run>>;
 
-/// The answer to GET of a path below /api/v1. What does not exist is 404, and what cannot be understood 400,
-/// with a sentence as JSON. Throws what a damaged file throws.
-/// `control` tells whether pages may change how often runs record.
+/// The answer to GET of a path below /api/v1. 404 if it does not exist, 400 if the request cannot be
+/// understood, each with a sentence as JSON. Throws what a damaged file throws. `control` tells whether pages
+/// may change how often runs record.
 Answer answer(const Runs& runs, const std::string& target, bool control = false);
 
 /// The answer to PUT of /api/v1/runs/RUN/control with {"every": 100, "paused": false}, either of which may be

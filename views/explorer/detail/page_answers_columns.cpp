@@ -80,7 +80,7 @@ Distance distance(const watch::Column& a, const watch::Column& b) {
           std::max(kl, 0.0)};
 }
 
-/// What names a series in any run.
+/// The name of a series in any run.
 using Name = std::tuple<std::string, std::int64_t, What, std::int32_t, std::string, std::int32_t>;
 
 struct Of {
@@ -118,7 +118,7 @@ bool same(const watch::Column& a, const watch::Column& b) {
          a.zeros == b.zeros && a.bins == b.bins;
 }
 
-/// The first step of the first two columns over the same steps that differ; -1 if none do.
+/// The first step of the first pair of columns that cover the same steps and differ; -1 if no pair does.
 std::int64_t first_difference(const std::vector<watch::Column>& a, const std::vector<watch::Column>& b) {
   for (std::size_t i = 0, k = 0; i < a.size() && k < b.size();) {
     if (a[i].first_step < b[k].first_step) {

@@ -49,7 +49,7 @@ struct FirstBad {
   bool producer = false;
 };
 
-/// What a call was given, in one direction.
+/// The inputs of a call, in one direction.
 struct GivenToCall {
   bool seen = false;
   std::int64_t bad_since = std::numeric_limits<std::int64_t>::max();

@@ -22,8 +22,9 @@ class Updates {
 
   /// Keeps the values at the end of the backward of a step.
   void keep(std::int32_t series, const at::Tensor& parameter, std::int64_t step);
-  /// Reports |after - before| / |before| of each kept parameter to the run, but for results that are not
-  /// finite; nothing if no parameter has changed, because there was no step then. Then drops the copies.
+  /// Reports |after - before| / |before| of each kept parameter to the run. Leaves out results that are not
+  /// finite; reports nothing if no parameter has changed, because there was no step then. Then drops the
+  /// copies.
   void compare(Run& run);
   bool empty() const;
 

@@ -39,8 +39,8 @@ class Pace {
     if (!fits) --recorded_;
     return fits;
   }
-  /// Whether to record a forward in evaluation mode between two steps. Every so many steps says how far apart
-  /// the evaluations are that are recorded: they may run in none of the steps that are.
+  /// Whether to record a forward in evaluation mode between two steps. Sets the interval of recorded
+  /// evaluations in steps: an evaluation may run in a step that is not recorded itself.
   bool allows_evaluation(std::int64_t step, Clock::time_point now) {
     const std::int64_t every = control_.every();
     if (every == 0 || control_.paused()) return allows(step, now);
@@ -61,7 +61,7 @@ class Pace {
   }
   /// The same for time that is not taken by each record.
   void spend_apart(Clock::duration time) { spent_ += time / std::chrono::nanoseconds(1); }
-  /// What was spent since the last call was one record.
+  /// The time since the last call was spent on one record.
   void end_record() {
     const std::int64_t taken = this_record_.exchange(0);
     // The first one also measured what happens once, such as the compilation of TorchScript.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What is known of a run: that of this process while it is recorded, or one that was read from files.
+// The content of a run: a run of this process while it is recorded, or a run read from files.
 
 #include <cstdint>
 #include <map>
@@ -20,7 +20,7 @@ class RunFileWriter;
 
 struct RunInfo {
   std::string name, program;
-  std::string identity;           // of this run alone; also when its name, place and port are used again
+  std::string identity;           // unique, also when name, place and port are used again
   std::string state = "running";  // or "finished", "crashed"
   double started = 0;             // seconds since 1970
 };
@@ -48,7 +48,7 @@ class Run {
   virtual bool has(Mode mode) = 0;
   /// The sum of the graphs' versions.
   virtual std::int64_t graph_version() = 0;
-  /// What a call is known by in another run.
+  /// The identity of a call in other runs.
   struct CallName {
     std::string path, type;
     std::int64_t call = 0;
@@ -109,7 +109,7 @@ class Run {
   Judged judged;
 
  protected:
-  /// Forgets series, scalars and steps. What has come again afterwards, `renew` has sent again.
+  /// Forgets series, scalars and steps. Findings that came back later are sent again by `renew`.
   void restart();
   void renew();
 

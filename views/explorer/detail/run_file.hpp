@@ -17,7 +17,7 @@
 
 namespace torchtap::views::explorer::detail {
 
-/// What a block holds.
+/// The kind of a block's content.
 enum class BlockKind : std::uint8_t {
   info = 'I',    // JSON
   series = 'S',  // number, key, name
@@ -36,7 +36,7 @@ std::vector<std::int64_t> runs_in(const std::string& directory);
 
 /// The number that a file and its first block carry.
 constexpr int run_file_format = 1;
-/// What a file begins with.
+/// The header of a file.
 std::string run_file_head();
 void put_block(std::string& to, BlockKind kind, const std::string& body);
 /// Throws `c10::Error` if the disk does not take it.
@@ -63,8 +63,8 @@ class RunFileWriter {
   void step(std::int64_t step);
   /// The run is finished.
   void end();
-  /// Hands everything to the system, which keeps it if the process is killed. Thins the file if it is due;
-  /// throws what `thin` throws, and goes on with the file as it was.
+  /// Hands everything to the system, which keeps it if the process is killed. Thins the file if it is due.
+  /// Throws what `thin` throws; the file then stays as it was.
   void flush();
   /// How many bytes of blocks there were so far.
   std::uint64_t bytes() const noexcept { return bytes_; }
@@ -107,7 +107,7 @@ class RunFileReader {
   void scan(BlockKind kind, const Function& function);
   /// Whether another file has taken the place of this one.
   bool replaced() const;
-  /// Opens the file that has that place, of which nothing is read yet. Throws as the constructor does.
+  /// Opens the file at that place; reads nothing yet. Throws as the constructor does.
   void reopen();
   /// Whether the process that writes the file still has it open.
   bool has_writer() const;

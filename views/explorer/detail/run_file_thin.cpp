@@ -18,7 +18,7 @@
 namespace torchtap::views::explorer::detail {
 namespace {
 
-/// Steps are put together if they agree but for their last bits: 0 bits for none, 62 for all.
+/// Steps whose numbers agree except for these last bits are merged: 0 merges none, 62 all.
 constexpr int widths = 63;
 
 std::int64_t group_of(std::int64_t step, int width) {
@@ -101,7 +101,7 @@ class Thinned {
     put(kind, body);
   }
 
-  /// What is left, when all was given. Returns the size of the file.
+  /// The rest, after all steps were given. Returns the size of the file.
   std::uint64_t finish() {
     for (const auto& [series, one] : series_) put_column(series, one.column);
     for (const auto& [name, one] : scalars_) {
@@ -130,7 +130,7 @@ class Thinned {
     std::int64_t step = 0;
     bool written = false;
   };
-  /// Those of the last steps, and those that showed for the first time what rules still say.
+  /// The last steps, and the steps at which a finding that still holds first appeared.
   struct Update {
     UpdateHistory all;
     std::map<std::int64_t, std::string> last;  // by step

@@ -67,7 +67,8 @@ RunFileWriter::RunFileWriter(const std::string& directory, const RunInfo& info, 
       file_(open_new(directory, path_)),
       kept_(file_),
       due_(static_cast<std::uint64_t>(most)) {
-  ::flock(file_, LOCK_EX | LOCK_NB);  // says that the run goes on; where that is not possible, nothing does
+  // Tells readers that the run continues; where locks are not possible, nothing does.
+  ::flock(file_, LOCK_EX | LOCK_NB);
   waiting_ = run_file_head();
   this->info(info);
   flush();
@@ -91,7 +92,7 @@ RunFileWriter::~RunFileWriter() {
   try {
     flush();
   } catch (const std::exception&) {
-    // The disk took no more; there is nobody to tell.
+    // The disk is full, and no caller is left to tell.
   }
   kept_ = {};
   if (file_ >= 0) ::close(file_);

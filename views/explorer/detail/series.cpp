@@ -1,4 +1,4 @@
-// Merges columns as time goes on.
+// Merges older columns as the run grows.
 #include <algorithm>
 #include <utility>
 
@@ -77,8 +77,8 @@ void Series::add(const watch::Column& column, std::uint64_t sequence) {
   if (!same_step) ++steps_;
 }
 
-/// Merges neighbouring columns in pairs. The last of an odd number stays alone, and later columns are merged
-/// into it.
+/// Merges neighbouring columns in pairs. With an odd number the last stays as it is, and later columns are
+/// merged into it.
 void Series::halve(std::uint64_t sequence) {
   std::vector<Stamped> halved;
   for (std::size_t i = 0; i < columns_.size(); i += 2) {

@@ -59,7 +59,7 @@ class Series {
 
   const SeriesKey& key() const noexcept { return key_; }
   const std::string& name() const noexcept { return name_; }
-  /// Values at a step; those of the step before or of the same one only. `sequence` has to grow.
+  /// Adds values of a step: the last one, whose column they join, or a later one. `sequence` has to grow.
   void add(const watch::Column& column, std::uint64_t sequence);
   /// Merges neighbours until there are at most this many. Throws `c10::ValueError` for fewer than 2.
   void limit(std::size_t columns, std::uint64_t sequence);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a server shows, and to whom: everything about an answer but the bytes of HTTP.
+// Decides what a server shows to whom: everything about an answer except the bytes of HTTP.
 
 #include <string>
 
@@ -9,7 +9,7 @@
 
 namespace torchtap::views::explorer::detail {
 
-/// A request, with those of its headers that matter.
+/// A request, with the headers that matter.
 struct Asked {
   std::string method;  // "GET"
   std::string target, host, origin, authorization, body;

@@ -1,4 +1,4 @@
-// What a viewer is told while runs go on.
+// The notices that a viewer gets while runs continue.
 #include <limits>
 
 #include <torchtap/base/rapidjson.hpp>

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a viewer is told while runs go on.
+// The notices that a viewer gets while runs continue.
 
 #include <cstdint>
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace torchtap::views::explorer::detail {
 
-/// What one viewer was told so far.
+/// The state that one viewer has been sent so far.
 class Notices {
  public:
-  /// What changed since the last call, as JSON: of one run, so that all come in turns. Empty if nothing did.
+  /// The changes of one run since the last call, as JSON; runs take turns. Empty if nothing did.
   std::string next(const Runs& runs);
 
  private:

@@ -39,7 +39,7 @@ RunInfo info_of(const Options& options) {
   return info;
 }
 
-/// What the module prints of itself between the first and the last parenthesis, in one line.
+/// The module's printed description, from the first to the last parenthesis, in one line.
 std::string attributes_of(const torch::nn::Module& module) {
   std::ostringstream out;
   module.pretty_print(out);
@@ -81,7 +81,7 @@ void WatchedModel::watch(const std::vector<model::ModuleRef>& modules, const sel
   hides_root_ = before_call_ != nullptr && !(root.has_forward() && root.reachable());
   try {
     attach_all(modules, selector);
-  } catch (...) {  // as if nobody had called
+  } catch (...) {  // as if it had not been called
     handles_.clear();
     root_ = nullptr;
     nesting_ = {};
@@ -186,7 +186,7 @@ void WatchedModel::let_go() noexcept {
 
 void WatchedModel::leave_to_parent() noexcept {
   forget_forward();
-  // Not those of TorchScript: threads that the child lacks may hold the locks of its compiler.
+  // TorchScript's hooks stay: threads that the child lacks may hold the locks of its compiler.
   if (!std::exchange(closed_, true) && !scripted_) handles_.clear();
 }
 
@@ -276,7 +276,7 @@ void WatchedModel::end_backward() {
   });
 }
 
-/// What the page shows of the explorer itself.
+/// The explorer's own state on the page.
 void WatchedModel::write_pace() {
   const std::lock_guard lock(mutex_);
   const auto now = Pace::Clock::now();
@@ -327,7 +327,7 @@ void WatchedModel::failed(const char* what) noexcept {
     }
     if (options.on_error()) options.on_error()(what);
   } catch (...) {
-    // There is nobody left to tell.
+    // No caller is left to tell.
   }
 }
 

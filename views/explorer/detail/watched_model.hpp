@@ -1,6 +1,6 @@
 #pragma once
 
-// What an explorer does while its model runs.
+// The work of an explorer while its model runs.
 
 #include <atomic>
 #include <chrono>
@@ -51,7 +51,7 @@ class WatchedModel final : public watch::CallListener, public std::enable_shared
              BeforeCall before_call = {});
   /// Whether it watches this root, and is not closed.
   bool watches(const model::ModuleRef& root) const;
-  /// Whether nobody owns its model any more.
+  /// Whether the model has been destroyed.
   bool is_gone() const;
   bool closed() const noexcept { return closed_; }
   /// Takes the hooks off; the run is finished.

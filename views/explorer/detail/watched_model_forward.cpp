@@ -127,7 +127,7 @@ void WatchedModel::call_begins(std::size_t index, int depth, hooks::Event& event
 std::unique_ptr<operations::Scope> WatchedModel::trace(const std::shared_ptr<Flow>& flow) const {
   const auto follow = [flow, counts = root_counts_,
                        thread = std::this_thread::get_id()](operations::Event& event) {
-    // A forward that threw has left its scope open; what runs now is none of the model's.
+    // A forward that threw has left its scope open; the operations that run now are not the model's.
     if (counts && std::this_thread::get_id() == thread && watch::calls_here() == 0) return;
     flow->run(event);
   };
@@ -267,8 +267,8 @@ void WatchedModel::value(Forward& forward, const SeriesKey& key, const at::Tenso
   run_->add(run_->series(key, ""), column);
 }
 
-/// What listens to the gradient of this version of the tensor, also when it is changed in place later: for
-/// this step from now on. Null if it has none.
+/// Listens to the gradient of this version of the tensor, also when it is changed in place later, from now on
+/// for this step. Null if it has none.
 std::shared_ptr<GradientTargets> WatchedModel::listen(const at::Tensor& tensor, std::int64_t step,
                                                       std::vector<watch::NodePtr>* alive) {
   if (!tensor.defined() || !tensor.requires_grad()) return nullptr;
@@ -345,7 +345,7 @@ void WatchedModel::gradient(GradientTargets& targets, const at::Tensor& gradient
 /// The next forward after a backward begins a step, whether or not this one is recorded.
 void WatchedModel::notice_backward(const std::vector<at::Tensor>& outputs, std::int64_t step) {
   std::vector<std::weak_ptr<GradientTargets>> listening;
-  bool any = outputs.empty();  // those of a root that cannot be seen
+  bool any = outputs.empty();  // the outputs of a root that cannot be seen are unknown
   for (const at::Tensor& tensor : outputs) {
     const auto targets = listen(tensor, step);
     any = any || targets != nullptr;

@@ -33,7 +33,7 @@ inline void mix(std::uint64_t& hash, std::uint64_t event) {
 std::vector<at::Tensor> all(const hooks::Tensors& tensors);
 
 /// Series of one step that get the gradient of one output of a node of autograd. Kept by that node, which may
-/// serve several steps: that of a leaf does as long as anybody holds it.
+/// serve several steps: a leaf's node lives as long as something holds it.
 struct GradientTargets {
   std::weak_ptr<WatchedModel> session;
   std::uint64_t serial = 0;  // the session's
@@ -44,8 +44,8 @@ struct GradientTargets {
   c10::SmallVector<SeriesKey, 2> keys;
 };
 
-/// What was measured of tensors during a forward, so that a module's output, which is the input of the next,
-/// is read once.
+/// Measurements of tensors during a forward, so that a module's output, which is the input of the next, is
+/// read once.
 class Measured {
  public:
   /// The values of the tensor as it is now.

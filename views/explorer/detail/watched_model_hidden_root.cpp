@@ -64,7 +64,7 @@ void WatchedModel::close_missed(Forward& forward, std::int32_t next) {
   }
 }
 
-/// What it returned is not known.
+/// Its result is not known.
 void WatchedModel::finish_hidden_root(Forward& forward) {
   const auto began = Pace::Clock::now();
   const bool looked = forward.looks();

@@ -70,7 +70,7 @@ std::shared_ptr<WatchedModel> WatchedModels::watch(const std::vector<model::Modu
   try {
     member.session->watch(modules, selector, std::move(before_call));
     if (!first && user_step_.has_value()) member.session->set_step(*user_step_);
-  } catch (...) {  // as if nobody had called
+  } catch (...) {  // as if it had not been called
     if (!first) {
       members_.pop_back();
       std::error_code ignored;

@@ -16,8 +16,8 @@
 
 namespace torchtap::views::explorer::detail {
 
-/// A session for each model, which all record into runs of their own. They share the time and the memory that
-/// the options allow.
+/// One session for each model; each records into its own run. They share the time and the memory that the
+/// options allow.
 class WatchedModels final {
  public:
   explicit WatchedModels(Options options);
@@ -32,7 +32,7 @@ class WatchedModels final {
   /// Throws as `Server` does, and `c10::ValueError` if it is served already.
   const std::string& serve(const ServeOptions& options);
   void export_page(const std::string& file) const;
-  /// In a forked child: the runs remain those of the parent, and nothing is recorded into them.
+  /// In a forked child: the runs belong to the parent, and the child records nothing into them.
   TORCHTAP_API void leave_to_parent() noexcept;
 
   void set_step(std::int64_t step);

@@ -3,12 +3,12 @@
 // The shared memory of a publisher: a ring of frames, each written once for all readers.
 //
 // Positions count bytes from the beginning of the stream and never wrap; an epoch says where they lie, and no
-// frame lies across the end. The publisher alone writes. A reader maps it read-only, and the seals of the
+// frame lies across the end. Only the publisher writes. A reader maps it read-only, and the seals of the
 // memory keep it from doing anything else, so that no reader can spoil or shorten it.
 //
 // The file is as long as the ring may become, and has holes where no memory was taken. The ring begins small
-// and grows into them: then an epoch begins. Where no reader needs what lies behind the newest frame, the
-// epoch goes on there; else behind the former ring, which stays until the larger one begins again at its
+// and grows into them: then an epoch begins. If no reader needs the bytes behind the newest frame, the epoch
+// continues there; otherwise behind the former ring, which stays until the larger one begins again at its
 // front.
 
 #include <atomic>
@@ -37,8 +37,7 @@ struct Epoch {
     return (position - begin + offset) % capacity;
   }
 };
-inline constexpr std::size_t kEpochs =
-    32;  // each at least twice as large as the one before, but for the last
+inline constexpr std::size_t kEpochs = 32;  // each at least twice as large as the one before, except the last
 
 /// Page 0.
 struct ArenaHead {
@@ -52,7 +51,7 @@ struct ArenaHead {
   Epoch epoch[kEpochs];
 };
 
-/// Page 1: one for each place. What the publisher has for the reader there, as of one moment.
+/// Page 1: one for each place. The publisher's words for the reader there, as of one moment.
 struct alignas(64) Ledger {
   std::atomic<std::uint64_t> turn;           // odd while the next two are written
   std::atomic<std::uint64_t> position;       // of the last frame for this reader
@@ -64,7 +63,7 @@ struct alignas(64) Ledger {
 static_assert(sizeof(ArenaHead) <= kPage && sizeof(Ledger) * kPlaces == kPage);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-/// Makes shared memory of `size` bytes, which nobody can make longer or shorter. Throws `c10::Error`.
+/// Makes shared memory of `size` bytes whose length no process can change. Throws `c10::Error`.
 TORCHTAP_API Descriptor make_memory(const char* name, std::uint64_t size);
 /// Makes the bytes of a mapping from `from` to `to` present now, so that writing to them later neither fails
 /// nor waits. Throws `c10::Error` if there is too little memory, also if it would take too much of the little
@@ -96,8 +95,8 @@ class TORCHTAP_API Arena {
   void prepare(std::uint64_t capacity) {
     take_memory(memory_, mapping_, bytes_taken(), kDataOffset + capacity);
   }
-  /// Frames that come now lie in a ring of `capacity` bytes, whose memory was taken. What lies from `needed`
-  /// on stays.
+  /// Frames that come now lie in a ring of `capacity` bytes, whose memory was taken. The bytes from `needed`
+  /// on stay.
   void grow(std::uint64_t capacity, std::uint64_t needed) noexcept;
   /// Behind the last whole frame.
   std::uint64_t head() const noexcept { return head_; }
@@ -109,14 +108,14 @@ class TORCHTAP_API Arena {
   /// The first bytes of the file.
   char* pages() const noexcept { return mapping_.get(); }
 
-  /// How far the ring goes on if a frame of `bytes` bytes is added.
+  /// The end of the ring after a frame of `bytes` bytes is added.
   std::uint64_t end_after(std::uint64_t bytes) const noexcept { return reserved_ + padding(bytes) + bytes; }
-  /// How far the ring can go on without overwriting `position` or anything behind it.
+  /// The end that the ring can reach without overwriting `position` or anything behind it.
   std::uint64_t limit_for(std::uint64_t position) const noexcept {
     return position < epoch_.begin ? epoch_.begin + (epoch_.capacity - epoch_.offset)
                                    : position + epoch_.capacity;
   }
-  /// Gives out room for a frame. What was there becomes invalid.
+  /// Gives out room for a frame. The bytes that were there become invalid.
   void* reserve(std::uint64_t bytes) noexcept;
   /// Declares the frame at `room` whole, which is for `readers`. Readers see it when all before it are whole.
   void commit(const void* room, std::uint64_t readers) noexcept;

@@ -28,7 +28,7 @@ struct Files {
 constexpr Files kVersion1{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file"};
 constexpr Files kVersion2{"/memory.max", "/memory.current", "inactive_file"};
 
-/// What a cgroup leaves. Its cache of files is given back when memory is needed.
+/// The memory that a cgroup leaves. Its cache of files is given back when memory is needed.
 void look_at(const std::string& folder, const Files& files, MemoryLeft& left) {
   const auto limit = number_in(folder + files.limit);  // "max" is no number
   const auto usage = number_in(folder + files.usage);

@@ -15,7 +15,8 @@ struct MemoryLeft {
 };
 
 /// The least of what the system has and what the memory cgroups of this process leave (version 1 and 2, and
-/// those around it). What cannot be read sets no limit. `root` is in front of /proc and /sys; for tests.
+/// those around it). A file that cannot be read sets no limit. `root` is in front of /proc and /sys; for
+/// tests.
 TORCHTAP_API MemoryLeft memory_left(const std::string& root = "");
 
 }  // namespace torchtap::views::frames::detail

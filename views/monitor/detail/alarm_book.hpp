@@ -17,16 +17,16 @@ namespace torchtap::views::monitor::detail {
 /// thread at a time.
 class AlarmBook {
  public:
-  /// What an alarm is about: rule, path, tensor, slot.
+  /// The subject of an alarm: rule, path, tensor, slot.
   using Key = std::tuple<std::string, std::string, rules::Tensor, std::int64_t>;
   static Key key_of(const rules::Finding& finding);
 
   bool raised(const Key& key) const { return raised_.count(key) != 0; }
-  /// Something that is about one forward. False if it is raised already. The window in which it was is none
-  /// without it.
+  /// Something that is about one forward. False if it is raised already. A window without the finding does
+  /// not count as one with it.
   bool raise(const Alarm& alarm);
   /// A window has ended in which these hold. Those that are `kept` are neither raised nor cleared by it.
-  /// Returns those of `holding` that are new, in order, and then those that are cleared.
+  /// Returns the new ones among `holding`, in order, and then the cleared ones.
   std::vector<Alarm> end_window(const std::vector<Alarm>& holding,
                                 const std::function<bool(const Key&)>& kept = {});
   /// An incident was written about it.

@@ -110,7 +110,7 @@ void copy_input(const at::Tensor& input, char* to) noexcept {
   }
 }
 
-/// What the file says of itself.
+/// The header of the file.
 std::string about(const std::string& incidents, const std::string& model) {
   rapid::StringBuffer buffer;
   rapid::Writer<rapid::StringBuffer> json(buffer);
@@ -200,7 +200,7 @@ FlightRecorder::State::State(const std::string& folder, std::int64_t bytes, cons
     std::memcpy(arena->pages() + kRingAbout, text.c_str(), text.size() + 1);
     if (::rename(beside(path).c_str(), path.c_str()) != 0)
       frames::detail::system_error("views::monitor", "make \"" + path + "\"", errno);
-    // So that whoever comes after a crash finds the ring by the folder of incidents alone.
+    // So that the ring can be found after a crash by the folder of incidents only.
     if (real_folder != real_incidents) {
       pointer = new_ring(real_incidents, pointer_path);
       const std::string made = beside(pointer_path);
@@ -337,7 +337,7 @@ void FlightRecorder::note_window(const std::string& text) noexcept {
 
 std::vector<KeptForward> FlightRecorder::forwards() const {
   if (!state_->made_here) return {};
-  // Piece by piece, so that no forward waits for long. What is overwritten meanwhile is left out.
+  // Piece by piece, so that no forward waits for long. Records that are overwritten meanwhile are left out.
   constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
   const std::uint64_t capacity = state_->arena->capacity();
   std::uint64_t begin = 0, end = 0;

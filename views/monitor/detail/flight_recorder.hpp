@@ -49,7 +49,7 @@ class FlightRecorder {
   void end(std::int64_t number, const Outcome& outcome) noexcept;
   /// Keeps a text about a window that ended, of one line.
   void note_window(const std::string& text) noexcept;
-  /// What is in the ring now, oldest first. Forwards of other threads go on meanwhile.
+  /// The records in the ring now, oldest first. Forwards of other threads continue meanwhile.
   std::vector<KeptForward> forwards() const;
   /// How many forwards were larger than half of the ring.
   std::int64_t skipped() const noexcept;

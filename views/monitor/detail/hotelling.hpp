@@ -10,9 +10,9 @@
 
 namespace torchtap::views::monitor::detail {
 
-/// What chi-squared with `d` degrees of freedom exceeds with probability `alpha`.
+/// The value that chi-squared with `d` degrees of freedom exceeds with probability `alpha`.
 TORCHTAP_API double chi_squared_limit(double alpha, double d);
-/// What F with `d1` and `d2` degrees of freedom exceeds with probability `alpha`.
+/// The value that F with `d1` and `d2` degrees of freedom exceeds with probability `alpha`.
 TORCHTAP_API double f_limit(double alpha, double d1, double d2);
 
 /// The eigenvalues, ascending, and eigenvectors, one after the other, of a symmetric matrix [n, n].

@@ -29,11 +29,11 @@ struct IncidentContent {
 };
 
 /// Writes `incidents/TIME-NUMBER-REASON`, beside and then renamed, with mode 0700; removes the oldest beyond
-/// `keep`, none younger than an hour. Returns the folder. Throws `c10::Error`, also where less than 10 % of
-/// the disk is free.
+/// `keep`, except those younger than an hour. Returns the folder. Throws `c10::Error`, also where less than
+/// 10 % of the disk is free.
 std::string write_incident(const std::string& incidents, std::int64_t keep, const IncidentContent& content);
 
-/// What a replay needs of an incident.
+/// The parts of an incident that a replay needs.
 struct ReadIncident {
   std::string reason, model, type, created, torchtap, libtorch, cpu;
   std::string parameters;       // digest of the parameters, 16 hexadecimal digits; empty if it is not known

@@ -16,7 +16,7 @@ struct OpenForward {
   bool sampled = false;
   bool timed = false;  // whether the monitor's own time is measured
   int depth = 0;       // of the root's call
-  int inside = 0;      // calls of the root inside of its own
+  int inside = 0;      // calls of the root inside of the root's call
   std::int64_t rows = 0;
   std::int64_t began = 0;      // on the monotonic clock, when the monitor was done
   std::int64_t began_cpu = 0;  // on the clock of this thread, if it is timed
@@ -26,7 +26,7 @@ struct OpenForward {
   bool ended = false;          // of a hidden root
 };
 
-/// Those of this thread, of which there is one for each watcher. One that threw stays until the next begins.
+/// This thread's open forwards, one for each watcher. One that threw stays until the next begins.
 inline c10::SmallVector<OpenForward, 2>& open_forwards_here() noexcept {
   static thread_local c10::SmallVector<OpenForward, 2> open;
   return open;

@@ -31,7 +31,7 @@ class Digest {
 };
 
 /// The digest of flattened tensors: dtypes, sizes and bytes; and counts what is not finite in the same read.
-/// Undefined ones are left out, and of a tensor that is not dense on the CPU there are dtype and sizes alone.
+/// Undefined tensors are left out; a tensor that is not dense on the CPU has only its dtype and sizes.
 /// Allocates nothing for contiguous tensors of the CPU.
 Outcome outcome_of(const hooks::Tensors& outputs);
 /// The same.

@@ -28,7 +28,7 @@ class ParameterSteps {
   /// A training forward begins: compares with what was kept, and, if `keeps`, keeps them as they are now. If
   /// no parameter changed in between, there was no step.
   void begin(bool keeps);
-  /// What is known of the parameters that were kept last, in the order of the modules.
+  /// The parameters that were kept last, in the order of the modules.
   std::vector<rules::Facts> facts() const;
 
  private:

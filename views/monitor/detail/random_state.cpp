@@ -17,7 +17,7 @@ namespace {
 using Engine = std::decay_t<decltype(std::declval<at::CPUGeneratorImpl&>().engine().data())>;
 static_assert(std::tuple_size_v<decltype(Engine::state_)> == 624);
 
-/// Whether a twister with these numbers stays inside of its own.
+/// Whether a Mersenne twister with these numbers stays inside of its array.
 bool stays_inside(std::int64_t left, std::int64_t next) noexcept {
   return left >= 1 && left <= 624 && next >= 0 && left + next <= 625;
 }

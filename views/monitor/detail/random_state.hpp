@@ -23,7 +23,8 @@ static_assert(sizeof(RandomState) == 2536);
 
 /// Of LibTorch's default generator. Allocates nothing.
 void take_random_state(RandomState& state) noexcept;
-/// As the generator's `get_state` has it; undefined if it is none, so that using it would read elsewhere.
+/// The state as the generator's `get_state` has it; undefined if it is invalid, because using it would read
+/// outside of its array.
 at::Tensor state_tensor(const RandomState& state);
 /// Sets LibTorch's default generator. Throws `c10::ValueError` if the bytes are no state.
 void set_random_state(const at::Tensor& state);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What lies in the file of a ring (docs/format.md#rings), and reads it, whatever a crash left there.
+// Reads the file of a ring (docs/format.md#rings), whatever a crash left there.
 
 #include <cstddef>
 #include <cstdint>
@@ -40,11 +40,11 @@ struct RingContent {
 };
 
 /// Reads frames that lie one behind the other, as the ring of `capacity` bytes has them from `position` on.
-/// What is damaged ends it.
+/// A damaged record ends it.
 void read_ring_frames(const char* data, std::size_t size, std::uint64_t position, std::uint64_t capacity,
                       RingContent& content);
-/// Reads the whole file of a ring. Throws `c10::ValueError` if it is none; anything else that is wrong is in
-/// `damage`.
+/// Reads the whole file of a ring. Throws `c10::ValueError` if it is no ring; any other damage is described
+/// in `damage`.
 RingContent read_ring(const std::string& bytes, const std::string& path);
 /// Names of rings in `folder`: "ring-…".
 std::vector<std::string> ring_names(const std::string& folder);

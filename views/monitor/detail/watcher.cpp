@@ -1,4 +1,4 @@
-// What is watched, how it is attached, and what a monitor that learns writes.
+// Selects and attaches the watched modules, and writes the reference of a monitor that learns.
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 #include <unistd.h>

@@ -34,9 +34,9 @@
 
 namespace torchtap::views::monitor::detail {
 
-/// What a monitor does: hooks of the root begin and end forwards (watcher_forward.cpp); recorders count what
-/// passes in sampled ones; windows are judged and alarms told (watcher_window.cpp, watcher_alarms.cpp) in the
-/// monitor's thread or, without one, in the forward.
+/// The work of a monitor: hooks of the root begin and end forwards (watcher_forward.cpp); recorders count
+/// what passes in sampled ones; windows are judged and alarms told (watcher_window.cpp, watcher_alarms.cpp)
+/// in the monitor's thread or, without one, in the forward.
 class Watcher : public std::enable_shared_from_this<Watcher> {
  public:
   /// `modules` begins with the root. Throws as `Monitor`'s constructor.
@@ -75,7 +75,7 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   struct Series {
     std::optional<double> mean, rms, zeros, psi, t2;
   };
-  /// What waits to be done outside of forwards.
+  /// Work that waits to be done outside of forwards.
   struct Due {
     bool window = false, capture = false;
     std::vector<Alarm> alarms;  // about one forward
@@ -163,7 +163,7 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   std::atomic<bool> nonfinite_in_window_{false}, failed_in_window_{false};
   std::atomic<int> first_top_{-1}, calls_of_tops_{0};  // of a hidden root
 
-  // What waits.
+  // The waiting work.
   mutable std::mutex due_mutex_;
   std::condition_variable due_changed_, due_done_;
   Due due_;
@@ -180,7 +180,7 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   std::unique_ptr<tensorboard::EventFile> events_;
   bool events_failed_ = false, metrics_failed_ = false;
 
-  // What members of the monitor read.
+  // State that members of the monitor read.
   mutable std::mutex data_mutex_;
   std::function<void(const Alarm&)> callback_;
   AlarmBook book_;

@@ -96,7 +96,7 @@ bool Watcher::may_write(const std::string& rule) {
 }
 
 std::string Watcher::write_incident_of(const std::string& reason, const std::vector<Alarm>& alarms) {
-  // A recording of the whole program waits for this thread where it lets go of a model.
+  // A recording of the whole program waits for this thread before it releases a model.
   const hooks::detail::OwnCalls own;
   IncidentContent content;
   content.reason = reason;
@@ -105,8 +105,8 @@ std::string Watcher::write_incident_of(const std::string& reason, const std::vec
   content.inputs = options_.inputs();
   content.reference = reference_;
   content.rules = options_.rules().text();
-  // Of modules that nobody keeps, as in programs that are not rebuilt: the model may be gone before its last
-  // window is judged.
+  // For modules that this object does not keep alive, as in programs that are not rebuilt: the model may be
+  // destroyed before its last window is judged.
   const auto keep = life_ ? life_->lock() : nullptr;
   if (!life_ || keep != nullptr) content.modules = modules_;
   std::vector<storage::Entry> window;

@@ -23,7 +23,7 @@ namespace {
 /// Fewer rows than this, or than a window that is shorter, are too few for drift.
 constexpr std::int64_t least_rows_of_drift = 64;
 
-/// Windows of which an incident has a line.
+/// Number of windows for which an incident has a line.
 constexpr std::size_t kept_windows = 8;
 
 const char* kind_of(rules::Tensor tensor) {
@@ -56,7 +56,7 @@ bool is_of(const ReferenceTensor& learned, const std::string& path) {
          std::find(learned.aliases.begin(), learned.aliases.end(), path) != learned.aliases.end();
 }
 
-/// What the ring keeps of a window: one line of JSON.
+/// The ring's entry for a window: one line of JSON.
 std::string window_text(std::int64_t window, std::int64_t forward, std::int64_t rows,
                         const std::vector<rules::Facts>& facts) {
   base::rapid::StringBuffer buffer;
@@ -175,7 +175,7 @@ void Watcher::work() {
   due_done_.notify_all();
 }
 
-/// The same without a thread. One thread at a time: the others go on, unless they wait.
+/// The same without a thread. One thread at a time; the others continue, unless they wait.
 void Watcher::serve(bool wait) {
   if (judging_.load() == std::this_thread::get_id()) return;  // a forward in a callback
   std::unique_lock judge(judge_mutex_, std::defer_lock);
@@ -367,7 +367,7 @@ void Watcher::remember(const std::vector<Seen>& seen, const std::map<AlarmBook::
     if (facts.tensor == rules::Tensor::gradient) continue;
     if (facts.tensor == rules::Tensor::output) {
       const double bad = facts.nan.value_or(0) + facts.inf.value_or(0);
-      // Those of the model itself are counted in each forward.
+      // The model's own inputs and outputs are counted in each forward.
       if (bad != 0 && !facts.path.empty()) nonfinite_by_module_[facts.path] += static_cast<std::int64_t>(bad);
       values_by_module_[facts.path] += static_cast<std::int64_t>(*facts.count);
     }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What is counted of a tensor in a window.
+// The counts of a tensor in a window.
 
 #include <ATen/core/Tensor.h>
 
@@ -15,8 +15,8 @@ namespace torchtap::views::monitor::detail {
 /// The monotonic clock, in nanoseconds.
 std::int64_t clock_ns() noexcept;
 
-/// Nanoseconds that this thread was on the processor. What is compared with a forward's time is measured by
-/// it: on a busy machine a forward waits for the processor several times, and what is folded in it seldom.
+/// Nanoseconds that this thread was on the processor. Measures what is compared with a forward's time: on a
+/// busy machine a forward waits for the processor several times, and folding seldom does.
 std::int64_t cpu_ns() noexcept;
 
 /// Nanoseconds, by `cpu_ns`, that this thread has spent in `WindowBlocks::update`.

@@ -23,7 +23,7 @@ std::int64_t nanoseconds_now() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
-/// A clock of its own, so that this report is not calibrated in its turn.
+/// A separate clock, so that calibration does not call itself.
 Options plain() {
   return Options()
       .memory(false)

@@ -1,6 +1,6 @@
 #pragma once
 
-// What hooks and scopes cost that no pair of time stamps encloses.
+// Measures the cost of hooks and scopes outside of any pair of time stamps.
 
 #include <torchtap/views/report/detail/ledger.hpp>
 

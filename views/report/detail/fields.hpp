@@ -77,12 +77,12 @@ struct Fields<Direction> {
   }
 };
 
-/// Whether there are values that nobody intended.
+/// Whether a value is not finite and was not written on purpose.
 inline bool any(const NonFinite& values) {
   return values.nan != 0 || values.inf != 0;
 }
 
-/// What stands under "info"; `name` and `children` are the document's structure.
+/// The facts under "info"; `name` and `children` are the document's structure.
 template <>
 struct Fields<ModuleRow> {
   template <class Visitor, class Self>
@@ -147,7 +147,7 @@ struct Fields<NotCounted> {
   }
 };
 
-/// What stands under "report", after the format; `root` is the document's structure.
+/// The facts under "report", after the format; `root` is the document's structure.
 template <>
 struct Fields<Measurements> {
   template <class Visitor, class Self>

@@ -1,4 +1,4 @@
-// Formulas by the names of operations. Arguments are those of the schemas of LibTorch 1.13 to 2.14.
+// Formulas by the names of operations. Arguments follow the schemas of LibTorch 1.13 to 2.14.
 #include <algorithm>
 #include <array>
 #include <string_view>

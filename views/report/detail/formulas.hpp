@@ -11,8 +11,8 @@
 
 namespace torchtap::views::report::detail {
 
-/// The formula that counts an operation's multiply-accumulates. Null if it has none: either it does no such
-/// work, or the operations that it calls are counted instead.
+/// The formula that counts an operation's multiply-accumulates. Null if it has no formula: either it does no
+/// such work, or the operations that it calls are counted instead.
 const Formula* built_in_formula(const std::string& name);
 
 /// Whether an operation without a formula may still make many multiply-accumulates: one of another library

@@ -102,7 +102,7 @@ void set_allocator(c10::Allocator* allocator) {
   }
 }
 
-/// What LibTorch tells of devices other than the CPU.
+/// Memory that LibTorch reports for devices other than the CPU.
 struct Reporter final : c10::MemoryReportingInfoBase {
   using Total = std::conditional_t<(TORCH_VERSION_MAJOR >= 2), std::size_t, std::int64_t>;
   void reportMemoryUsage(void* /*block*/, std::int64_t bytes, Total /*allocated*/, Total /*reserved*/,

@@ -12,7 +12,7 @@
 
 namespace torchtap::views::report::detail {
 
-/// What is held, counted from the moment at which somebody began to watch.
+/// Bytes in use, counted from the moment at which watching began.
 struct HeapState {
   std::int64_t held = 0;
   std::int64_t peak = 0;  // since the last `read`

@@ -8,7 +8,7 @@
 namespace torchtap::views::report {
 namespace {
 
-/// JSON that HTML takes for text: outside of texts, JSON has none of these letters.
+/// JSON that HTML takes for text. These letters occur only inside of JSON's strings.
 std::string in_html(const std::string& json) {
   std::string text;
   for (const char letter : json) {

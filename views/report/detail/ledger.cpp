@@ -99,8 +99,8 @@ void Ledger::end() {
   calls.clear();
 }
 
-/// A module of which no call was ever seen took what the modules inside took, and what autograd did for
-/// parameters of its own. When the most was held in all of these together is not known.
+/// The cost of a module whose calls were never seen is the sum of the modules inside, and autograd's work for
+/// its own parameters. When the most was held in all of these together is not known.
 void Ledger::sum_up() {
   for (auto node = tree.rbegin(); node != tree.rend(); ++node) {  // children stand behind
     if (node->called) continue;
@@ -142,7 +142,7 @@ void Ledger::take_heap(OpenCall* frame) {
   frame->allocations = heap_.allocations;
 }
 
-/// What was made since the last event belongs to the innermost call.
+/// Memory allocated since the last event belongs to the innermost call.
 void Ledger::cut_segment(ThreadCalls& thread) {
   const std::uint64_t now = at::sequence_number::peek();
   if (!thread.frames.empty() && thread.frames.back().call >= 0 && now > thread.sequence) {
@@ -187,7 +187,7 @@ bool Ledger::leave(ThreadCalls& thread, std::int64_t module, std::int64_t now) {
   const auto is_call = [&](const OpenCall& frame) { return !frame.node && frame.module == module; };
   ThreadCalls* of = &thread;
   if (std::none_of(thread.frames.begin(), thread.frames.end(), is_call)) {
-    // TorchScript may go on in another thread after it waited.
+    // TorchScript may continue in another thread after it waited.
     const auto found = std::find_if(threads_.begin(), threads_.end(), [&](const auto& entry) {
       const auto& frames = entry.second->frames;
       return std::any_of(frames.begin(), frames.end(), is_call);

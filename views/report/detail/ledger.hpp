@@ -52,7 +52,7 @@ struct ThreadCalls {
   std::uint64_t sequence = 0;
   std::uint64_t autograd_thread = 0;
   std::int64_t parts_macs = 0, parts_found = 0;  // of operations inside of the one that runs
-  // What the thread frees and allocates behind a node is that node's.
+  // Memory that the thread frees and allocates after a node counts for that node.
   std::int64_t last_node_module = -1, last_node_call = -1, last_node_held = 0;
 };
 
@@ -83,7 +83,7 @@ class Ledger {
   void set_phase(Phase next);
   /// May be read without a lock.
   Phase phase() const noexcept { return phase_.load(); }
-  /// Whether modules and operations are nobody's now.
+  /// Whether modules and operations are charged to no module now.
   bool idle() const noexcept { return phase_ == Phase::other || phase_ == Phase::between; }
   /// Closes what is open, and adds the repeat to the sums.
   void end();
@@ -94,13 +94,13 @@ class Ledger {
   bool leave(ThreadCalls& thread, std::int64_t module, std::int64_t now);
   void enter_node(ThreadCalls& thread, std::int64_t module, std::int64_t call, std::int64_t now);
   void leave_node(ThreadCalls& thread, std::int64_t now);
-  /// Charges work to whoever runs in the thread.
+  /// Charges work to the call or node that runs in the thread.
   void charge(ThreadCalls& thread, const Work& work);
   /// The time of an operation, for those that run in no module.
   void charge_outside(ThreadCalls& thread, std::int64_t nanoseconds);
   /// The frame that an operation of the thread belongs to; null for none.
   OpenCall* current(ThreadCalls& thread);
-  /// The call whose forward made the node of autograd with this number; -1 if none did.
+  /// The call whose forward made the node of autograd with this number; -1 if no call did.
   std::int64_t call_of(std::uint64_t autograd_thread, std::uint64_t sequence) const;
   bool in_backward(ThreadCalls& thread);
 

@@ -74,7 +74,7 @@ void MeasuredModel::set_phase(Phase phase) {
   phase_began_ = now();
 }
 
-/// Adds what passed since the last phase began, unless that is nobody's.
+/// Adds the time since the last phase began, unless that phase is charged to no module.
 void MeasuredModel::count_spent() {
   const std::int64_t moment = now();
   if (!ledger_.idle()) spent_ += moment - phase_began_;

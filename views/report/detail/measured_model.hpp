@@ -1,6 +1,6 @@
 #pragma once
 
-// What a report knows, and what hooks, operations and nodes tell it.
+// The state of a report, and the events of hooks, operations and nodes that change it.
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/SmallVector.h>
@@ -28,7 +28,7 @@
 
 namespace torchtap::views::report::detail {
 
-/// What holds for all calls of an operation.
+/// Facts that hold for all calls of an operation.
 struct OperationFacts {
   std::string name;
   const Formula* formula = nullptr;
@@ -95,7 +95,7 @@ class MeasuredModel final : public NodeListener,
   void measure_gradients() noexcept;
   void add_gradients();
   void raise();
-  /// What torchtap itself fails at is a note, and never an error of the user's model.
+  /// An error of torchtap itself becomes a note, never an error of the user's model.
   template <class Function>
   void guarded(Function&& function) {
     try {

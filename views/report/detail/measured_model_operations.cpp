@@ -27,7 +27,7 @@ std::int64_t bytes_read(const operations::Values& arguments, Storages& read) {
   return bytes;
 }
 
-/// What the results add to what was read. A view moves nothing, which -1 says.
+/// Adds the results to the bytes that were read. A view moves nothing, which -1 says.
 std::int64_t bytes_written(const operations::Event& event, const Storages& read) {
   std::int64_t bytes = 0;
   bool views = true, any = false;

@@ -28,7 +28,7 @@ Times times_of(const TimeSums& sums, std::int64_t calls) {
   return times;
 }
 
-/// What `at::norm` gives: of NaN, NaN.
+/// The same as `at::norm`: NaN if an element is NaN.
 double norm_of(const watch::Column& column) {
   if (column.nan > 0) return std::numeric_limits<double>::quiet_NaN();
   return column.finite() < column.count ? std::numeric_limits<double>::infinity() : column.norm();

@@ -1,4 +1,4 @@
-// What rules say of what was measured.
+// Applies rules to the measurements.
 #include <algorithm>
 #include <map>
 
@@ -16,7 +16,7 @@ struct Placed {
   ModuleRow* row;
 };
 
-/// What was not called stands behind the module around it.
+/// Modules that were not called follow the module around them.
 void collect(const std::vector<TreeNode>& tree, std::int64_t index, ModuleRow& row, std::int64_t around,
              std::vector<Placed>& placed) {
   const TreeNode& node = tree[index];

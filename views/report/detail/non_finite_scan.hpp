@@ -11,7 +11,7 @@
 
 namespace torchtap::views::report::detail {
 
-/// What one pass over a tensor finds.
+/// The result of one pass over a tensor.
 struct Scan {
   bool known = false;  // false for a dtype or a kind of tensor that is not looked through
   bool nan = false, inf = false;
@@ -19,7 +19,7 @@ struct Scan {
   bool finite() const noexcept { return !nan && !inf; }
 };
 
-/// Whether its values are looked at: those of floating-point and complex tensors that are no nested ones.
+/// Whether its values are scanned: it is a floating-point or complex tensor, and not nested.
 bool is_looked_through(const at::Tensor& tensor);
 /// Looks through such a tensor.
 Scan scan(const at::Tensor& tensor);

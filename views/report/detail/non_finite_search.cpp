@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t most_findings = 1000;  // of a kind
 constexpr std::size_t most_parts = 32;       // of a memory that are told apart
 
-/// Operations that hand their argument on as it is; what nobody filled is as unfilled in the copy.
+/// Operations that copy their argument unchanged; uninitialised memory stays uninitialised in the copy.
 constexpr std::array<std::string_view, 7> copying{"aten::clone",      "aten::to",      "aten::_to_copy",
                                                   "aten::contiguous", "aten::reshape", "aten::flatten",
                                                   "aten::pin_memory"};
@@ -108,7 +108,7 @@ const Scan& NonFiniteSearch::look(const at::Tensor& tensor, Memory& memory) {
   return memory.found;
 }
 
-/// What values of a tensor are that no operation of this repeat made.
+/// The origin of a tensor's values that no operation of this repeat made.
 Kinds NonFiniteSearch::from_outside(const at::Tensor& tensor, const Scan& found, bool backward) const {
   Kinds kinds;
   kinds.nan = found.nan;
@@ -178,7 +178,8 @@ std::vector<Finding> NonFiniteSearch::findings() const {
 /// A tensor that no operation of this repeat made.
 void NonFiniteSearch::source(const at::Tensor& tensor, const Kinds& kinds, bool unset, const Where& where) {
   const Owned* owned = owners_.find(tensor);
-  // What an operation keeps for its backward is unknown until then; it is no source of its own.
+  // A tensor that an operation saved for its backward has no known origin until then; it does not count as a
+  // source.
   if (owned == nullptr && where.backward && !first.empty()) return;
   Finding finding;
   finding.values = count(tensor, kinds);
@@ -290,8 +291,8 @@ void NonFiniteSearch::look_at_output(Output& output, const Searched& searched) {
   output.found = look(tensor, memory);
 }
 
-/// Memory that nobody filled matters only if what it holds comes out again: `baddbmm` with a beta of 0 does
-/// not read it.
+/// Uninitialised memory matters only if its content reaches a result: `baddbmm` with a beta of 0 does not
+/// read it.
 void NonFiniteSearch::read_unset(Searched& searched, const Scan& made, const Where& where) {
   for (const at::Tensor& tensor : searched.unset) {
     if (!has_values(tensor)) continue;

@@ -3,8 +3,8 @@
 // The search for the first value that is not finite. Whether a tensor is finite is known from when it was
 // made; tensors that no operation made are looked through when they are first used.
 //
-// NaN and infinities have roles of their own. An infinity that was written on purpose, as in a mask, is
-// intended, and so is what is computed from such infinities alone, until it becomes NaN.
+// NaN and infinities have separate roles. An infinity that was written on purpose, as in a mask, is intended,
+// and so is what is computed from such infinities alone, until it becomes NaN.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
@@ -87,7 +87,7 @@ class NonFiniteSearch {
   void before(operations::Event& event, const std::vector<bool>& reads, Searched& searched,
               const Where& where);
   void after(operations::Event& event, Searched& searched, const Where& where);
-  /// What the tensor's elements are.
+  /// The kinds of the tensor's elements.
   Kinds kinds(const at::Tensor& tensor);
   /// All that was found, the worst first.
   std::vector<Finding> findings() const;
@@ -103,7 +103,7 @@ class NonFiniteSearch {
     c10::SmallVector<watch::Region, 1> explained;  // parts whose values have a finding or a maker
     bool all_explained = false;
 
-    /// What values of it are that have an explanation.
+    /// The kinds of its values that are already explained.
     Kinds kinds_of(const Scan& scan) const;
     bool explains(const watch::Region& region) const;
     void explain(const watch::Region& region, const Kinds& kinds);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the findings come to, in a sentence.
+// Sums up the findings in a sentence.
 
 #include <string>
 
@@ -8,7 +8,7 @@
 
 namespace torchtap::views::report::detail {
 
-/// "1 NaN and 3 Inf"; empty for none. Intended infinities are not counted if there are others.
+/// "1 NaN and 3 Inf"; empty if there are none. Intended infinities are not counted if there are others.
 std::string values_text(const NonFinite& values);
 /// "the model itself" for the root.
 std::string place(const std::string& path);

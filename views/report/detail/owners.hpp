@@ -41,7 +41,7 @@ class Owners {
     }
     return false;
   }
-  /// The first of them; null for none.
+  /// The first of them; null if there are none.
   const Owned* find(const at::Tensor& tensor) const {
     const Owned* first = nullptr;
     visit(tensor, [&](const Owned& owned) {

@@ -5,7 +5,7 @@
 namespace torchtap::views::report::detail {
 
 /// The clock of a thread stands still while this lives, and its allocations do not count: torchtap's own work
-/// is nobody's. Make it under the session's lock.
+/// is charged to no module. Make it under the session's lock.
 class MeasuredModel::Stopped {
  public:
   Stopped(const MeasuredModel& session, ThreadCalls& of)

@@ -40,7 +40,7 @@ std::string time_sentence(const ModuleRow& row, const Times& times, std::int64_t
          "; the first call took " + text(times.first) + ")";
 }
 
-/// What of the run was neither in modules nor torchtap's own, if it is a tenth or more.
+/// The share of the run outside of modules and of torchtap, if it is a tenth or more.
 double other_seconds(const Measurements& results) {
   double rest = results.seconds - results.own_seconds - results.outside_forward_seconds -
                 results.outside_backward_seconds;

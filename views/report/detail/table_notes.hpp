@@ -1,6 +1,6 @@
 #pragma once
 
-// What stands above and below the table, in words.
+// The sentences above and below the table.
 
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@ namespace torchtap::views::report::detail {
 /// "ResNet, input 8x3x224x224 float32 on cpu; 20 repeats after 3 to warm up".
 std::string title_of(const Measurements& results);
 
-/// What is wrong with the values, in a sentence that stands above the table; empty if nothing is.
+/// A sentence above the table about values that are not finite; empty if there are none.
 std::string alarm_of(const Measurements& results);
 
 /// Sums, findings, marks and notes, each a paragraph.

@@ -14,7 +14,7 @@ namespace torchtap::views::report::detail {
 /// A module, and where it stands in the tree.
 struct Line {
   const ModuleRow* module = nullptr;
-  /// What stands before its name: "│  ├─ ".
+  /// The lines of the tree before its name: "│  ├─ ".
   std::string lines;
   /// How many modules below it are left out.
   std::int64_t left_out = 0;
@@ -37,8 +37,8 @@ void each_module(const ModuleRow& row, const Visit& visit) {
 inline bool has_times(const ModuleRow& row, const Times& times) {
   return times.calls > 0 || (row.summed && times.total > 0);
 }
-/// Seconds that a module took in forward and backward, those inside included. If none of its forward are
-/// known, those of the modules inside.
+/// Seconds that a module took in forward and backward, those inside included. If its own forward did not run,
+/// the calls of the modules inside.
 double seconds_of(const ModuleRow& row);
 /// The most memory that a module held in either direction.
 std::int64_t peak_of(const ModuleRow& row);

@@ -24,7 +24,7 @@ struct TimeSums {
   std::vector<double> repeats;  // seconds
 };
 
-/// What is summed up for one direction of a module.
+/// Sums for one direction of a module.
 struct DirectionSums {
   std::int64_t calls = 0, calls_now = 0;
   TimeSums inclusive, self;

@@ -125,7 +125,7 @@ bool ArenaView::release() noexcept {
   return true;
 }
 
-/// What the publisher had for this reader at one moment.
+/// A copy of the publisher's words for this reader, of one moment.
 ArenaView::Offer ArenaView::offer() const noexcept {
   Offer offer{};
   // A publisher that was killed in the middle never ends it.

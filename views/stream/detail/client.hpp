@@ -22,18 +22,18 @@ inline constexpr const char* kReader = "views::stream::Reader";
 std::string program_name();
 
 /// Connects to the publisher called `name`, for which it waits at most `patience`; `path` becomes the path of
-/// its socket. Throws `c10::ValueError`, which begins with `call`, if there is none.
+/// its socket. Throws `c10::ValueError`, whose message begins with `call`, if no publisher is there.
 Descriptor find_publisher(const std::string& call, const std::string& name, const std::string& directory,
                           std::chrono::nanoseconds patience, std::string& path);
 
-/// Asks the publisher at a socket for its status; empty if nobody answers. Throws as `connect` does.
+/// Asks the publisher at a socket for its status; empty if no publisher answers. Throws as `connect` does.
 std::string ask_status(const std::string& path);
 
 /// Not thread-safe.
 class Client final : public Inlet {
  public:
-  /// Waits at most `patience` for a publisher of this name to appear. Throws `c10::ValueError` if there is
-  /// none, or if it refuses.
+  /// Waits at most `patience` for a publisher of this name to appear. Throws `c10::ValueError` if no
+  /// publisher is there, or if it refuses.
   Client(const std::string& name, Subscription subscription, const std::string& directory,
          std::chrono::nanoseconds patience);
 

@@ -22,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 
-// Between two questions whether a copy is done: that of a small tensor takes some 10 µs.
+// Time between two checks whether a copy is done; copying a small tensor takes some 10 µs.
 constexpr nanoseconds kShortestPause = std::chrono::microseconds(20);
 constexpr nanoseconds kLongestPause = std::chrono::milliseconds(1);
 

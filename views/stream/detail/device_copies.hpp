@@ -34,8 +34,8 @@ class DeviceCopies {
   /// without data and says why. So does one that cannot be copied. Throws `std::bad_alloc` alone.
   void send(const std::shared_ptr<SourceState>& source, const at::Tensor& tensor, const Frame& frame,
             std::uint64_t readers);
-  /// Publishes what is on its way, for which it waits for `kPatience` at most. What the device has not copied
-  /// by then arrives without data and says why. Idempotent.
+  /// Publishes what is on its way, for which it waits for `kPatience` at most. Tensors that the device has
+  /// not copied by then arrive without data, with the reason. Idempotent.
   void close() noexcept;
 
  private:

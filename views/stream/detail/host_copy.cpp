@@ -20,7 +20,7 @@ namespace {
 
 using c10::impl::VirtualGuardImpl;
 
-/// What is known of each type of device; 0 if nothing is yet.
+/// The state of each type of device; 0 if it is not known yet.
 enum class Known : signed char { nothing, yes, no };
 using KnownOfDevices = std::array<std::atomic<Known>, c10::COMPILE_TIME_MAX_DEVICE_TYPES>;
 
@@ -102,7 +102,7 @@ void HostCopy::begin(const at::Tensor& tensor) {
   }
 }
 
-/// After an error, from which nobody knows whether the copy was begun: waits, so that the memory can go.
+/// After an error the copy may or may not have begun: waits, so that the memory can be freed.
 void HostCopy::give_back(const c10::impl::VirtualGuardImpl& guard, const c10::Stream& stream) {
   try {
     guard.synchronizeStream(stream);

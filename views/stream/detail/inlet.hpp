@@ -12,7 +12,7 @@
 
 namespace torchtap::views::stream::detail {
 
-/// What `Reader` hands on; see there.
+/// The functions behind `Reader`; see there.
 class Inlet {
  public:
   Inlet() = default;

@@ -41,7 +41,7 @@ std::string without_last_slash(std::string path) {
   return path;
 }
 
-/// Whether nobody but `owner` can put something into a directory.
+/// Whether only `owner` can create files in a directory.
 bool belongs_to(const struct stat& status, uid_t owner) {
   return S_ISDIR(status.st_mode) && status.st_uid == owner && (status.st_mode & 077) == 0;
 }

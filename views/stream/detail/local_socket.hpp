@@ -48,8 +48,8 @@ class Listener {
   const base::MadeHere made_here_;
 };
 
-/// The next connection of a process of this user or of root; nothing if there is none, or another's, which is
-/// closed.
+/// The next connection of a process of this user or of root. Nothing if no connection waits, or if another
+/// user's did, which is closed.
 std::optional<Descriptor> accept(const Descriptor& listener);
 /// A connection to a publisher, or none and the reason in `error`. Throws `c10::ValueError` if the publisher
 /// is another user's.

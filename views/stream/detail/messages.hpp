@@ -1,6 +1,6 @@
 #pragma once
 
-// What a reader and a publisher say to each other over their socket. Each message is one packet.
+// The messages between a reader and a publisher over their socket. Each message is one packet.
 
 #include <cstdint>
 #include <string>

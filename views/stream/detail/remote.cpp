@@ -1,4 +1,4 @@
-// Reads frames that a relay sends, and believes none of its lengths.
+// Reads frames from a relay, and checks every length before using it.
 #include <cstring>
 #include <sstream>
 
@@ -37,7 +37,7 @@ RemoteClient::RemoteClient(const std::string& name, Subscription subscription, c
   await_welcome();
 }
 
-/// Says the token, if the relay asks for one, so that nobody who listens learns it.
+/// Proves that this process has the token, if the relay asks for one, without sending it.
 void RemoteClient::introduce(const std::string& token) {
   const State state = incoming_.fill(socket_, kHello, deadline_after(kRelayAnswer));
   TORCH_CHECK_VALUE(

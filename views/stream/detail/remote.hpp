@@ -16,8 +16,8 @@ namespace torchtap::views::stream::detail {
 class RemoteClient final : public Inlet {
  public:
   /// `name` is "tcp:HOST:PORT". Waits at most `patience` for somebody to listen there. Throws
-  /// `c10::ValueError` if nobody does, or the other end refuses or is no relay. A relay that says nothing for
-  /// `silence` is lost.
+  /// `c10::ValueError` if nothing listens there, or the other end refuses or is no relay. A relay that says
+  /// nothing for `silence` is lost.
   RemoteClient(const std::string& name, Subscription subscription, const std::string& token,
                std::chrono::nanoseconds patience, std::chrono::nanoseconds silence);
 

@@ -83,7 +83,7 @@ class Server {
   /// Publishes a frame that was captured earlier (a device's copy), with the time, thread, annotation and
   /// readers of the moment of capture.
   bool publish(const SourceState& source, Frame frame, std::uint64_t readers, const HandOver* handed);
-  /// What `publish` needs to know later of a frame for `readers` that is handed over now.
+  /// The facts that a later `publish` needs about a frame for `readers` that is captured now.
   HandOver hand_over(std::uint64_t readers) const;
   /// The most bytes that a frame may take.
   std::uint64_t most_bytes() const noexcept { return options_.bytes / 2; }
@@ -165,7 +165,7 @@ class Server {
   std::uint64_t limit_ = 0;           // up to which the ring is known to be free
   bool growing_ = false;              // a thread takes memory for a larger ring
   std::string small_because_;         // why there was no memory for one
-  std::uint64_t small_until_ns_ = 0;  // before this moment nobody asks again
+  std::uint64_t small_until_ns_ = 0;  // no check before this moment
   std::string annotation_;
   ServerCounters counters_;
 

@@ -1,4 +1,4 @@
-// What the threads of the program do: publish frames.
+// The part that the program's threads run: publishing frames.
 #include <sched.h>
 #include <time.h>
 
@@ -65,7 +65,8 @@ HandOver Server::hand_over(std::uint64_t readers) const {
   return handed;
 }
 
-/// Those of `readers` that were there at an earlier moment: another reader may have their place by now.
+/// The subset of `readers` that were connected at an earlier moment: another reader may have their place by
+/// now.
 std::uint64_t Server::there_at(const HandOver& handed, std::uint64_t readers) const noexcept {
   std::uint64_t there = readers;
   for (std::uint64_t left = readers; left != 0; left &= left - 1) {
@@ -131,7 +132,7 @@ bool Server::publish(const SourceState& source, Frame frame, std::uint64_t reade
   return true;
 }
 
-/// Whether the ring is not as large as it may become, and nobody knows that there is no memory.
+/// Whether the ring may still grow, and no attempt failed for lack of memory.
 bool Server::may_grow() const noexcept {
   return arena_->capacity() < arena_->most() && !growing_ &&
          (small_until_ns_ == 0 || now_ns(CLOCK_MONOTONIC) >= small_until_ns_);

@@ -1,4 +1,4 @@
-// What the service thread does: readers that come, ask, and go.
+// The part that the service thread runs: readers connect, ask and leave.
 #include <poll.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ constexpr auto kSilence = std::chrono::seconds(2);  // how long a connection may
 constexpr std::uint64_t kFirstBytes = 4 << 20;      // of the ring, as far as it may have them
 constexpr std::size_t kConnections = 2 * kPlaces;   // more wait in the system's queue
 
-/// What a reader that is refused is told.
+/// The message for a reader that is refused.
 struct Refused {
   std::string why;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
 // SHA-256 (FIPS 180-4) and HMAC (RFC 2104), with which readers elsewhere prove that they know a token.
-// LibTorch has SHA-1 alone, and a library of cryptography is more than the core may depend on.
+// LibTorch has only SHA-1, and a cryptography library is too large a dependency for this one function.
 
 #include <array>
 #include <cstdint>

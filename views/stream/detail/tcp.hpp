@@ -43,7 +43,7 @@ std::string name_of_listener(const Descriptor& socket);
 std::string name_of_peer(const Descriptor& socket);
 /// The next connection, if there is one.
 Descriptor accept_tcp(const Descriptor& listener);
-/// Connects, and tries again until the deadline while nobody listens. Throws `c10::ValueError` if nobody
+/// Connects; while nothing listens there, tries again until the deadline. Throws `c10::ValueError` if nobody
 /// does.
 Descriptor connect_tcp(const std::string& call, const Address& address, Moment deadline);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What all parts of a stream have in common.
+// Constants and helpers of all parts of a stream.
 
 #include <cstdint>
 #include <string>

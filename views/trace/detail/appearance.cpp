@@ -1,4 +1,4 @@
-// What the boxes, frames and arrows of a picture look like, and what is written on them.
+// Appearance and text of a picture's boxes, frames and arrows.
 #include <algorithm>
 #include <iterator>
 
@@ -9,7 +9,7 @@
 namespace torchtap::views::trace::detail {
 namespace {
 
-// Those of TorchLens, whose users know them.
+// The colours of TorchLens, whose users know them.
 constexpr const char* input_colour = "#98FB98";
 constexpr const char* output_colour = "#FF9999";
 constexpr const char* parameter_colour = "#E6E6E6";
@@ -27,7 +27,7 @@ std::string tensor_text(const Node& node) {
   return dtype + shape_text(node.shape()) + " (" + bytes_text(node.bytes()) + ")";
 }
 
-/// That of the first and the last, if they differ: passes of a layer may have other shapes.
+/// The shapes of the first and the last, if they differ: passes of a layer may have different shapes.
 std::string tensors_text(const std::vector<Node>& nodes) {
   std::string first = tensor_text(nodes.front());
   for (const Node& node : nodes) {
@@ -60,7 +60,7 @@ std::string parameters_text(const Node& node) {
   return text;
 }
 
-/// What one sees when pointing at the box in a browser.
+/// The tooltip of the box in a browser.
 std::string tooltip_of(const Node& node) {
   if (node.function().empty()) return node.label();
   constexpr std::size_t most = 400;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the boxes, frames and arrows of a picture look like, and what is written on them.
+// Appearance and text of a picture's boxes, frames and arrows.
 
 #include <cstdint>
 #include <set>
@@ -27,7 +27,7 @@ class Appearance {
   Attributes of_arrow(const std::string& text) const;
   Attributes of_gradient() const;
   Attributes of_graph() const;
-  /// What all boxes, and all arrows, have in common.
+  /// Attributes of all boxes and all arrows.
   Attributes of_boxes() const;
   Attributes of_arrows() const;
 

@@ -1,4 +1,4 @@
-// Which nodes of a history share a box of its picture: those of a module that is not looked into, and passes.
+// Which nodes of a history share a box of its picture: nodes of a collapsed module, and passes of one layer.
 #include <c10/util/Exception.h>
 
 #include <algorithm>

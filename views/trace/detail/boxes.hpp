@@ -20,8 +20,8 @@ struct Extent {
   bool reduced = false;               // that was more than `DrawOptions::max_nodes`
 };
 
-/// What `options` ask for, or as much less as `max_nodes` demands: modules collapse from the deepest; if what
-/// is outside of them is still too much, passes are drawn as one.
+/// The boxes that `options` ask for, or fewer if `max_nodes` demands it: modules collapse from the deepest;
+/// if the nodes outside of modules are still too many, passes are drawn as one.
 Extent choose_extent(const History& history, const DrawOptions& options);
 
 class Boxes {

@@ -256,7 +256,7 @@ class Builder {
     }
   }
 
-  /// What the rules about layers compare of an operation, but for tensors.
+  /// The facts of an operation that the rules about layers compare, without tensors.
   std::string key_of(const NodeData& node, const Step& step) const {
     std::string key = node.function + "#" + std::to_string(node.result);
     if (!node.modules.empty()) key += "@" + node.modules.back().path;

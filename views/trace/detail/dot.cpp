@@ -50,7 +50,7 @@ class DotText {
   }
 
  private:
-  /// The place of a frame's contents; the last is that of what no frame has.
+  /// The place of a frame's contents; the last is for contents without a frame.
   std::size_t inside(std::int64_t frame) const {
     return frame < 0 ? picture_.frames.size() : static_cast<std::size_t>(frame);
   }

@@ -68,13 +68,12 @@ std::shared_ptr<const Graph> build_graph(const std::shared_ptr<Log>& log);
 
 /// Fills what follows from nodes, parents and layers: children, distances, labels, names.
 void connect(Graph& graph);
-/// The positions that a name finds, as `History::operator[]` takes it: those of which it is a name, else
-/// those of which it is a part of one.
+/// The positions that a name finds, as `History::operator[]` takes it: positions with exactly this name, else
+/// positions with a name that contains it.
 std::vector<std::int64_t> look_up(const Graph& graph, const std::string& name);
 /// The positions that a glob matches; for any other name the same as `look_up`.
 std::vector<std::int64_t> look_up_all(const Graph& graph, const std::string& name);
-/// What to ask for instead of a name that finds nothing: those that resemble it, or how many positions there
-/// are.
+/// Suggestions for a name that finds nothing: similar names, or the number of positions.
 std::string instead_of(const Graph& graph, const std::string& name);
 /// The names under which a node is found, the best first.
 std::vector<std::string> keys_of(const NodeData& node);
@@ -86,7 +85,7 @@ std::string text_of(const c10::IValue& value);
 std::string text_of(const std::vector<void*>& frames);
 /// A tensor whose dimensions have no names, with which many operations do not work.
 at::Tensor without_names(const at::Tensor& tensor);
-/// What was kept of a value. Throws `c10::ValueError` if its memory was changed since.
+/// The kept form of a value. Throws `c10::ValueError` if its memory was changed since.
 at::Tensor kept_tensor(const Value& value, const std::string& label);
 
 /// An operation as the program's author wrote it: one of the log, or the calls that LibTorch's C++ `Linear`

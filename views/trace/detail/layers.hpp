@@ -10,8 +10,8 @@ namespace torchtap::views::trace::detail {
 /// A node as the rules see it. Numbers stand for what they compare.
 struct LayerNode {
   /// The same for nodes with the same function, the same arguments but tensors, in the same module, and with
-  /// the same place among the operation's results. Inputs, outputs and outside tensors have one of their own
-  /// each.
+  /// the same place among the operation's results. Inputs, outputs and outside tensors each have a separate
+  /// layer.
   std::int64_t function = 0;
   /// The parameters and buffers that it reads, in the order of the arguments.
   std::vector<std::int64_t> parameters;
@@ -30,9 +30,10 @@ struct LayerOf {
 /// 1. they have the same function and the same parameters (at least one);
 /// 2. or they are reached from all passes of a layer along equal edges (position of the argument, function),
 ///    first to children, then to parents, and read no parameters;
-/// 3. or, of what is left, they are back-to-back repeats in the sequence of the program (equal in function
-///    and parameters), in maximal runs, whose references reach at most one period back, or are the same, and
-///    of which there are three or that know of each other: one reads what the other made, or both the same.
+/// 3. or, among the remaining ones, they are back-to-back repeats in the sequence of the program (equal in
+/// function and parameters), in maximal runs. Their references reach at most one period back, or are the
+/// same. There are at least three repeats, or two that are connected: one reads the other's result, or both
+/// read the same tensor.
 ///
 /// The question and the first rule are TorchLens's, which grows isomorphic subgraphs instead.
 std::vector<LayerOf> same_layers(const std::vector<LayerNode>& nodes);

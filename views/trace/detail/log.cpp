@@ -220,7 +220,8 @@ void Log::add_sources(const Mixed& mixed, const watch::Region& region, Mixture& 
   if (!rest.empty()) add(mixed.base);
 }
 
-/// What an operation saw of mixed values: of an argument of which it returned views, their bytes.
+/// The bytes that an operation saw of mixed values: for an argument whose views it returned, the views'
+/// bytes.
 void Log::mix_reads(const operations::Values& results, Running& running) {
   for (const Mixed& mixed : running.mixed) {
     std::vector<watch::Region> shown;
@@ -428,7 +429,7 @@ void Log::note_source(Operation& operation) const {
   if (!stack.empty()) {
     std::string text;
     for (const auto& frame : stack) {
-      // The line of the Python program, if the file tells; else that of the code in the file.
+      // The line of the Python program if the file has it; else the line of the code in the file.
       const auto line = frame.range.findSourceRangeThatGenerated().value_or(frame.range).file_line_col();
       if (!line) continue;
       text += std::get<0>(*line) + ":" + std::to_string(std::get<1>(*line)) + " (" + frame.filename + ")\n";
@@ -457,7 +458,7 @@ void Log::call_begins(std::size_t module, int depth, hooks::Event&) {
   current = static_cast<std::int64_t>(contexts.size()) - 1;
 }
 
-/// The innermost call of the module that this thread is in; -1 if it entered none.
+/// The innermost call of the module that this thread is in; -1 if it is in no call.
 std::int64_t Log::open_call(std::int64_t module) {
   std::int64_t context = context_of_thread();
   while (context >= 0 && contexts[context].module != module) context = contexts[context].parent;
@@ -470,7 +471,7 @@ void Log::call_ends(std::size_t index, hooks::Event& event) {
   const auto module = static_cast<std::int64_t>(index);
   const std::lock_guard lock(mutex);
   if (!running_) return;
-  // TorchScript may go on in another thread after it waited.
+  // TorchScript may continue in another thread after it waited.
   const std::int64_t context = open_call(module);
   const std::int64_t call =
       context >= 0 ? contexts[context].call : std::max<std::int64_t>(modules[module].calls - 1, 0);

@@ -1,7 +1,7 @@
 #pragma once
 
-// What is noted while a pass runs: operations in the order in which they returned, and the values that they
-// read and wrote.
+// The log of a running pass: operations in the order in which they returned, and the values that they read
+// and wrote.
 //
 // An operation reads and writes values; a TensorImpl is a name for a value at a time. A write makes new
 // values of all names that show bytes which it wrote.
@@ -51,7 +51,7 @@ struct Value {
   bool returned = false;  // by the producer, and not only written to
   bool requires_grad = false;
   bool mixed = false;  // written, in part or all, through other names: its readers know by what
-  bool own = false;    // `kept` shares its memory with nobody
+  bool own = false;    // `kept` shares its memory with no other tensor
   bool dropped = false;
   at::ScalarType dtype = at::kFloat;
   c10::Device device = c10::kCPU;
@@ -74,7 +74,7 @@ struct Read {
   bool written = false;
 };
 
-/// What holds for all calls of an operation.
+/// Facts that hold for all calls of an operation.
 struct Facts {
   std::string name;  // "aten::add_"
   std::string full;  // "aten::add_.Tensor"
@@ -116,7 +116,7 @@ struct Context {
 struct LoggedModule {
   std::string path, type;
   bool reached = false;
-  std::int64_t calls = 0;  // that began; hooks count calls of their own where they do not see the root
+  std::int64_t calls = 0;  // that began; where hooks do not see the root they count their own calls
   std::vector<std::int64_t> parameters;  // indices into Log::parameters, submodules included
 };
 
@@ -286,7 +286,7 @@ struct Log final : watch::CallListener {
   std::optional<bool> again_;  // a pass before kept large tensors, too; known with the first one
   watch::PerOperation<Facts> facts_;
   std::unique_ptr<Generator> generator_;
-  std::vector<GraphNode> leaves_;  // of which gradients are followed
+  std::vector<GraphNode> leaves_;  // whose gradients are followed
   std::unordered_map<std::thread::id, std::int64_t> contexts_now_;
   Clock::time_point began_;
   bool running_ = false;

@@ -205,8 +205,8 @@ void Log::copy_aliases(Memory& memory) {
   memory.aliases.clear();
 }
 
-/// What the program drops soon is copied, but not in the first pass, after which there may be none: copies
-/// need memory that no pass before has left.
+/// Copies tensors that the program frees soon, except in the first pass, which may be the only one: copies
+/// need memory that no earlier pass has left.
 void Log::may_be_dropped(Memory* memory) {
   static std::atomic<bool> kept_before{false};
   if (!again_) again_ = kept_before.exchange(true);

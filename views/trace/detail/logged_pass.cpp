@@ -103,7 +103,7 @@ void LoggedPass::add_parameters(const std::vector<model::ModuleRef>& modules) {
   }
 }
 
-/// Tensors in the code of TorchScript, of which a traced model has one for each number.
+/// Constant tensors in the code of TorchScript; a traced model has one for each number.
 void LoggedPass::add_constants(const std::vector<model::ModuleRef>& modules) {
   const operations::Unseen unseen;
   for (const model::ModuleRef& module : modules) {

@@ -1,4 +1,4 @@
-// What follows from nodes and their parents: children, distances, labels, and the names that find a node.
+// Derives from nodes and their parents: children, distances, labels, and the names that find a node.
 #include <algorithm>
 #include <set>
 

@@ -50,7 +50,7 @@ class Painter {
   }
 
  private:
-  /// What a box stands for.
+  /// The node or nodes of a box.
   struct Content {
     std::vector<Node> nodes;  // in order
     bool module = false;      // they are drawn as a module
@@ -115,7 +115,8 @@ class Painter {
         connect(argument.nodes[i], node, named ? argument.name + place : "");
       }
     }
-    for (const Node& parent : node.parents()) {  // those of outputs, and of what was written to unseen
+    // The edges of outputs, and of tensors that were written to unseen.
+    for (const Node& parent : node.parents()) {
       if (connected.count(parent.position()) == 0) connect(parent.position(), node, "");
     }
   }
@@ -144,7 +145,7 @@ class Painter {
       kept[i] = inside[i] != 1;
       if (!kept[i]) picture_.boxes[only[i]].frame = parent;
       if (parent < 0) continue;
-      // What is kept counts as two, so that the frame around it is kept.
+      // A kept box counts as two, so that the frame around it is kept.
       inside[slot(parent)] += kept[i] ? 2 : 1;
       only[slot(parent)] = only[i];
     }
