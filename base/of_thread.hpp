@@ -7,9 +7,9 @@
 namespace torchtap::base {
 
 /// The `T` of this thread for `Use`. Destructors of static objects and functions of `atexit` may use it, too:
-/// they run in the main thread after its thread_local objects were destroyed, and get another `T`. `Use` is
-/// any type that is named in one place only. Costs a pointer's check, as a thread_local without constructor
-/// does.
+/// they run in the main thread after its thread_local objects were destroyed, and get another `T`, which
+/// stays until the process ends. `Use` is any type that is named in one place only. Costs a pointer's check,
+/// as a thread_local without constructor does.
 template <class T, class Use = T>
 T& of_thread() {
   struct End {
