@@ -281,6 +281,7 @@ BOOST_AUTO_TEST_CASE(order_splits_and_merges_do_not_matter) {
   }
 }
 
+#ifndef __SANITIZE_THREAD__  // to which OpenMP's barriers are invisible
 BOOST_AUTO_TEST_CASE(the_number_of_threads_does_not_matter) {
   at::manual_seed(6);
   const at::Tensor x = at::randn({32, 16, 70, 70}).relu_();
@@ -315,6 +316,7 @@ BOOST_AUTO_TEST_CASE(the_number_of_threads_does_not_matter) {
   check_same(run(4, (x * 1000).to(at::kInt), {}), want);
   check_same(want, from_bits((x * 1000).to(at::kInt)));
 }
+#endif
 
 BOOST_AUTO_TEST_CASE(one_pass_with_others) {
   at::manual_seed(7);

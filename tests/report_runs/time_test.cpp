@@ -1,5 +1,7 @@
 // Times on a clock that the modules of the tests advance by themselves, so that each number is exact.
+#include <algorithm>
 #include <chrono>
+#include <limits>
 #include <thread>
 
 #include <torchtap/hooks/hooked.hpp>
@@ -359,16 +361,20 @@ BOOST_AUTO_TEST_CASE(on_the_machines_clock_modules_that_sleep) {
   model->push_back("inner", TwoSleeps());
   model->push_back("last", Sleep(20));
   Report report(*model);
+  double whole = std::numeric_limits<double>::infinity();  // the shortest repeat
   for (int repeat = 0; repeat < 5; ++repeat) {
+    const auto start = std::chrono::steady_clock::now();
     const auto recording = report.record();
     model->forward(input);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    whole = std::min(whole, took.count());
   }
   const auto results = report.results();
-  // A busy machine wakes us late, and never early: the smallest of a few comes close.
+  // A busy machine wakes us late, and never early: what the other modules slept is not in a module's time.
   const auto check = [&](const std::string& path, double inclusive) {
     const auto& forward = row(results, path).forward;
     BOOST_TEST(forward.inclusive.min >= inclusive, path);
-    BOOST_TEST(forward.inclusive.min <= 1.05 * inclusive, path);
+    BOOST_TEST(forward.inclusive.min <= whole - (0.2 - inclusive), path);
   };
   check("", 0.2);
   check("inner", 0.18);
@@ -376,8 +382,8 @@ BOOST_AUTO_TEST_CASE(on_the_machines_clock_modules_that_sleep) {
   check("inner.both.0", 0.12);
   check("inner.both.1", 0.06);
   check("last", 0.02);
-  BOOST_TEST(results.root.forward.self.min < 0.01);
-  BOOST_TEST(row(results, "inner.both").forward.self.min < 0.01);
+  BOOST_TEST(results.root.forward.self.min <= whole - 0.2);
+  BOOST_TEST(row(results, "inner.both").forward.self.min <= whole - 0.2);
 }
 
 BOOST_AUTO_TEST_CASE(calls_at_wrong_times_say_so) {
