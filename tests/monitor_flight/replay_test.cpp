@@ -1,6 +1,7 @@
 // Incidents: what is in their folders, and whether a replay gives the same bits.
 #include <boost/test/unit_test.hpp>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <torch/script.h>
 #include <torch/torch.h>
 
@@ -11,6 +12,25 @@
 #include <torchtap/storage/recording.hpp>
 
 #include "flight.hpp"
+
+namespace torchtap_test {
+namespace {
+/// What the program is told of every disk.
+struct Disk {
+  std::uint64_t size, free;
+};
+Disk pretended = {std::uint64_t{1} << 40, std::uint64_t{1} << 39};
+}  // namespace
+}  // namespace torchtap_test
+
+// Instead of libc's: how full this machine's disk is must not decide.
+extern "C" int statvfs(const char*, struct statvfs* disk) noexcept {
+  *disk = {};
+  disk->f_frsize = 4096;
+  disk->f_blocks = torchtap_test::pretended.size / 4096;
+  disk->f_bfree = disk->f_bavail = torchtap_test::pretended.free / 4096;
+  return 0;
+}
 
 namespace torchtap_test {
 namespace {
@@ -415,6 +435,28 @@ BOOST_AUTO_TEST_CASE(the_oldest_go_and_the_young_stay) {
   for (int i = 0; i < 5; ++i) BOOST_TEST(fs::exists(all[static_cast<std::size_t>(i)]) == (i >= 3));
   BOOST_TEST(!fs::exists(place.incidents + "/.incident-abcdef"));
   BOOST_TEST(fs::exists(place.incidents + "/of-the-user"));
+}
+
+BOOST_AUTO_TEST_CASE(a_full_disk_is_left_as_it_is) {
+  const Place place;
+  IncidentContent content;
+  content.reason = "drift";
+  const auto write = [&] { return parts::write_incident(place.incidents, 2, content); };
+  const Disk before = pretended;
+  constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+  pretended = {16 * kGiB, kGiB};
+  BOOST_CHECK_EXCEPTION(
+      write(), c10::Error,
+      says({"views::monitor::Monitor: writes no incident to \"", place.incidents.c_str(),
+            "1024 MiB are free, and 1638 MiB have to be. Make room there, or give another folder"}));
+  pretended = {4096 * kGiB, 3 * kGiB};
+  BOOST_CHECK_EXCEPTION(write(), c10::Error, says({"3072 MiB are free, and 4096 MiB have to be"}));
+  BOOST_TEST(fs::is_empty(place.incidents));
+  pretended = {16 * kGiB, 2 * kGiB};
+  BOOST_TEST(fs::exists(write()));
+  pretended = {4096 * kGiB, 5 * kGiB};  // a thousandth, but room for many incidents
+  BOOST_TEST(fs::exists(write()));
+  pretended = before;
 }
 
 BOOST_AUTO_TEST_CASE(a_failed_write_leaves_nothing) {

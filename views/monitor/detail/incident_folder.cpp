@@ -44,6 +44,7 @@ namespace fs = std::filesystem;
 constexpr int kIncidentSchema = 1;
 constexpr unsigned kIncidentParse = rapid::kParseFullPrecisionFlag | rapid::kParseIterativeFlag;
 constexpr const char* kIncidentCall = "views::monitor::Monitor";
+constexpr std::uint64_t kMostFreeSpace = std::uint64_t{4} << 30;
 constexpr const char* kReplayCall = "views::monitor::replay";
 constexpr std::int64_t kMostReference = std::int64_t{64} << 20;
 constexpr auto kYoung = std::chrono::hours(1);
@@ -123,12 +124,16 @@ void write_text(const std::string& path, const std::string& text) {
   base::write_file(kIncidentCall, path, [&](std::ostream& out) { out << text; });
 }
 
+/// A full disk stops the program that is watched: a tenth of a small one stays free, and of a large one as
+/// much as many incidents take.
 void check_space(const std::string& incidents) {
   struct statvfs disk {};
-  if (::statvfs(incidents.c_str(), &disk) != 0 || disk.f_blocks == 0) return;
-  const double share = static_cast<double>(disk.f_bavail) / static_cast<double>(disk.f_blocks);
-  TORCH_CHECK(share >= 0.1, kIncidentCall, ": writes no incident to \"", incidents, "\": of its disk ",
-              static_cast<int>(share * 100), " % are free, and 10 % have to be.");
+  if (::statvfs(incidents.c_str(), &disk) != 0) return;
+  const std::uint64_t unit = disk.f_frsize, free = disk.f_bavail * unit;
+  const std::uint64_t least = std::min(disk.f_blocks * unit / 10, kMostFreeSpace);
+  TORCH_CHECK(free >= least, kIncidentCall, ": writes no incident to \"", incidents, "\": of its disk ",
+              free >> 20, " MiB are free, and ", least >> 20,
+              " MiB have to be. Make room there, or give another folder.");
 }
 
 /// The random states, each once, and which of them each forward has.

@@ -29,8 +29,8 @@ struct IncidentContent {
 };
 
 /// Writes `incidents/TIME-NUMBER-REASON`, beside and then renamed, with mode 0700; removes the oldest beyond
-/// `keep`, except those younger than an hour. Returns the folder. Throws `c10::Error`, also where less than
-/// 10 % of the disk is free.
+/// `keep`, except those younger than an hour. Returns the folder. Throws `c10::Error`, also where less than a
+/// tenth of the disk, and less than 4 GiB, is free.
 std::string write_incident(const std::string& incidents, std::int64_t keep, const IncidentContent& content);
 
 /// The parts of an incident that a replay needs.
