@@ -21,7 +21,8 @@ class ComparedProgram {
 
  private:
   const std::string line_;
-  std::size_t interpreter_end_ = 0;  // behind the interpreter and its own options; 0 if it is not a script
+  std::size_t interpreter_end_ =
+      0;  // where Python's own options end; 0 for a program that is no script of Python's
 };
 
 }  // namespace torchtap::tools

@@ -40,8 +40,8 @@ class Formatter : public CLI::Formatter {
     const auto value = name.find('{');
     return value == std::string::npos ? name : name.substr(0, value) + "[=" + option->get_type_name() + "]";
   }
-  /// "{npy,csv}=npy", "FILE ... REQUIRED". An option that excludes another is an error only when both are
-  /// given.
+  /// "{npy,csv}=npy", "FILE ... REQUIRED". Leaves out which options exclude each other: the error says so
+  /// when both are given.
   std::string make_option_opts(const CLI::Option* option) const override {
     if (option->get_type_size() == 0) return "";
     std::string type = option->get_type_name();
