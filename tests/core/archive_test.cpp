@@ -201,6 +201,34 @@ BOOST_AUTO_TEST_CASE(lists_that_claim_more_than_is_left_are_an_error_before_memo
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_bool_is_0_or_1) {
+  std::ostringstream out;
+  {
+    OutputArchive archive(out);
+    archive(true, std::vector<bool>{false, true});
+  }
+  const std::string bytes = out.str();
+  for (const std::size_t at : {std::size_t{1}, bytes.size() - 1}) {  // behind the byte order; the list's last
+    for (const int value : {0, 1, 2, 127, 254, 255}) {
+      std::string changed = bytes;
+      changed[at] = static_cast<char>(value);
+      std::istringstream in(changed);
+      InputArchive archive(in);
+      bool one = false;
+      std::vector<bool> list;
+      if (value > 1) {
+        BOOST_CHECK_EXCEPTION(archive(one, list), cereal::Exception, [](const cereal::Exception& error) {
+          return std::string(error.what()) == "the archive has a bool that is neither 0 nor 1";
+        });
+        continue;
+      }
+      archive(one, list);
+      BOOST_TEST(one == (at == 1 ? value == 1 : true));
+      BOOST_TEST((list == std::vector<bool>{false, at == 1 || value == 1}));
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(numbers_of_the_other_byte_order_are_turned_around) {
   std::ostringstream out;
   {
