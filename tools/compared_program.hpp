@@ -21,8 +21,8 @@ class ComparedProgram {
 
  private:
   const std::string line_;
-  std::size_t interpreter_end_ =
-      0;  // where Python's own options end; 0 for a program that is no script of Python's
+  // Where the options of Python's interpreter end; 0 for a program that is not a Python script.
+  std::size_t interpreter_end_ = 0;
 };
 
 }  // namespace torchtap::tools
