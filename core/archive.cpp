@@ -64,14 +64,17 @@ void unknown_state_version(const char* what, std::uint32_t found, std::uint32_t 
                     base::unreadable_format("version", found, current), ".");
 }
 
-at::Device available(at::Device device) {
-  const auto type = static_cast<std::int32_t>(device.type());
-  TORCH_CHECK_VALUE(type >= 0 && type < kDeviceTypes, "restore: the archive names device type number ", type,
+at::Device device_of(std::int32_t type, std::int32_t index) {
+  TORCH_CHECK_VALUE(type >= 0 && type < kDeviceTypes && index >= -1 &&
+                        index <= std::numeric_limits<c10::DeviceIndex>::max(),
+                    "restore: the archive names device number ", index, " of type number ", type,
                     ", which this LibTorch does not have.");
-  if (device.is_cpu() || !c10::impl::hasDeviceGuardImpl(device.type())) return at::kCPU;
-  const c10::impl::VirtualGuardImpl guard(device.type());
+  const auto kind = static_cast<c10::DeviceType>(type);
+  if (kind == at::kCPU || !c10::impl::hasDeviceGuardImpl(kind)) return at::kCPU;
+  const c10::impl::VirtualGuardImpl guard(kind);
   if (guard.deviceCount() == 0) return at::kCPU;
-  return device.index() < guard.deviceCount() ? device : guard.getDevice();
+  return index < guard.deviceCount() ? at::Device(kind, static_cast<c10::DeviceIndex>(index))
+                                     : guard.getDevice();
 }
 
 PackedTensor pack(const at::Tensor& tensor) {
@@ -109,13 +112,7 @@ at::Tensor unpack(const PackedTensor& packed) {
                     " bytes; it is damaged.");
   at::Tensor tensor = at::empty(packed.sizes, at::TensorOptions().dtype(dtype));
   if (!packed.bytes.empty()) std::memcpy(tensor.data_ptr(), packed.bytes.data(), packed.bytes.size());
-  TORCH_CHECK_VALUE(packed.device_type >= 0 && packed.device_type < kDeviceTypes &&
-                        packed.device_index >= -1 &&
-                        packed.device_index <= std::numeric_limits<c10::DeviceIndex>::max(),
-                    "restore: the archive names device number ", packed.device_index, " of type number ",
-                    packed.device_type, ", which this LibTorch does not have.");
-  const at::Device device = available(
-      {static_cast<c10::DeviceType>(packed.device_type), static_cast<c10::DeviceIndex>(packed.device_index)});
+  const at::Device device = device_of(packed.device_type, packed.device_index);
   return device.is_cpu() ? tensor : tensor.to(device);
 }
 

@@ -97,11 +97,11 @@ struct TORCHTAP_API PackedTensor {
 
 /// Throws `c10::TypeError` for tensors without plain bytes (sparse, quantized, mkldnn).
 TORCHTAP_API PackedTensor pack(const at::Tensor& tensor);
-/// The device of a state that was saved on `device`: the same, this thread's of its type if there are fewer,
-/// or the CPU if there is none. Throws `c10::ValueError` if LibTorch has no such type, as in a damaged
-/// archive.
-at::Device available(at::Device device);
-/// On the `available` device. Throws `c10::ValueError` if the parts contradict each other, as in a damaged
+/// The device of a state that was saved on device number `index` of c10's type number `type`: the same, this
+/// thread's of its type if there are fewer, or the CPU if there is none. Throws `c10::ValueError` if LibTorch
+/// has no such device, as in a damaged archive.
+at::Device device_of(std::int32_t type, std::int32_t index);
+/// On the tensor's `device_of`. Throws `c10::ValueError` if the parts contradict each other, as in a damaged
 /// archive.
 TORCHTAP_API at::Tensor unpack(const PackedTensor& packed);
 /// Writes a tensor: packed, or beside the bytes of a `StateWriter`.

@@ -13,10 +13,9 @@
 namespace torchtap::core::detail {
 namespace {
 
-/// This thread's device of the same kind. Ranks number their devices each for itself.
-at::Device here(c10::DeviceType type) {
-  return type == c10::DeviceType::CPU ? at::Device(at::kCPU)
-                                      : available({type, std::numeric_limits<c10::DeviceIndex>::max()});
+/// This thread's device of the same type. Ranks number their devices each for itself.
+at::Device here(std::int32_t type) {
+  return device_of(type, std::numeric_limits<c10::DeviceIndex>::max());
 }
 
 bool goes_beside(const at::Tensor& tensor) {
@@ -96,7 +95,7 @@ at::Tensor StateReader::take(const TensorPlace& place) {
                     at::IntArrayRef(read), "; its bytes were damaged on the way.");
   at::Tensor tensor = std::move(tensors_[next_++]);
   if (tensor.sizes() != at::IntArrayRef(read)) tensor = tensor.view(read);
-  return tensor.to(here(static_cast<c10::DeviceType>(place.device_type)));
+  return tensor.to(here(place.device_type));
 }
 
 void note_version(OutputArchive& archive, const char* what, std::uint32_t version) {
@@ -130,8 +129,8 @@ Elements* elements_of(InputArchive& archive) {
   return reader == nullptr ? nullptr : &reader->elements;
 }
 
-at::Device placed(InputArchive& archive, at::Device device) {
-  return dynamic_cast<StateReader*>(&archive) == nullptr ? available(device) : here(device.type());
+at::Device placed(InputArchive& archive, std::int32_t type, std::int32_t index) {
+  return dynamic_cast<StateReader*>(&archive) == nullptr ? device_of(type, index) : here(type);
 }
 
 void save(OutputArchive& archive, const at::Tensor& tensor) {
@@ -170,7 +169,7 @@ void load(InputArchive& archive, at::Tensor& tensor) {
   PackedTensor packed;
   archive(cereal::make_nvp("tensor", packed));
   if (reader != nullptr && packed.dtype != -1) {
-    const at::Device device = here(static_cast<c10::DeviceType>(packed.device_type));
+    const at::Device device = here(packed.device_type);
     packed.device_type = static_cast<std::int32_t>(device.type());
     packed.device_index = device.index();
   }

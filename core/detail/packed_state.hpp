@@ -140,8 +140,8 @@ TORCHTAP_API void note_shape(OutputArchive& archive, const char* what, bool shap
 TORCHTAP_API void declare_elements(OutputArchive& archive, std::vector<std::int64_t>& sizes);
 /// The same.
 TORCHTAP_API void declare_elements(InputArchive& archive, std::vector<std::int64_t>& sizes);
-/// The device on which a state that was on `device` is from now on: another one only if a `StateReader` read
-/// it.
-TORCHTAP_API at::Device placed(InputArchive& archive, at::Device device);
+/// The device of a state that `archive` says was on device number `index` of type number `type`: as
+/// `device_of`, and this thread's of that type if a `StateReader` read it. Throws as `device_of`.
+TORCHTAP_API at::Device placed(InputArchive& archive, std::int32_t type, std::int32_t index);
 
 }  // namespace torchtap::core::detail

@@ -403,14 +403,13 @@ void Intake::check_restored(const at::Tensor& tensor, std::initializer_list<std:
   check_restored(tensor.defined() && tensor.sizes() == at::IntArrayRef(sizes));
 }
 
-void Intake::restored(std::int32_t dtype, std::int32_t type, std::int32_t index) {
+void Intake::restored(std::int32_t dtype) {
   check_restored(count_ >= 0 && (count_ == 0 || shaped_) && folding_.non_finite >= NonFinite::propagate &&
                  folding_.non_finite <= NonFinite::raise && dtype >= 0 &&
                  dtype < static_cast<std::int32_t>(c10::ScalarType::NumOptions) &&
                  (!omitted_ || (shaped_ && (omitted_->sizes() == at::IntArrayRef(kept_)))) &&
                  std::all_of(kept_.begin(), kept_.end(), [](auto size) { return size >= 0; }));
   dtype_ = static_cast<c10::ScalarType>(dtype);
-  device_ = at::Device(static_cast<c10::DeviceType>(type), static_cast<c10::DeviceIndex>(index));
 }
 
 }  // namespace torchtap::reductions::detail

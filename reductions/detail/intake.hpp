@@ -182,8 +182,8 @@ class TORCHTAP_API Intake {
     core::detail::declare_elements(archive, kept_);
     archive(omitted_);
     if constexpr (Archive::is_loading::value) {
-      restored(dtype, type, index);
-      device_ = core::detail::placed(archive, device_);
+      restored(dtype);
+      device_ = core::detail::placed(archive, type, index);
     } else if (!any_shape_) {
       core::detail::note_shape(archive, name_, shaped_, kept_);
     }
@@ -194,7 +194,7 @@ class TORCHTAP_API Intake {
   Rows rows(const at::Tensor& sample) const;
   bool find_form(const Pass& pass, Form& form) const noexcept;
   void raise(const at::Tensor& sample, std::int64_t nan, std::int64_t infinities) const;
-  void restored(std::int32_t dtype, std::int32_t type, std::int32_t index);
+  void restored(std::int32_t dtype);
 
   const char* name_;
   Folding folding_;

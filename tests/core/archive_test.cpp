@@ -135,6 +135,9 @@ BOOST_AUTO_TEST_CASE(a_device_that_the_machine_does_not_have_is_replaced_by_the_
   BOOST_TEST(unpack(packed).equal(at::ones({2})));
   packed.device_index = 1 << 20;
   BOOST_CHECK_EXCEPTION(unpack(packed), c10::ValueError, says({"device number 1048576"}));
+  packed.device_type = static_cast<std::int32_t>(c10::DeviceType::CPU);
+  packed.device_index = 5;
+  BOOST_TEST(unpack(packed).equal(at::ones({2})));
 }
 
 BOOST_AUTO_TEST_CASE(empty_shapes_may_be_of_any_size) {

@@ -203,10 +203,10 @@ BOOST_AUTO_TEST_CASE(a_device_of_an_unknown_type_is_refused) {
   const std::string float_on_cpu("\6\0\0\0\0\0\0\0\xFF\xFF\xFF\xFF", 12);  // dtype, type, index
   const std::size_t at = saved.bytes.find(float_on_cpu);
   BOOST_REQUIRE(at != std::string::npos);
-  for (const char* type : {"\xFF\xFF\xFF\xFF", "\x7F\0\0\0"}) {
+  for (const char* type : {"\xFF\xFF\xFF\xFF", "\x7F\0\0\0", "\x00\1\0\0"}) {  // the last is 0 in a byte
     saved.bytes.replace(at + 4, 4, type, 4);
     BOOST_CHECK_EXCEPTION(restore(saved), c10::ValueError,
-                          torchtap_test::says({"restore", "device type number"}));
+                          torchtap_test::says({"restore", "of type number"}));
   }
 }
 
