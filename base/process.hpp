@@ -15,10 +15,11 @@ TORCHTAP_API std::uint64_t forks() noexcept;
 /// mutexes that they held stay locked, so a child does not touch what they share.
 class MadeHere {
  public:
+  MadeHere() noexcept : forks_(forks()) {}
   explicit operator bool() const noexcept { return forks_ == forks(); }
 
  private:
-  std::uint64_t forks_ = forks();
+  std::uint64_t forks_;
 };
 
 /// While it lives, this process does not fork. Then a descriptor can be opened and kept without a child in

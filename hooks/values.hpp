@@ -315,6 +315,7 @@ struct VisitHashed {
   static void apply(Map& value, Visitor&& visit) {
     if constexpr (is_ordered_v<typename Map::key_type> && !is_plain_v<typename Map::mapped_type>) {
       std::vector<typename Map::value_type*> entries;
+      entries.reserve(value.size());
       for (auto& entry : value) entries.push_back(&entry);
       std::stable_sort(entries.begin(), entries.end(),
                        [](const auto* a, const auto* b) { return a->first < b->first; });

@@ -86,7 +86,7 @@ QuantizedTensor read_tensor(const CalibrationFields& fields) {
   constexpr double largest = std::numeric_limits<float>::max();
   std::int64_t channels = -1;
   const auto read = [&](const char* name, at::ScalarType dtype, double from, double to) {
-    const at::Tensor numbers = fields.numbers(name, dtype, from, to);
+    at::Tensor numbers = fields.numbers(name, dtype, from, to);
     if (channels == -1) channels = numbers.numel();
     fields.check(numbers.dim() == (found.axis ? 1 : 0) && numbers.numel() == channels, name,
                  "a number or, with an axis, an array of as many as the scale");

@@ -180,7 +180,7 @@ class TORCHTAP_API Options {
   std::string spool_directory() && { return std::move(spool_directory_); }
   const storage::SpoolOptions& spool_options() const& noexcept { return spool_options_; }
   /// The same of a temporary, by value.
-  storage::SpoolOptions spool_options() && { return std::move(spool_options_); }
+  storage::SpoolOptions spool_options() && { return spool_options_; }
   /// In bytes; nothing without a budget.
   std::optional<std::int64_t> memory_budget() const noexcept { return memory_budget_; }
   OverBudget over_budget() const noexcept { return over_budget_; }

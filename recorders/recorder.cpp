@@ -115,13 +115,17 @@ std::int64_t Recorder::size() const noexcept {
 
 std::int64_t Recorder::samples() const noexcept {
   std::int64_t count = 0;
-  for (const auto& subrecorder : *this) count += subrecorder.samples();
+  for (const auto& one : attached()) {
+    if (one != nullptr) count += one->subrecorder.samples();
+  }
   return count;
 }
 
 std::int64_t Recorder::dropped() const noexcept {
   std::int64_t count = 0;
-  for (const auto& subrecorder : *this) count += subrecorder.dropped();
+  for (const auto& one : attached()) {
+    if (one != nullptr) count += one->subrecorder.dropped();
+  }
   return count;
 }
 

@@ -132,6 +132,7 @@ Any make(const Expression& expression, const ParseOptions& options) {
 
 Any make(const std::vector<Expression>& expressions, const ParseOptions& options) {
   std::vector<Any> members;
+  members.reserve(expressions.size());
   for (const auto& one : expressions) members.push_back(make(one, options));
   if (members.size() == 1) return std::move(members.front());
   return AnySeries(std::move(members));

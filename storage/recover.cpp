@@ -28,7 +28,7 @@ Recovery recover(const std::string& directory, const RecoverOptions& options) {
   TORCH_CHECK_VALUE(!journal.valid() || ::flock(journal.get(), LOCK_EX | LOCK_NB) == 0, "recover: \"",
                     directory,
                     "\" is being written to by a recorder that lives; recover it when that one has ended.");
-  const Recovery result = detail::recover_locked(directory, fd.get(), options);
+  Recovery result = detail::recover_locked(directory, fd.get(), options);
   if (options.repair() && journal.valid()) {
     if (::unlinkat(fd.get(), detail::kJournal, 0) != 0) {
       base::io_error("recover", "remove", directory + "/" + detail::kJournal, errno);

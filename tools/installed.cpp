@@ -18,7 +18,7 @@ fs::path prefix() {
 fs::path find_library(const std::string& name) {
   for (const fs::path& folder : {prefix(), prefix() / TORCHTAP_LIBRARY_FOLDER}) {
     std::error_code error;
-    const fs::path found = fs::canonical(folder / name, error);
+    fs::path found = fs::canonical(folder / name, error);
     if (!error) return found;
   }
   throw std::runtime_error(name + " is neither in " + prefix().string() + " nor in its " +

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,7 +25,7 @@ bool is_terminal() {
 
 /// "12 s", "3 min 20 s", "2 h 5 min".
 std::string duration(double seconds) {
-  const auto all = static_cast<std::int64_t>(std::min(seconds, 3.6e8) + 0.5);
+  const std::int64_t all = std::llround(std::min(seconds, 3.6e8));
   if (all < 60) return std::to_string(all) + " s";
   if (all < 3600) return std::to_string(all / 60) + " min " + std::to_string(all % 60) + " s";
   return std::to_string(all / 3600) + " h " + std::to_string(all / 60 % 60) + " min";

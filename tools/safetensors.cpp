@@ -12,6 +12,7 @@
 #include "dtypes.hpp"
 #include "files.hpp"
 #include "json.hpp"
+#include "message.hpp"
 #include "message_text.hpp"
 
 namespace torchtap::tools {

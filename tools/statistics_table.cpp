@@ -348,6 +348,7 @@ void print_summary(const Layers& layers, const SummaryOptions& options) {
   }
   if (!options.result.empty()) {
     std::vector<std::string> names;
+    names.reserve(columns.size());
     for (const auto& column : columns) names.push_back(column.title);
     columns.erase(std::remove_if(columns.begin(), columns.end(),
                                  [&](const Column& column) {

@@ -140,7 +140,7 @@ History load(const TraceOptions& options) {
 
 std::vector<Node> layer_of(const History& history, const std::string& name) {
   if (!base::is_glob(name)) return {history[name]};
-  const std::vector<Node> found = history.find(name);
+  std::vector<Node> found = history.find(name);
   TORCH_CHECK_INDEX(!found.empty(), "--entry ", name, " matches no label and no path of a module.");
   return found;
 }

@@ -177,6 +177,7 @@ void* Driver::load(const char* source, const std::vector<std::string>& options,
                                                        attribute(kMajor, device), attribute(kMinor, device))};
   all.insert(all.end(), options.begin(), options.end());
   std::vector<const char*> texts;
+  texts.reserve(all.size());
   for (const auto& option : all) texts.push_back(option.c_str());
 
   void* program = nullptr;

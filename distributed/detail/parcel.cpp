@@ -52,7 +52,7 @@ at::Tensor room_for(const core::detail::TensorPlace& place) {
   bool sound = place.dtype >= 0 && place.dtype < static_cast<std::int32_t>(c10::ScalarType::NumOptions);
   for (const auto size : place.sizes) sound = sound && size >= 0;
   if (!sound) throw damaged("the form of a tensor");
-  const at::Tensor room =
+  at::Tensor room =
       at::empty(place.sizes, at::TensorOptions().dtype(static_cast<c10::ScalarType>(place.dtype)));
   in_large_pages(room);
   return room;
@@ -124,7 +124,7 @@ Portion unpacked(Parcel parcel, const core::Sink* blank, const core::detail::Ele
   auto next = parcel.tensors.begin();
   for (auto& slot : parcel.slots) {
     const auto end = next + static_cast<std::ptrdiff_t>(slot.tensors);
-    std::istringstream stream(std::move(slot.bytes));
+    std::istringstream stream(slot.bytes);
     core::detail::StateReader reader(stream, {std::make_move_iterator(next), std::make_move_iterator(end)},
                                      elements);
     next = end;

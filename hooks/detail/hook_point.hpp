@@ -40,7 +40,7 @@ class TORCHTAP_API HookPoint : public model::detail::RunsHooks {
  public:
   HookPoint() noexcept = default;
   HookPoint(const HookPoint& other) noexcept : RunsHooks(other) {}
-  HookPoint& operator=(const HookPoint& /*other*/) noexcept { return *this; }
+  HookPoint& operator=(const HookPoint& /*other*/) noexcept { return *this; }  // NOLINT: keeps its own hooks
   ~HookPoint() override {
     if (auto* listener = torchtap_listener_.load()) listener->lost(*this);
   }

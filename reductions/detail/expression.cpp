@@ -33,7 +33,7 @@ class ExpressionReader {
   std::string word() {
     skip_spaces();
     const auto end = std::min(text_.find_first_of(":(), ", at_), text_.size());
-    const std::string found = text_.substr(at_, end - at_);
+    std::string found = text_.substr(at_, end - at_);
     at_ = end;
     return found;
   }

@@ -88,7 +88,7 @@ HWY_INLINE std::size_t each_run(const T* x, std::size_t n, F& find, const Take& 
   const hn::ScalableTag<typename F::Lane> d;
   const hn::RebindToUnsigned<decltype(d)> bits;
   using Word = hn::TFromD<decltype(bits)>;
-  constexpr std::size_t kBlock = 64, kMost = kBlock + 2 * HWY_MAX_BYTES / sizeof(Word);
+  constexpr std::size_t kBlock = 64, kMost = kBlock + 2 * (HWY_MAX_BYTES / sizeof(Word));
   const std::size_t lanes = hn::Lanes(d), step = std::max(kTables, 2 * lanes), block = std::max(kBlock, step);
   HWY_ALIGN Word slots[kMost];
   const auto each = [&](const T* from, std::size_t first, std::size_t size, std::size_t taken) HWY_ATTR {

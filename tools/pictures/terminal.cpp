@@ -51,6 +51,7 @@ Indexed indexed(const Image& image) {
   };
   for (std::size_t i = 0; i < image.width * image.height; ++i) ++counts[colour_of(i)];
   std::vector<std::pair<std::size_t, Colour>> order;
+  order.reserve(counts.size());
   for (const auto& [colour, count] : counts) order.emplace_back(count, colour);
   std::stable_sort(order.begin(), order.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });

@@ -137,6 +137,7 @@ void become(Config config, const Environment& environment, std::vector<std::stri
   ::setenv("LD_PRELOAD", environment.libraries.c_str(), 1);
   ::setenv("ASAN_OPTIONS", environment.sanitizer.c_str(), 1);
   std::vector<char*> arguments;
+  arguments.reserve(program.size() + 1);
   for (auto& argument : program) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
   ::execvp(arguments[0], arguments.data());

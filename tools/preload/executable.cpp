@@ -27,7 +27,7 @@ bool is_static(const std::string& file) {
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != kClass) return false;
   for (int i = 0; i < header.e_phnum; ++i) {
     ElfW(Phdr) part{};
-    stream.seekg(static_cast<std::streamoff>(header.e_phoff) + i * header.e_phentsize);
+    stream.seekg(static_cast<std::streamoff>(header.e_phoff) + std::streamoff{i} * header.e_phentsize);
     if (!stream.read(reinterpret_cast<char*>(&part), sizeof(part))) return false;
     if (part.p_type == PT_INTERP) return false;
   }

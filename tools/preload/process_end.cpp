@@ -231,8 +231,7 @@ void abort() noexcept {
 }
 
 #ifdef __GLIBC__
-[[noreturn]] void __assert_fail(const char* assertion, const char* file, unsigned line,
-                                const char* function) noexcept {
+void __assert_fail(const char* assertion, const char* file, unsigned line, const char* function) noexcept {
   torchtap::tools::preload::note_bad_end();
   torchtap::tools::preload::finish_first();
   if (torchtap::tools::preload::next_assert_fail != nullptr) {

@@ -25,7 +25,6 @@ namespace torchtap::tools::stream {
 namespace {
 
 namespace fs = std::filesystem;
-using views::stream::Frame;
 using views::stream::Reader;
 using views::stream::WhenFull;
 

@@ -169,10 +169,11 @@ std::string in_words(const Fingerprint& a, const Fingerprint& b) {
   };
   if (a.nans != b.nans) return counted("NaN", a.nans, b.nans);
   if (a.infinities != b.infinities) return counted("infinities", a.infinities, b.infinities);
-  const std::string shapes = a.shape() == b.shape() ? "" : c10::str(a.shape(), " in A, ", b.shape(), " in B");
+  std::string shapes = a.shape() == b.shape() ? "" : c10::str(a.shape(), " in A, ", b.shape(), " in B");
   if (a.numel() != b.numel()) return shapes;
   if (same_multiset(a, b)) {
-    const bool reshaped = !shapes.empty() && std::memcmp(a.samples, b.samples, sizeof a.samples) == 0;
+    const bool reshaped =
+        !shapes.empty() && std::memcmp(a.samples, b.samples, sizeof a.samples) == 0;  // NOLINT: the same bits
     if (reshaped && relative_error(a, b) == 0) return "the same values, " + shapes;
     return "the same values in another order" + reordered(a, b);
   }

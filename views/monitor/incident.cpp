@@ -32,7 +32,7 @@ using detail::ReadIncident;
 
 /// "f32" for float32.
 std::string short_dtype(at::ScalarType type) {
-  const std::string text = base::dtype_text(type);
+  std::string text = base::dtype_text(type);
   for (const auto& [prefix, letter] : {std::pair<const char*, const char*>{"float", "f"},
                                        {"bfloat", "bf"},
                                        {"int", "i"},
@@ -90,7 +90,7 @@ at::Tensor with_strides(const at::Tensor& tensor, const std::vector<std::int64_t
 
 bool training_of(const model::ModuleRef& module, bool otherwise) {
   if (!module.scripted()) return module.module().is_training();
-  const torch::jit::Module script = module.script();
+  const torch::jit::Module& script = module.script();
   return script.hasattr("training") ? script.attr("training").toBool() : otherwise;
 }
 

@@ -329,7 +329,8 @@ bool add_numbers(const T* x, int size, int real, std::uint64_t c, const char* ne
   for (int l = 0; l < kLanes; l += 2 * n) {
     auto first = hn::Zero(d), second = first, sum_too = first, square_too = first;
     for (int i = l; i < size; i += kLanes) {
-      if (!kPadded && l * kSize % 128 == 0) hwy::Prefetch(next + l * kSize * 8 + (i - l));
+      if (!kPadded && l * kSize % 128 == 0)
+        hwy::Prefetch(next + l * kSize * 8 + (i - l));  // NOLINT: in a block
       const auto v = load(d, x + i), u = load(d, x + i + n);
       first = hn::Add(first, hn::Xor(v, hn::LoadU(d, negative + i)));
       second = hn::Add(second, hn::Xor(u, hn::LoadU(d, negative + i + n)));
@@ -400,7 +401,7 @@ struct Loops {
       auto products = hn::Zero(wide), by_rows = products;
       auto exclusive = hn::Load(d, sums.exclusive + k), either = hn::Load(d, sums.either + k);
       for (int i = k; i < size; i += kRow) {
-        if (k == 0 && i % (2 * kRow) == 0) hwy::Prefetch(next + 2 * i);
+        if (k == 0 && i % (2 * kRow) == 0) hwy::Prefetch(next + 2 * i);  // NOLINT: in a block
         const auto v = hn::LoadU(d, w + i), s = hn::Add(v, hn::Load(d, key + i));
         products =
             hn::Add(products, hn::MulEven(s, hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, s)))));

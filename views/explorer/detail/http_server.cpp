@@ -291,7 +291,7 @@ class HttpServer::Machinery {
     const unsigned port = acceptor_.local_endpoint().port();
     shared_ =
         std::make_shared<Shared>(Shared{{std::move(runs), Guard(options), options.control()}, {}, {}, 0});
-    const std::string address = options.address();
+    const std::string& address = options.address();
     const std::string host = address.find(':') == std::string::npos ? address : "[" + address + "]";
     url_ = "http://" + (address == "0.0.0.0" || address == "::" ? "localhost" : host) + ":" +
            std::to_string(port) + "/#token=" + shared_->site.guard.token();

@@ -12,6 +12,7 @@
 #include <torchtap/base/crc32.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/format.hpp>
+#include <torchtap/views/explorer/detail/bytes.hpp>
 #include <torchtap/views/explorer/detail/run_file.hpp>
 
 namespace torchtap::views::explorer::detail {

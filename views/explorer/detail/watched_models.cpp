@@ -79,7 +79,7 @@ std::shared_ptr<WatchedModel> WatchedModels::watch(const std::vector<model::Modu
     throw;
   }
   member.label = label;
-  const std::shared_ptr<WatchedModel> session = member.session;
+  std::shared_ptr<WatchedModel> session = member.session;
   share();
   if (members_.size() == 2) members_[0].session->run()->set_name(full_name(members_[0].label));
   if (!first && server_ != nullptr) server_->add(session->run());

@@ -26,7 +26,7 @@ std::string private_folder(const std::string& path) {
                     S_ISLNK(status.st_mode) ? "a symbolic link, through which others could have the model's "
                                               "inputs written elsewhere; name the folder itself."
                                             : "no folder.");
-  const std::string real = std::filesystem::canonical(plain, error).string();
+  std::string real = std::filesystem::canonical(plain, error).string();
   TORCH_CHECK(!error, "views::monitor::Monitor: cannot reach the folder \"", path, "\": ", error.message(),
               ".");
   return real;

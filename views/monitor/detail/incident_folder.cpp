@@ -465,7 +465,7 @@ std::string write_incident(const std::string& incidents, std::int64_t keep, cons
     for (std::int64_t number = next_number(parent);; ++number) {
       char digits[24];
       std::snprintf(digits, sizeof digits, "%04lld", static_cast<long long>(number));
-      const std::string path = c10::str(parent, "/", time, "-", digits, "-", as_name(content.reason));
+      std::string path = c10::str(parent, "/", time, "-", digits, "-", as_name(content.reason));
       if (::rename(staged.c_str(), path.c_str()) == 0) {
         const base::Descriptor opened(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
         ::fsync(opened.get());  // else a power failure may take the name away again

@@ -56,7 +56,7 @@ std::string RingForwards::take_state(const Frame& frame) {
     return "the state of a forward lacks something";
   RandomState state;
   std::memcpy(&state, frame.data, sizeof state);
-  if (std::memcmp(&state, &last_, sizeof state) != 0) {
+  if (std::memcmp(&state, &last_, sizeof state) != 0) {  // NOLINT: bits, as -0.0 and NaN are states, too
     last_ = state;
     last_tensor_ = state_tensor(state);
   }

@@ -234,6 +234,7 @@ void Watcher::add_recorder(const char* kind, const std::vector<std::size_t>& mod
   }
   auto recorder = recorders::make(kind, std::move(how));
   std::vector<model::ModuleRef> refs;
+  refs.reserve(modules.size());
   for (const std::size_t module : modules) refs.push_back(modules_[module]);
   recorder->attach(refs);
   std::size_t i = 0;
@@ -246,8 +247,7 @@ void Watcher::close() noexcept {
   if (!made_here_) {
     // A child has no thread of it, and to destroy a condition that one waits for would never end. The ring's
     // file and TorchScript's compiler, whose locks may be held, are the parent's, too.
-    static_cast<void>(new auto(shared_from_this()));
-    return;
+    return guarded([&] { kept_ = shared_from_this(); });
   }
   guarded([&] {
     hooks::DeferredCompile batch;
@@ -255,19 +255,21 @@ void Watcher::close() noexcept {
     for (const auto& recorder : recorders_) recorder->detach();
     batch.commit();
   });
-  if (!options_.learn().empty()) return guarded([&] { save_learned(); });
-  {
-    const std::lock_guard lock(due_mutex_);
-    due_.window = stops_ = true;
-  }
-  due_changed_.notify_all();
-  if (!thread_.joinable()) {
-    serve(true);
-  } else if (thread_.get_id() == std::this_thread::get_id()) {
-    thread_.detach();  // a callback destroys the monitor
-  } else {
-    thread_.join();
-  }
+  guarded([&] {
+    if (!options_.learn().empty()) return save_learned();
+    {
+      const std::lock_guard lock(due_mutex_);
+      due_.window = stops_ = true;
+    }
+    due_changed_.notify_all();
+    if (!thread_.joinable()) {
+      serve(true);
+    } else if (thread_.get_id() == std::this_thread::get_id()) {
+      thread_.detach();  // a callback destroys the monitor
+    } else {
+      thread_.join();
+    }
+  });
 }
 
 void Watcher::on_alarm(std::function<void(const Alarm&)> callback) {

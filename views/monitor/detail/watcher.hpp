@@ -137,6 +137,7 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
 
   const Options options_;
   const base::MadeHere made_here_;
+  std::shared_ptr<Watcher> kept_;  // itself, in a child that must not destroy it
   const std::uint64_t serial_;
   std::vector<model::ModuleRef> modules_;
   std::vector<std::size_t> chosen_;  // those that are watched, in `modules_`

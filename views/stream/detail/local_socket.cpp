@@ -102,7 +102,7 @@ bool ours_or_root(uid_t uid) {
 
 std::string rendezvous(const std::string& directory) {
   if (!directory.empty()) {
-    const std::string path = without_last_slash(directory);
+    std::string path = without_last_slash(directory);
     if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
       system_error("make the directory \"" + path + "\"", errno);
     check_named(path);

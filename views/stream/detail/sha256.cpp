@@ -1,4 +1,5 @@
 // SHA-256 as its standard writes it.
+#include <cstddef>
 #include <cstring>
 #include <string>
 
@@ -25,7 +26,7 @@ std::uint32_t turned(std::uint32_t word, int by) noexcept {
 
 void add_block(std::array<std::uint32_t, 8>& state, const unsigned char* block) noexcept {
   std::uint32_t w[64];
-  for (int i = 0; i < 16; ++i) {
+  for (std::ptrdiff_t i = 0; i < 16; ++i) {
     w[i] = static_cast<std::uint32_t>(block[4 * i]) << 24 |
            static_cast<std::uint32_t>(block[4 * i + 1]) << 16 |
            static_cast<std::uint32_t>(block[4 * i + 2]) << 8 | block[4 * i + 3];
