@@ -77,7 +77,10 @@ void Moments::fold(const Pass& pass) {
     part.n = at::scalar_tensor(static_cast<double>(rows.count), at::TensorOptions().dtype(at::kDouble));
   }
   if (rows.count == 1) {
-    part.mean = detail::own_copy(x.reshape(rows.kept()));
+    const at::Tensor row = x.reshape(rows.kept());
+    // States of large samples lie in memory as the first one does, so that the kernels read both straight on.
+    const bool as_it_lies = count() == 0 && rows.single && row.numel() > detail::kSmall;
+    part.mean = as_it_lies ? at::empty_like(row).copy_(row) : detail::own_copy(row);
   } else {
     part.mean = rows.sum(x, dtype).div(rows.finite.defined() ? part.n.clamp_min(1) : part.n);
     at::Tensor deviation = at::sub(x, part.mean);
@@ -90,7 +93,7 @@ void Moments::fold(const Pass& pass) {
     }
   }
   if (count() == 0) {
-    const auto zeros = [&] { return at::zeros(rows.kept(), x.options().dtype(at::kDouble)); };
+    const auto zeros = [&] { return at::zeros_like(part.mean, at::kDouble); };
     mean_ = part.mean;
     m2_ = part.m2.defined() ? part.m2 : zeros();
     if (dtype == at::kDouble && order_ == 4) {
@@ -179,7 +182,8 @@ void Moments::check_kind(const at::Tensor& sample) const {
 }
 
 Moments::Part Moments::part() const {
-  return {intake_.taken(), *mean_, *m2_, *m3_, *m4_};
+  const auto ordered = [](const detail::Owned& state) { return state ? state->contiguous() : *state; };
+  return {intake_.taken(), ordered(mean_), ordered(m2_), ordered(m3_), ordered(m4_)};
 }
 
 Moments::Part Moments::combined(const Part& mine, const Part& other) {
@@ -273,6 +277,9 @@ bool Moments::combine_plain(const Part& other) {
 }
 
 void Moments::combine(const Part& other) {
+  for (auto* state : {&mean_, &m2_, &m3_, &m4_}) {
+    if (*state) **state = (*state)->contiguous();
+  }
   if (combine_plain(other)) return;
   const Part result = combined(part(), other);
   mean_ = result.mean;
@@ -316,7 +323,7 @@ at::Tensor Moments::variance() const {
   intake_.require_samples("variance");
   const base::RecordingMode quiet;
   const at::Tensor n = intake_.taken();
-  const at::Tensor result = at::div(*m2_, unbiased_ ? at::sub(n, 1).clamp_min_(0) : n);
+  const at::Tensor result = at::div(m2_->contiguous(), unbiased_ ? at::sub(n, 1).clamp_min_(0) : n);
   return result.masked_fill_(mean_->isfinite().logical_not(), kNaN);
 }
 
@@ -325,7 +332,8 @@ at::Tensor Moments::skewness() const {
   require_real("skewness");
   const base::RecordingMode quiet;
   const at::Tensor n = intake_.taken();
-  return at::div(at::mul(*m3_, n.sqrt()), m2_->pow(1.5)).masked_fill_(mean_->isfinite().logical_not(), kNaN);
+  const at::Tensor result = at::div(at::mul(m3_->contiguous(), n.sqrt()), m2_->pow(1.5));
+  return result.masked_fill_(mean_->isfinite().logical_not(), kNaN);
 }
 
 at::Tensor Moments::kurtosis() const {
@@ -333,7 +341,8 @@ at::Tensor Moments::kurtosis() const {
   require_real("kurtosis");
   const base::RecordingMode quiet;
   const at::Tensor n = intake_.taken();
-  return at::div(at::mul(*m4_, n), m2_->square()).sub_(3).masked_fill_(mean_->isfinite().logical_not(), kNaN);
+  const at::Tensor result = at::div(at::mul(m4_->contiguous(), n), m2_->square()).sub_(3);
+  return result.masked_fill_(mean_->isfinite().logical_not(), kNaN);
 }
 
 core::Results Moments::results() const {

@@ -27,12 +27,9 @@ bool is_plain(c10::ScalarType type) {
          (type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16);
 }
 
-/// The elements of `sample` side by side in the order of its dimensions: `ordered` holds them in `order`.
-at::Tensor in_order(const at::Tensor& sample, const std::vector<std::int64_t>& order,
-                    const at::Tensor& ordered) {
-  if (std::is_sorted(order.begin(), order.end())) return ordered;
-  const base::RecordingMode quiet;
-  return sample.detach().contiguous();
+/// A copy whose elements lie in memory as those of `like`, a dense tensor of the same shape.
+at::Tensor copy_like(const at::Tensor& like, const at::Tensor& tensor) {
+  return at::empty_strided(like.sizes(), like.strides(), tensor.options()).copy_(tensor);
 }
 
 }  // namespace
@@ -267,10 +264,23 @@ Summary KernelPass::total() const {
   return summarize({at::kDouble, static_cast<const char*>(x.data_ptr()), x.numel()}, {true, true});
 }
 
+/// The sample with its elements in the order in memory of the states, which all have the same. Where samples
+/// are channels-last, the states become so, too, once, instead of every sample being copied into their order.
+at::Tensor KernelPass::beside(std::initializer_list<at::Tensor*> states) const {
+  const base::RecordingMode quiet;
+  at::Tensor sample = this->sample().detach();
+  const at::Tensor& first = **states.begin();
+  if (!first.is_contiguous()) return sample.strides() == first.strides() ? sample : copy_like(first, sample);
+  if (std::is_sorted(order_.begin(), order_.end())) return contiguous();
+  if (numel_ <= kSmall) return sample.contiguous();  // loops over small samples take contiguous states
+  for (at::Tensor* const state : states) *state = copy_like(sample, *state);
+  return sample;
+}
+
 bool KernelPass::fold_moments(double count, at::Tensor& mean, at::Tensor& m2, at::Tensor& m3,
                               at::Tensor& m4) const {
   if (!plain_) return false;
-  const at::Tensor sample = in_order(this->sample(), order_, contiguous());
+  const at::Tensor sample = beside({&mean, &m2, &m3, &m4});
   const auto type = sample.scalar_type();
   const char* x = static_cast<const char*>(sample.data_ptr());
   const auto item = static_cast<std::int64_t>(sample.element_size());
@@ -285,7 +295,7 @@ bool KernelPass::fold_moments(double count, at::Tensor& mean, at::Tensor& m2, at
 
 bool KernelPass::fold_variance(double count, at::Tensor& mean, at::Tensor& m2) const {
   if (!plain_) return false;
-  const at::Tensor sample = in_order(this->sample(), order_, contiguous());
+  const at::Tensor sample = beside({&mean, &m2});
   const auto* const x = static_cast<const char*>(sample.data_ptr());
   const auto item = static_cast<std::int64_t>(sample.element_size());
   double* const to[] = {mean.data_ptr<double>(), m2.data_ptr<double>()};

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <vector>
 
@@ -76,8 +77,8 @@ class TORCHTAP_API KernelPass {
   c10::ArrayRef<Summary> answer(const Folding& folding) const;
   /// The requested summary of all elements, if the pass can compute it.
   std::optional<Summary> answer_total() const;
-  /// Adds the sample elementwise, as the `count`-th, to contiguous float64 tensors of its shape. Returns
-  /// false and changes nothing if the kernels cannot read it.
+  /// Adds the sample elementwise, as the `count`-th, to dense float64 tensors of its shape, which may get the
+  /// order in memory of the sample. Returns false and changes nothing if the kernels cannot read it.
   bool fold_moments(double count, at::Tensor& mean, at::Tensor& m2, at::Tensor& m3, at::Tensor& m4) const;
   /// As above, without the third and fourth powers.
   bool fold_variance(double count, at::Tensor& mean, at::Tensor& m2) const;
@@ -101,6 +102,7 @@ class TORCHTAP_API KernelPass {
   const Summary& whole() const;
   const at::Tensor& gathered() const;
   const at::Tensor& contiguous() const { return ordered_.defined() ? ordered_ : sample(); }
+  at::Tensor beside(std::initializer_list<at::Tensor*> states) const;
   void read(Read& read) const;
   std::optional<Layout> layout(const Folding& folding) const;
   Read& request(const Layout& layout);

@@ -324,6 +324,38 @@ BOOST_AUTO_TEST_CASE(elementwise_moments_do_not_depend_on_the_order_in_memory) {
   }
 }
 
+// Their states lie in memory as the samples do.
+BOOST_AUTO_TEST_CASE(moments_of_channels_last_samples_are_copied_saved_and_merged_as_others) {
+  for (const std::int64_t order : {2, 4}) {
+    const auto results = [&](at::MemoryFormat format) {
+      at::manual_seed(0);
+      const auto sample = [&] { return at::randn({4, 32, 20, 30}).contiguous(format); };
+      Moments first{MomentsOptions().order(order)}, second{MomentsOptions().order(order)};
+      for (int i = 0; i < 3; ++i) {
+        first.update(sample());
+        second.update(sample());
+      }
+      Moments copy = second;
+      copy.update(sample());
+      const auto saved = core::make_sink(restore(*core::save(*core::make_sink(second))));
+      saved->update(sample());
+      saved->merge(*core::make_sink(first));
+      first.merge(copy);
+      first.update(sample());
+      first.update(at::randn({4, 32, 20, 30}));
+      return std::vector<core::Results>{first.results(), second.results(), copy.results(), saved->results()};
+    };
+    const auto expected = results(at::MemoryFormat::Contiguous),
+               found = results(at::MemoryFormat::ChannelsLast);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      for (const auto& [name, tensor] : expected[i]) {
+        BOOST_TEST(found[i].at(name).equal(tensor), name << ' ' << order << ' ' << i);
+        BOOST_TEST(found[i].at(name).is_contiguous(), name << ' ' << order << ' ' << i);
+      }
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(elementwise_histograms_do_not_depend_on_the_order_in_memory) {
   at::manual_seed(0);
   const auto channels_last = [](const at::Tensor& x) { return x.contiguous(at::MemoryFormat::ChannelsLast); };
