@@ -36,24 +36,6 @@ at::Tensor counting(at::IntArrayRef shape, at::ScalarType dtype) {
   return at::arange(size, at::kLong).view(shape).to(dtype);
 }
 
-std::string minimal_file(const TemporaryDirectory& directory, const std::string& pickled) {
-  const std::string path = directory / "crafted.pt";
-  write_bytes(path, "");
-  {
-    using namespace torchtap::base;
-    using namespace torchtap::storage::detail;
-    OutputFile file("test", path, Descriptor(::open(path.c_str(), O_WRONLY | O_TRUNC)));
-    ZipWriter zip(file);
-    const double numbers[4] = {1, 2, 3, 4};
-    zip.record("data/0", numbers, sizeof numbers);
-    zip.record("data.pkl", pickled);
-    zip.record("version", "3\n");
-    zip.finish();
-    file.close(false);
-  }
-  return path;
-}
-
 /// The pickle of a float64 tensor over the record data/0.
 std::string tensor_pickle(int numel, int offset, int size, int stride) {
   const auto k = [](int n) {

@@ -20,7 +20,9 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/base/disk.hpp>
 #include <torchtap/base/error.hpp>
+#include <torchtap/storage/detail/zip.hpp>
 #include <torchtap/storage/file.hpp>
 #include <torchtap/storage/recording.hpp>
 
@@ -39,6 +41,25 @@ inline std::string read_bytes(const std::string& path) {
 inline void write_bytes(const std::string& path, const std::string& bytes) {
   std::ofstream stream(path, std::ios::binary | std::ios::trunc);
   stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+/// A file whose data.pkl is `pickled`, with the numbers 1, 2, 3, 4 in float64 as the record data/0.
+inline std::string minimal_file(const TemporaryDirectory& directory, const std::string& pickled) {
+  const std::string path = directory / "crafted.pt";
+  write_bytes(path, "");
+  {
+    using namespace torchtap::base;
+    using namespace torchtap::storage::detail;
+    OutputFile file("test", path, Descriptor(::open(path.c_str(), O_WRONLY | O_TRUNC)));
+    ZipWriter zip(file);
+    const double numbers[4] = {1, 2, 3, 4};
+    zip.record("data/0", numbers, sizeof numbers);
+    zip.record("data.pkl", pickled);
+    zip.record("version", "3\n");
+    zip.finish();
+    file.close(false);
+  }
+  return path;
 }
 
 /// Runs a Python program in `directory`; fails the test with its output unless it succeeds.
