@@ -149,10 +149,13 @@ BOOST_AUTO_TEST_CASE(a_sample_waits_for_what_comes_later) {
 }
 
 BOOST_AUTO_TEST_CASE(two_models_within_one_context) {
+  BOOST_CHECK_EXCEPTION(output(std::vector<torchtap::model::ModuleRef>{}), c10::ValueError,
+                        torchtap_test::says({"recorders::output", "got none"}));
   at::manual_seed(3);
   Net a, b;
   for (const bool a_first : {true, false}) {
-    ForwardOutput cka(Options().with("theirs", output(b)).reduction(LinearCKA("theirs")));
+    const auto theirs = a_first ? output(b) : output(torchtap::model::walk_modules(*b));
+    ForwardOutput cka(Options().with("theirs", theirs).reduction(LinearCKA("theirs")));
     cka.attach(a, torchtap::selectors::names("moe.first", "head"));
     LinearCKA first("theirs"), head("theirs");
     for (const auto& x : inputs()) {

@@ -392,6 +392,16 @@ BOOST_AUTO_TEST_CASE(elementwise_histograms_do_not_depend_on_the_order_in_memory
   }
 }
 
+BOOST_AUTO_TEST_CASE(histograms_of_millions_of_integers) {
+  at::manual_seed(0);
+  for (const auto type : {at::kLong, at::kInt, at::kShort, at::kByte}) {
+    const at::Tensor x = at::randint(0, 100, {(1 << 21) + 7}).to(type);
+    Histogram histogram(HistogramOptions(10, 0, 100).over_all(true));
+    histogram.update(x);
+    BOOST_TEST(histogram.counts().to(at::kDouble).equal(at::histc(x.to(at::kDouble), 10, 0, 100)), type);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(values_on_an_edge_count_where_the_edge_says) {
   for (const auto type : kTypes) {
     for (const auto& [bins, low, high] :

@@ -17,10 +17,18 @@ std::string bytes_of(std::uint64_t number, int size) {
   return bytes;
 }
 
-std::string integer(int number) { return "J" + bytes_of(static_cast<std::uint32_t>(number), 4); }
-std::string text(const std::string& text) { return "X" + bytes_of(text.size(), 4) + text; }
-std::string name(const std::string& module, const std::string& name) { return "c" + module + "\n" + name + "\n"; }
-std::string tuple(const std::string& items) { return "(" + items + "t"; }
+std::string integer(int number) {
+  return "J" + bytes_of(static_cast<std::uint32_t>(number), 4);
+}
+std::string text(const std::string& text) {
+  return "X" + bytes_of(text.size(), 4) + text;
+}
+std::string name(const std::string& module, const std::string& name) {
+  return "c" + module + "\n" + name + "\n";
+}
+std::string tuple(const std::string& items) {
+  return "(" + items + "t";
+}
 std::string call(const std::string& function, const std::string& arguments) {
   return function + tuple(arguments) + "R";
 }
@@ -37,7 +45,9 @@ const std::string kBytes = storage(name("torch.storage", "UntypedStorage"), 32);
 const std::string kHooks = call(name("collections", "OrderedDict"), "");
 
 /// Offset, shape and strides of a vector.
-std::string vector(int size) { return integer(0) + tuple(integer(size)) + tuple(integer(1)); }
+std::string vector(int size) {
+  return integer(0) + tuple(integer(size)) + tuple(integer(1));
+}
 /// The rest of the arguments of `_rebuild_tensor_v2` and `…_v3`, without metadata.
 const std::string kRest = "\x89" + kHooks;
 
@@ -54,8 +64,12 @@ struct Files {
   }
 };
 
-at::Tensor doubles(at::ArrayRef<double> numbers) { return at::tensor(numbers, at::kDouble); }
-at::Tensor number(std::int64_t number) { return at::scalar_tensor(number, at::TensorOptions(at::kLong)); }
+at::Tensor doubles(at::ArrayRef<double> numbers) {
+  return at::tensor(numbers, at::kDouble);
+}
+at::Tensor number(std::int64_t number) {
+  return at::scalar_tensor(number, at::TensorOptions(at::kLong));
+}
 
 }  // namespace
 
@@ -74,8 +88,10 @@ BOOST_FIXTURE_TEST_CASE(tensors_of_all_versions_of_torch, Files) {
 
   // Negative and conjugate views.
   const auto flagged = [](const char* flag) { return "}" + text(flag) + "\x88s"; };
-  BOOST_TEST(same(load(rebuild("_rebuild_tensor_v2", kDoubles + vector(4) + kRest + flagged("neg"))).tensor(), -all));
-  BOOST_TEST(same(load(rebuild("_rebuild_tensor_v2", kDoubles + vector(4) + kRest + flagged("conj"))).tensor(), all));
+  BOOST_TEST(same(load(rebuild("_rebuild_tensor_v2", kDoubles + vector(4) + kRest + flagged("neg"))).tensor(),
+                  -all));
+  BOOST_TEST(same(
+      load(rebuild("_rebuild_tensor_v2", kDoubles + vector(4) + kRest + flagged("conj"))).tensor(), all));
   BOOST_TEST(same(load(rebuild("_rebuild_tensor_v3", third + flagged("neg"))).tensor(), -all));
   const std::string complex = storage(name("torch", "ComplexDoubleStorage"), 2);
   BOOST_TEST(same(load(rebuild("_rebuild_tensor_v2", complex + vector(2) + kRest + flagged("conj"))).tensor(),
@@ -86,7 +102,8 @@ BOOST_FIXTURE_TEST_CASE(false_arguments_of_tensors_are_errors, Files) {
   for (const char* how : {"_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3"})
     refuses(rebuild(how, kDoubles + integer(0)), {how, "is given 2 arguments"});
   refuses(rebuild("_rebuild_tensor_v3", kBytes + vector(4) + kRest + text("float64")), {"damaged"});
-  refuses(rebuild("_rebuild_tensor_v3", kDoubles + vector(4) + kRest + name("torch", "float32")), {"damaged"});
+  refuses(rebuild("_rebuild_tensor_v3", kDoubles + vector(4) + kRest + name("torch", "float32")),
+          {"damaged"});
   refuses(rebuild("_rebuild_tensor_v2", kBytes + vector(4) + kRest), {"without a dtype"});
   refuses(rebuild("_rebuild_tensor", integer(1) + vector(4)), {"damaged"});
   refuses(call(name("torch._tensor", "_rebuild_from_type_v2"),
@@ -100,7 +117,9 @@ BOOST_FIXTURE_TEST_CASE(false_arguments_of_tensors_are_errors, Files) {
 }
 
 BOOST_FIXTURE_TEST_CASE(ordered_dicts_may_be_made_of_pairs, Files) {
-  const auto ordered = [](const std::string& pairs) { return call(name("collections", "OrderedDict"), pairs); };
+  const auto ordered = [](const std::string& pairs) {
+    return call(name("collections", "OrderedDict"), pairs);
+  };
   const std::string pair = tuple(text("b") + integer(2));
   const Value dict = load(ordered("](" + pair + tuple(text("a") + integer(1)) + "e"));
   BOOST_TEST(same(dict, Value(Value::Dict{{"b", Value(number(2))}, {"a", Value(number(1))}})));
@@ -134,13 +153,13 @@ BOOST_FIXTURE_TEST_CASE(all_opcodes_of_protocols_two_to_five, Files) {
   const auto is = [&](const std::string& pickled, std::int64_t expected) {
     BOOST_TEST(same(load(pickled).tensor(), number(expected)));
   };
-  is(integer(7) + "2" + "0", 7);                                    // DUP, POP
-  is("(" + integer(1) + integer(2) + "1" + integer(3), 3);          // POP_MARK
-  is("\x8b" + bytes_of(2, 4) + bytes_of(0xFFFE, 2), -2);            // LONG4
+  is(integer(7) + "2" + "0", 7);                                         // DUP, POP
+  is("(" + integer(1) + integer(2) + "1" + integer(3), 3);               // POP_MARK
+  is("\x8b" + bytes_of(2, 4) + bytes_of(0xFFFE, 2), -2);                 // LONG4
   is(integer(5) + "r" + bytes_of(300, 4) + "0j" + bytes_of(300, 4), 5);  // LONG_BINPUT, LONG_BINGET
-  is("\x95" + bytes_of(5, 8) + integer(4), 4);                      // FRAME
-  BOOST_TEST(load("\x8d" + bytes_of(3, 8) + "abc").text() == "abc");  // BINUNICODE8
-  BOOST_TEST(load("T" + bytes_of(3, 4) + "abc").text() == "abc");     // BINSTRING
+  is("\x95" + bytes_of(5, 8) + integer(4), 4);                           // FRAME
+  BOOST_TEST(load("\x8d" + bytes_of(3, 8) + "abc").text() == "abc");     // BINUNICODE8
+  BOOST_TEST(load("T" + bytes_of(3, 4) + "abc").text() == "abc");        // BINSTRING
   BOOST_TEST(same(load("(" + text("a") + integer(1) + "d"), Value(Value::Dict{{"a", Value(number(1))}})));
   BOOST_TEST(load("(" + integer(1) + integer(2) + "l").list().size() == 2u);
   BOOST_TEST(same(load("]" + integer(1) + "a"), Value(std::vector<at::Tensor>{number(1)})));
@@ -179,7 +198,8 @@ BOOST_FIXTURE_TEST_CASE(containers_with_zip64_directories, Files) {
   const std::size_t end = good.rfind("PK\5\6");
   const auto field = [&](std::size_t at, int size) {
     std::uint64_t value = 0;
-    for (int i = size; i-- > 0;) value = value << 8 | static_cast<unsigned char>(good[at + static_cast<std::size_t>(i)]);
+    for (int i = size; i-- > 0;)
+      value = value << 8 | static_cast<unsigned char>(good[at + static_cast<std::size_t>(i)]);
     return value;
   };
   const std::uint64_t count = field(end + 10, 2), size = field(end + 12, 4), start = field(end + 16, 4);
@@ -196,8 +216,8 @@ BOOST_FIXTURE_TEST_CASE(containers_with_zip64_directories, Files) {
   const auto with_end = [&](const std::string& sign, std::uint64_t at) {
     return good.substr(0, end) + sign + bytes_of(44, 8) + bytes_of(45, 2) + bytes_of(45, 2) + bytes_of(0, 8) +
            bytes_of(count, 8) + bytes_of(count, 8) + bytes_of(size, 8) + bytes_of(start, 8) + "PK\6\7" +
-           bytes_of(0, 4) + bytes_of(at, 8) + bytes_of(1, 4) + "PK\5\6" + bytes_of(0, 4) + std::string(4, '\xFF') +
-           std::string(8, '\xFF') + bytes_of(0, 2);
+           bytes_of(0, 4) + bytes_of(at, 8) + bytes_of(1, 4) + "PK\5\6" + bytes_of(0, 4) +
+           std::string(4, '\xFF') + std::string(8, '\xFF') + bytes_of(0, 2);
   };
   BOOST_TEST(same(loads(with_end("PK\6\6", end)), number(7)));
   fails(with_end("PK\6\5", end), "zip64 directory is damaged");
@@ -215,8 +235,8 @@ BOOST_FIXTURE_TEST_CASE(containers_with_zip64_directories, Files) {
     bytes.replace(entry + 30, 2, bytes_of(extra.size(), 2));
     return bytes;
   };
-  const std::string fields =
-      bytes_of(field(entry + 24, 4), 8) + bytes_of(field(entry + 20, 4), 8) + bytes_of(field(entry + 42, 4), 8);
+  const std::string fields = bytes_of(field(entry + 24, 4), 8) + bytes_of(field(entry + 20, 4), 8) +
+                             bytes_of(field(entry + 42, 4), 8);
   const std::string unknown = bytes_of(0x7075, 2) + bytes_of(2, 2) + "ab";
   BOOST_TEST(same(loads(with_extra(bytes_of(1, 2) + bytes_of(24, 2) + fields)), number(7)));
   BOOST_TEST(same(loads(with_extra(unknown + bytes_of(1, 2) + bytes_of(24, 2) + fields)), number(7)));
@@ -236,7 +256,7 @@ BOOST_FIXTURE_TEST_CASE(damaged_headers_and_descriptors_of_records, Files) {
   write_bytes(path, bytes);
   BOOST_CHECK_EXCEPTION(load_value(path), c10::ValueError, says({"data.pkl", "damaged header"}));
   bytes = good;
-  bytes.replace(local + 14, 4, std::string(4, '\0'));    // no checksum before the data or in the directory,
+  bytes.replace(local + 14, 4, std::string(4, '\0'));  // no checksum before the data or in the directory,
   bytes.replace(central + 16, 4, std::string(4, '\0'));
   bytes[local + 6] = 8;  // but, it says, behind the data
   write_bytes(path, bytes);

@@ -731,6 +731,21 @@ BOOST_AUTO_TEST_CASE(each_slot_is_a_list) {
   BOOST_TEST(torchtap_test::same(value.at("0").tensors()[99], numbered(0, 99)));
 }
 
+BOOST_AUTO_TEST_CASE(a_note_says_why_an_entry_is_empty) {
+  const TemporaryDirectory directory;
+  {
+    Spool spool(directory / "rec", options());
+    auto& empty = spool.add(entry("m0"));
+    auto& full = spool.add(entry("m1"));
+    for (auto* stream : {&empty, &full}) stream->note("no gradient reached it");
+    append(spool, full, numbered(1, 0));
+    BOOST_CHECK_EXCEPTION(empty.note("\xFF"), c10::ValueError, says({"Spool::Stream::note", "UTF-8"}));
+  }
+  const Recording recording = load(directory / "rec");
+  BOOST_TEST(recording.at(0).note() == "no gradient reached it");
+  BOOST_TEST(recording.at(1).note() == "");
+}
+
 BOOST_AUTO_TEST_CASE(threads_record_while_others_flush) {
   const TemporaryDirectory directory;
   constexpr std::int64_t kEach = 300;
@@ -820,6 +835,21 @@ BOOST_AUTO_TEST_CASE(a_child_process_leaves_the_spool_alone) {
   append(*spool, stream, numbered(0, 1));
   spool.reset();
   BOOST_TEST(prefix(load(directory / "rec"), 0) == 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_manifest_that_is_no_json_is_what_recover_misses) {
+  const TemporaryDirectory directory;
+  const std::string rec = directory / "rec";
+  {
+    Spool spool(rec, options());
+    append(spool, spool.add(entry("m0")), numbered(0, 0));
+  }
+  write_bytes(rec + "/manifest.json", "{");
+  BOOST_CHECK_EXCEPTION(load(rec), c10::ValueError, says({"manifest.json"}));
+  const auto found = recover(rec, RecoverOptions().repair(false));
+  BOOST_TEST(found.entries == 0);
+  BOOST_TEST_REQUIRE(!found.missing.empty());
+  BOOST_TEST(found.missing.front().find("manifest.json") != std::string::npos, found.missing.front());
 }
 
 BOOST_AUTO_TEST_CASE(what_journals_claim_is_checked) {
