@@ -79,7 +79,7 @@ void Moments::fold(const Pass& pass) {
   if (rows.count == 1) {
     const at::Tensor row = x.reshape(rows.kept());
     // States of large samples lie in memory as the first one does, so that the kernels read both straight on.
-    const bool as_it_lies = count() == 0 && rows.single && row.numel() > detail::kSmall;
+    const bool as_it_lies = count() == 0 && rows.single && !intake_.omits() && row.numel() > detail::kSmall;
     part.mean = as_it_lies ? at::empty_like(row).copy_(row) : detail::own_copy(row);
   } else {
     part.mean = rows.sum(x, dtype).div(rows.finite.defined() ? part.n.clamp_min(1) : part.n);
