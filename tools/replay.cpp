@@ -48,7 +48,7 @@ Exit status: 0 if all outputs have the same bits (or are within --rtol), 1 if no
 struct ReplayCommand {
   std::string incident, model, save;
   std::string method = "forward";
-  std::int64_t from = -1;
+  std::int64_t from = 0;
   std::optional<double> rtol;
   bool overwrite = false;
   bool json = false;
@@ -88,7 +88,8 @@ std::optional<FirstNonFinite> search_forward(const ReplayCommand& command, torch
   using views::report::Role;
   views::report::Report report(model, views::report::Options().memory(false).work(false), command.method);
   monitor::ReplayOptions options;
-  options.from = options.to = forward;
+  options.from = forward;
+  options.to = forward;
   options.around_last = [&](const std::function<void()>& run) {
     const auto repeat = report.record();
     run();

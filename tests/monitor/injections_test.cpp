@@ -78,7 +78,8 @@ BOOST_AUTO_TEST_CASE(each_of_100_is_noticed_replayed_and_traced_to_its_module) {
       torch::jit::Module copy = model.clone();
       report::Report search(copy, report::Options().memory(false).work(false));
       monitor::ReplayOptions options;
-      options.from = options.to = bad;
+      options.from = bad;
+      options.to = bad;
       options.around_last = [&](const std::function<void()>& run) {
         const auto repeat = search.record();
         run();

@@ -237,13 +237,13 @@ std::vector<Replayed> replay_all(const std::string& folder, const std::vector<mo
   std::vector<const KeptForward*> forwards;
   bool any = false;
   for (const KeptForward& kept : incident.forwards) {
-    if (kept.number < options.from || (options.to >= 0 && kept.number > options.to)) continue;
+    if (kept.number < options.from || kept.number > options.to.value_or(kept.number)) continue;
     forwards.push_back(&kept);
     any = any || lack_of(kept).empty();
   }
   TORCH_CHECK_VALUE(!incident.forwards.empty(), "views::monitor::replay: \"", folder, "\" holds no forward.");
   TORCH_CHECK_VALUE(!forwards.empty(), "views::monitor::replay: \"", folder, "\" holds no forward from ",
-                    options.from, " on", options.to >= 0 ? c10::str(" up to ", options.to) : "",
+                    options.from, " on", options.to.has_value() ? c10::str(" up to ", *options.to) : "",
                     "; its last one is ", incident.forwards.back().number, ".");
   TORCH_CHECK_VALUE(any, "views::monitor::replay: \"", folder,
                     "\" holds no inputs, so nothing can be run: ", lack_of(*forwards.back()), ".");

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -40,8 +41,8 @@ struct TORCHTAP_API Replayed {
 };
 
 struct TORCHTAP_API ReplayOptions {
-  std::int64_t from = -1;  ///< number of the first forward; -1: all
-  std::int64_t to = -1;    ///< number of the last one; -1: all
+  std::int64_t from = 0;           ///< least number of a forward
+  std::optional<std::int64_t> to;  ///< number of the last one; all that follow if empty
   /// Called around the last forward, say to search it with a report. By default it is just run.
   std::function<void(const std::function<void()>&)> around_last;
   /// Gets a sentence for each thing that is other than when the incident was recorded, and may change bits:
