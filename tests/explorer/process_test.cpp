@@ -24,12 +24,14 @@ using torchtap_test::TemporaryDirectory;
 
 namespace {
 
-/// Sockets and files that are open here, by what they are and not by their number.
+/// Sockets and files that are open here, by what they are and not by their number. Asks /proc by path,
+/// because other threads may open and close descriptors meanwhile.
 std::set<std::pair<dev_t, ino_t>> open_here(mode_t kind) {
   std::set<std::pair<dev_t, ino_t>> found;
   for (int descriptor = 3; descriptor < 1024; ++descriptor) {
     struct stat status {};
-    if (::fstat(descriptor, &status) == 0 && (status.st_mode & S_IFMT) == kind)
+    const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
+    if (::stat(link.c_str(), &status) == 0 && (status.st_mode & S_IFMT) == kind)
       found.emplace(status.st_dev, status.st_ino);
   }
   return found;
