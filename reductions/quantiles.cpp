@@ -54,8 +54,10 @@ void Level::move_to(std::int64_t places, std::int64_t kept, const at::TensorOpti
 
 void Level::reserve(std::int64_t count, std::int64_t wanted, std::int64_t kept,
                     const at::TensorOptions& options) {
+  if (has_room(count)) return;
   const std::int64_t now = places_ ? places_->size(0) : 0;
-  if (!has_room(count)) move_to(std::max(used_ + count, std::min(2 * now, wanted)), kept, options);
+  // Beyond `wanted`, too, it grows by more than a row, which would be copied with all others each time.
+  move_to(std::max(used_ + count, now < wanted ? std::min(2 * now, wanted) : now + now / 4), kept, options);
 }
 
 void Level::shrink(std::int64_t wanted) {
@@ -294,9 +296,9 @@ void Quantiles::insert_sorted(const at::Tensor& rows) {
 }
 
 void Quantiles::compress() {
-  // A single column waits until there is enough to sort at once; then all levels are emptied as far as they
-  // have to be.
-  std::int64_t spare = min_->numel() == 1 ? size_ : 0;
+  // A single column waits until there is enough to sort many pieces side by side, on the upper levels, too.
+  const std::int64_t most = min_->numel() == 1 ? size_ : 0;
+  std::int64_t spare = most;
   for (;;) {
     if (capacities_.size() != levels_.size()) {
       capacities_.resize(levels_.size());
@@ -308,40 +310,43 @@ void Quantiles::compress() {
       capacities += capacities_[level];
     }
     if (total <= capacities + spare) return;
-    spare = 0;
+    spare = most / 2;
     // Compact the lowest full level, which halves it. A full level exists, otherwise the total would fit.
     std::size_t level = 0;
     while (levels_[level].rows() < capacities_[level]) ++level;
-    if (!thin_out(level)) halve(level);
+    if (!halve_pieces(level)) halve(level);
   }
 }
 
-/// Sorts values of a level of one column, as many as are sorted fast, and moves every w-th, from a random one
-/// on, log2(w) levels up, as so many compactions would, where they fill at least that level. The others are
-/// forgotten. False if there are too few.
-bool Quantiles::thin_out(std::size_t level) {
-  if (!min_->is_cpu() || min_->numel() != 1) return false;
+/// Halves a level of one column in pieces of as many values as fill it: that many are sorted soonest, side by
+/// side, and the stated error allows for it. False if there is none.
+bool Quantiles::halve_pieces(std::size_t level) {
+  constexpr std::int64_t kTogether = 64;  // pieces that share a random number, one bit each
+  constexpr std::int64_t kLine = 16;      // pieces that are sorted as soon as fewer
+  if (!min_->is_cpu() || min_->numel() != 1 || level + 1 == levels_.size()) return false;
   detail::Level& from = levels_[level];
-  const std::int64_t rows = std::min(from.rows(), detail::sorted_fast(min_->scalar_type()));
-  std::size_t steps = 0;
-  while (level + steps + 1 < levels_.size() && rows >> (steps + 1) >= capacities_[level + steps + 1]) ++steps;
-  if (steps < 2) return false;
-  const std::int64_t weight = std::int64_t{1} << steps, taken = rows >> steps;
-  const std::int64_t rest = from.rows() - taken * weight;
-  reserve(level + steps, taken);
-  detail::Level& to = levels_[level + steps];
-  const auto offset = static_cast<std::int64_t>(random_.next() >> (64 - steps));
+  detail::Level& to = levels_[level + 1];
+  const std::int64_t half = (capacities_[level] + 1) / 2;
+  std::int64_t pieces = from.rows() / (2 * half);
+  if (pieces == 0) return false;
+  if (pieces > kLine) pieces -= pieces % kLine;
+  reserve(level + 1, pieces * half);
   const auto sort = [&](auto zero) {
     using T = decltype(zero);
-    detail::thin_out(from.row<T>(rest), taken * weight, weight, offset, to.row<T>(to.rows()));
+    for (std::int64_t done = 0; done < pieces; done += kTogether) {
+      const std::int64_t some = std::min(kTogether, pieces - done);
+      from.resize(from.rows() - some * 2 * half);
+      // Columns of [values of a piece, pieces]: it does not matter which values a piece has.
+      detail::halve_columns(from.row<T>(from.rows()), 2 * half, some, 0, some, random_.next(),
+                            to.row<T>(to.rows()));
+      to.resize(to.rows() + some * half);
+    }
   };
   if (min_->scalar_type() == at::kDouble) {
     sort(0.0);
   } else {
     sort(0.0F);
   }
-  to.resize(to.rows() + taken);
-  from.resize(rest);
   exact_ = false;
   return true;
 }
@@ -361,13 +366,13 @@ void Quantiles::halve(std::size_t level) {
   const std::int64_t odd = from.rows() % 2, pairs = from.rows() / 2, kept = min_->numel();
   reserve(level + 1, pairs);
   // One coin for all kept elements; it is still fair for each. NaN sorts last, like one more large value.
-  const auto coin = static_cast<std::int64_t>(random_.next() >> 63);
+  const bool coin = random_.next() >> 63 != 0;
   const auto sort = [&](auto zero) {
     using T = decltype(zero);
     const T* const values = from.row<T>(odd);
     T* const half = to.row<T>(to.rows());
     const auto columns = [&](std::int64_t begin, std::int64_t end) {
-      detail::halve_columns(values, 2 * pairs, kept, begin, end - begin, coin, half);
+      detail::halve_columns(values, 2 * pairs, kept, begin, end - begin, coin ? ~std::uint64_t{0} : 0, half);
     };
     if (from.rows() * kept <= detail::kSmall) return columns(0, kept);
     detail::parallel(kept, from.rows() * kept, columns);
@@ -375,7 +380,8 @@ void Quantiles::halve(std::size_t level) {
   if (!min_->is_cpu()) {
     const base::RecordingMode quiet;
     const at::Tensor values = from.held().narrow(0, odd, 2 * pairs);
-    to.append(std::get<0>(at::sort(values, /*dim=*/0, /*descending=*/false)).slice(0, coin, 2 * pairs, 2));
+    to.append(
+        std::get<0>(at::sort(values, /*dim=*/0, /*descending=*/false)).slice(0, coin ? 1 : 0, 2 * pairs, 2));
   } else {
     if (min_->scalar_type() == at::kDouble) {
       sort(0.0);

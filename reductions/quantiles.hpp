@@ -42,8 +42,8 @@ class TORCHTAP_API Level {
   /// [rows, kept elements]; shares the memory. There are rows.
   at::Tensor held() const;
   bool has_room(std::int64_t count) const noexcept { return places_ && used_ + count <= places_->size(0); }
-  /// Makes room for `count` more rows of `kept` elements, and for as many as `wanted` in all if it has to
-  /// grow anyway.
+  /// Makes room for `count` more rows of `kept` elements. If it has to grow for them, it grows further: up to
+  /// `wanted` in all, or by a quarter.
   void reserve(std::int64_t count, std::int64_t wanted, std::int64_t kept, const at::TensorOptions& options);
   /// Gives back what is beyond `wanted` rows.
   void shrink(std::int64_t wanted);
@@ -126,7 +126,7 @@ class TORCHTAP_API Quantiles : public Reduction {
   template <class T>
   void insert_sorted(const at::Tensor& rows);
   void compress();
-  bool thin_out(std::size_t level);
+  bool halve_pieces(std::size_t level);
   void halve(std::size_t level);
   void validate() const;
   void restored(const std::vector<std::vector<at::Tensor>>& pieces);

@@ -9,6 +9,7 @@
 
 #include <torchtap/base/of_thread.hpp>
 #include <torchtap/reductions/detail/columns.hpp>
+#include <torchtap/reductions/detail/kernels.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/detail/sort.hpp>
 
@@ -177,25 +178,6 @@ void take_row(const T* __restrict x, std::int64_t n, T* __restrict min, T* __res
   for (std::int64_t i = 0; i < n; ++i) nan[i] += is_nan(x[i]) ? 1 : 0;
 }
 
-/// Calls `exchange(i, j)`, i < j, such that the smaller of each two goes to `i`, until n things are sorted:
-/// Batcher's merge exchange (Knuth, The Art of Computer Programming, 5.2.2M).
-template <class F>
-void merge_exchange(std::int64_t n, const F& exchange) {
-  std::int64_t top = 1;
-  while (2 * top < n) top *= 2;
-  for (std::int64_t p = n > 1 ? top : 0; p > 0; p /= 2) {
-    std::int64_t r = 0, d = p;
-    for (std::int64_t q = top;; q /= 2) {
-      for (std::int64_t i = 0; i < n - d; ++i) {
-        if ((i & p) == r) exchange(i, i + d);
-      }
-      if (q == p) break;
-      d = q - p;
-      r = p;
-    }
-  }
-}
-
 template <class T>
 void sort_numbers(T* x, std::int64_t n) {
   auto& sorter = base::of_thread<Sorter<T>>();
@@ -216,68 +198,39 @@ void copy_row(const Memory& row, c10::ScalarType dtype, void* to, const Extrema&
 }
 
 template <class T>
-void thin_out(const T* values, std::int64_t n, std::int64_t weight, std::int64_t offset, T* to) {
-  auto& sorter = base::of_thread<Sorter<T>>();
-  const auto* const keys = sorter(values, static_cast<std::size_t>(n));
-  for (std::int64_t i = offset; i < n; i += weight) *to++ = sorter.number(keys[i]);
-}
-
-template <class T>
 void halve_columns(const T* values, std::int64_t n, std::int64_t stride, std::int64_t from,
-                   std::int64_t width, std::int64_t offset, T* to) {
-  constexpr std::int64_t kTile = 64;      // columns that are sorted side by side
+                   std::int64_t width, std::uint64_t odd, T* to) {
   constexpr std::int64_t kFew = 8;        // columns: fewer are sorted one after the other
   constexpr std::int64_t kNetwork = 512;  // rows: more are, too, because a network's work grows faster
+  constexpr std::int64_t kFewRows = 32;   // which a network sorts sooner, however few columns there are
   struct Columns;
   auto& memory = base::of_thread<std::vector<T>, Columns>();
-  memory.resize(static_cast<std::size_t>(n * std::min(kTile, width)));
-  T* const scratch = memory.data();
-  for (std::int64_t column = from; column < from + width; column += kTile) {
-    const std::int64_t columns = std::min(kTile, from + width - column);
-    const T* const x = values + column;
-    T* const out = to + column;
-    bool side_by_side = columns >= kFew && n <= kNetwork;
-    if (side_by_side) {
-      unsigned char any = 0;
-      for (std::int64_t row = 0; row < n; ++row) {
-        std::memcpy(scratch + row * columns, x + row * stride, static_cast<std::size_t>(columns) * sizeof(T));
-        for (std::int64_t i = 0; i < columns; ++i) any |= is_nan(x[row * stride + i]) ? 1 : 0;
-      }
-      side_by_side = any == 0;
-    }
-    if (side_by_side) {
-      merge_exchange(n, [&](std::int64_t i, std::int64_t j) {
-        T* __restrict const low = scratch + i * columns;
-        T* __restrict const high = scratch + j * columns;
-        for (std::int64_t k = 0; k < columns; ++k) {
-          const T a = low[k], b = high[k];
-          low[k] = b < a ? b : a;
-          high[k] = b < a ? a : b;
-        }
-      });
-      for (std::int64_t row = 0; 2 * row < n; ++row) {
-        std::memcpy(out + row * stride, scratch + (2 * row + offset) * columns,
-                    static_cast<std::size_t>(columns) * sizeof(T));
-      }
-      continue;
-    }
-    if (stride == 1) {
-      thin_out(x, n, 2, offset, out);
-      continue;
-    }
-    for (std::int64_t i = 0; i < columns; ++i) {
-      for (std::int64_t row = 0; row < n; ++row) scratch[row] = x[row * stride + i];
-      sort_numbers(scratch, n);
-      for (std::int64_t row = 0; 2 * row < n; ++row) out[row * stride + i] = scratch[2 * row + offset];
-    }
+  const auto reserve = [&memory](std::size_t size) {  // to resize would fill what it grows by each time
+    if (memory.size() < size) memory.resize(size);
+  };
+  const T* const x = values + from;
+  T* const out = to + from;
+  const Kernels* const with = kernels();
+  if (with != nullptr && n <= (width < kFew ? kFewRows : kNetwork)) {
+    reserve(static_cast<std::size_t>(n) * Kernels::kSortedBytes / sizeof(T));
+    with->halve_columns(c10::CppTypeToScalarType<T>::value, x, static_cast<std::size_t>(n),
+                        static_cast<std::size_t>(width), static_cast<std::size_t>(stride), odd, out,
+                        memory.data());
+    return;
+  }
+  reserve(static_cast<std::size_t>(n));
+  for (std::int64_t i = 0; i < width; ++i) {
+    for (std::int64_t row = 0; row < n; ++row) memory[static_cast<std::size_t>(row)] = x[row * stride + i];
+    sort_numbers(memory.data(), n);
+    const auto second = static_cast<std::int64_t>(odd >> i % 64 & 1);
+    for (std::int64_t row = 0; 2 * row < n; ++row)
+      out[row * stride + i] = memory[static_cast<std::size_t>(2 * row + second)];
   }
 }
 
-template void thin_out(const float*, std::int64_t, std::int64_t, std::int64_t, float*);
-template void thin_out(const double*, std::int64_t, std::int64_t, std::int64_t, double*);
 template void halve_columns(const float*, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                            std::int64_t, float*);
+                            std::uint64_t, float*);
 template void halve_columns(const double*, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                            std::int64_t, double*);
+                            std::uint64_t, double*);
 
 }  // namespace torchtap::reductions::detail

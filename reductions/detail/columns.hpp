@@ -38,19 +38,11 @@ struct Extrema {
 /// dtype.
 void copy_row(const Memory& row, c10::ScalarType dtype, void* to, const Extrema& extrema);
 
-/// Sorts the columns [from, from + width) of [n, stride] ascending, NaN last, and writes every second row of
-/// the result, from row `offset` on, to [n / 2, stride]. n is even. `T` is float or double.
+/// Sorts the columns [from, from + width) of [n, stride] ascending, NaN last, and writes one of each two
+/// neighbours of the result to [n / 2, stride]: the second where bit i % 64 of `odd` is set for the i-th of
+/// these columns. n is even. `T` is float or double.
 template <class T>
 void halve_columns(const T* values, std::int64_t n, std::int64_t stride, std::int64_t from,
-                   std::int64_t width, std::int64_t offset, T* to);
-
-/// Numbers of this dtype, float32 or float64, that are sorted by a network, without looking for a pivot.
-constexpr std::int64_t sorted_fast(c10::ScalarType dtype) {
-  return dtype == c10::ScalarType::Double ? 128 : 256;
-}
-/// Sorts n numbers ascending, NaN last, and writes every `weight`-th, from `offset` on; n is a multiple of
-/// it. `T` is float or double.
-template <class T>
-void thin_out(const T* values, std::int64_t n, std::int64_t weight, std::int64_t offset, T* to);
+                   std::int64_t width, std::uint64_t odd, T* to);
 
 }  // namespace torchtap::reductions::detail

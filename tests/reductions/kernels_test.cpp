@@ -268,6 +268,36 @@ BOOST_AUTO_TEST_CASE(concentrated_values_count_where_they_belong) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(columns_are_sorted_with_infinities_and_nan_in_their_place) {
+  at::manual_seed(6);
+  for (const auto type : {at::kFloat, at::kDouble}) {
+    for (const std::int64_t rows : {2, 8, 16, 22, 130}) {
+      for (const std::int64_t width : {1, 7, 8, 16, 31, 33, 100}) {
+        // Of each: NaN of either sign, infinities, both zeros and equal numbers.
+        at::Tensor x = at::randn({rows, width + 3}, type).mul_(4).round_();
+        x.masked_fill_(x.eq(2), kNaN).masked_fill_(x.eq(3), kInfinity).masked_fill_(x.eq(-3), -kInfinity);
+        const at::Tensor some = x.narrow(1, 0, width), sorted = std::get<0>(some.sort(0));
+        with_all_instruction_sets([&] {
+          for (const std::uint64_t odd :
+               {std::uint64_t{0}, ~std::uint64_t{0}, std::uint64_t{0x5a5a0f0f1234567}}) {
+            at::Tensor got = at::full({rows / 2, width + 3}, 77, type);
+            std::vector<char> scratch(static_cast<std::size_t>(rows) * Kernels::kSortedBytes);
+            kernels()->halve_columns(type, x.data_ptr(), static_cast<std::size_t>(rows),
+                                     static_cast<std::size_t>(width), static_cast<std::size_t>(width + 3),
+                                     odd, got.data_ptr(), scratch.data());
+            for (std::int64_t i = 0; i < width; ++i) {
+              const at::Tensor want = sorted.select(1, i).slice(0, (odd >> i % 64) & 1, rows, 2);
+              BOOST_TEST(at::allclose(got.select(1, i), want, 0, 0, /*equal_nan=*/true),
+                         type << ' ' << rows << ' ' << width << ", column " << i);
+            }
+            BOOST_TEST(got.narrow(1, width, 3).eq(77).all().item<bool>());
+          }
+        });
+      }
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(even_edges_are_computed) {
   // Which edges need no table is about speed, so nothing else would show it.
   const auto is_even = [](const at::Tensor& edges) {

@@ -444,7 +444,8 @@ BOOST_AUTO_TEST_CASE(quantiles_keep_their_word_on_hostile_streams) {
   for (const auto& [name, stream] : streams) {
     const at::Tensor wide = stream.to(at::kDouble);
     const at::Tensor sorted = std::get<0>(wide.masked_select(wide.isnan().logical_not()).sort());
-    for (const std::int64_t part : {n, std::int64_t{70000}, std::int64_t{3000}, std::int64_t{700}}) {
+    for (const std::int64_t part :
+         {n, std::int64_t{70000}, std::int64_t{3000}, std::int64_t{700}, std::int64_t{100}}) {
       Quantiles sketch(QuantilesOptions().over_all(true)), other(QuantilesOptions().over_all(true).seed(1));
       const auto parts = stream.split(part);
       for (std::size_t i = 0; i < parts.size(); ++i) (i % 2 == 0 ? sketch : other).update(parts[i]);
