@@ -15,6 +15,10 @@ namespace torchtap::distributed::detail {
 /// A text without its final full stop, so that "; " or ". " can follow.
 std::string without_stop(std::string text);
 
+/// Numbers of eight bytes in little endian, which other languages read easily.
+std::string encoded(const std::vector<std::int64_t>& numbers);
+std::vector<std::int64_t> decoded_numbers(const std::string& text);
+
 /// A module by its path, and by its number among those of the same path.
 struct ModuleKey {
   std::string path;
@@ -48,7 +52,7 @@ struct ModuleFacts {
 /// One rank's facts about itself.
 struct Header {
   /// Raised whenever messages change.
-  static constexpr std::uint32_t kProtocol = 3;
+  static constexpr std::uint32_t kProtocol = 4;
 
   bool present = false;  ///< whether it has a recorder
   std::uint32_t protocol = kProtocol;

@@ -15,6 +15,8 @@
 namespace torchtap::distributed::detail {
 namespace {
 
+constexpr double kMost = 0x1p50;  // elements of a tensor; more are damaged
+
 /// Lets the system give a large tensor memory in pages of 2 MiB, which it fills sooner than many small ones.
 void in_large_pages(const at::Tensor& tensor) {
 #ifdef MADV_HUGEPAGE
@@ -49,9 +51,6 @@ std::int64_t Parcel::bytes() const {
 }
 
 at::Tensor room_for(const core::detail::TensorPlace& place) {
-  bool sound = place.dtype >= 0 && place.dtype < static_cast<std::int32_t>(c10::ScalarType::NumOptions);
-  for (const auto size : place.sizes) sound = sound && size >= 0;
-  if (!sound) throw damaged("the form of a tensor");
   at::Tensor room =
       at::empty(place.sizes, at::TensorOptions().dtype(static_cast<c10::ScalarType>(place.dtype)));
   in_large_pages(room);
@@ -163,6 +162,15 @@ std::vector<Parcel> decoded(const std::string& text) {
     throw damaged("a state");
   }
   for (Parcel& parcel : parcels) {
+    for (const auto& place : parcel.beside) {
+      bool sound = place.dtype >= 0 && place.dtype < static_cast<std::int32_t>(c10::ScalarType::NumOptions);
+      double elements = 1;
+      for (const auto size : place.sizes) {
+        sound = sound && size >= 0;
+        elements *= static_cast<double>(size);
+      }
+      if (!sound || elements > kMost) throw damaged("the form of a tensor");
+    }
     std::int64_t tensors = 0;
     for (const auto& slot : parcel.slots) tensors += slot.tensors < 0 ? -1 : slot.tensors;
     if (tensors != static_cast<std::int64_t>(parcel.beside.size()) ||
@@ -173,30 +181,12 @@ std::vector<Parcel> decoded(const std::string& text) {
   return parcels;
 }
 
-namespace {
-
 std::string message_of(const std::vector<Parcel>& parcels, const std::string& error, bool lost) {
   Verdict message;
   message.error = error;
   message.lost = lost;
   if (error.empty()) message.more = encoded(parcels);
   return message.encoded();
-}
-
-}  // namespace
-
-Transport::Pending begin_send(Transport& data, const std::vector<Parcel>& parcels, int to,
-                              const std::string& error, bool lost, Milliseconds timeout) {
-  std::vector<Transport::Pending> pending{data.begin_message(message_of(parcels, error, lost), to, timeout)};
-  if (error.empty()) {
-    for (const Parcel& parcel : parcels) {
-      for (auto& each :
-           begun(parcel, [&](const at::Tensor& bytes) { return data.send(bytes, to, timeout); })) {
-        pending.push_back(std::move(each));
-      }
-    }
-  }
-  return [pending = std::move(pending)] { finish(pending); };
 }
 
 void send(Transport& data, std::vector<Parcel> parcels, int to, const std::string& error, bool lost,

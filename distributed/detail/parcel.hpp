@@ -66,9 +66,8 @@ std::string encoded(const std::vector<Parcel>& parcels);
 /// Throws `LinkError` if `text` is damaged. The parcels have no tensors yet.
 std::vector<Parcel> decoded(const std::string& text);
 
-/// Begins to send all parcels to `to`; or an error, and whether its reason is a lost rank.
-Transport::Pending begin_send(Transport& data, const std::vector<Parcel>& parcels, int to,
-                              const std::string& error, bool lost, Milliseconds timeout);
+/// The parcels without their tensors, as a verdict; or an error, and whether its reason is a lost rank.
+std::string message_of(const std::vector<Parcel>& parcels, const std::string& error, bool lost);
 /// Sends all parcels to `to`, and frees each once it is sent; or sends an error, and whether its reason is a
 /// lost rank.
 void send(Transport& data, std::vector<Parcel> parcels, int to, const std::string& error, bool lost,

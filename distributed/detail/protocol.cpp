@@ -54,26 +54,6 @@ void decode(const std::string& text, std::vector<bool>& present, std::vector<sto
   archive(plan);
 }
 
-/// Numbers of eight bytes in little endian, which other languages read easily.
-std::string encoded(const std::vector<std::int64_t>& numbers) {
-  std::string text;
-  for (const std::int64_t number : numbers) {
-    for (int i = 0; i < 8; ++i)
-      text += static_cast<char>((static_cast<std::uint64_t>(number) >> (8 * i)) & 0xFF);
-  }
-  return text;
-}
-
-std::vector<std::int64_t> decoded_numbers(const std::string& text) {
-  std::vector<std::int64_t> numbers;
-  for (std::size_t at = 0; at + 8 <= text.size(); at += 8) {
-    std::uint64_t number = 0;
-    for (std::size_t i = 8; i > 0; --i) number = (number << 8) | static_cast<unsigned char>(text[at + i - 1]);
-    numbers.push_back(static_cast<std::int64_t>(number));
-  }
-  return numbers;
-}
-
 }  // namespace
 
 std::string text_of(const std::exception& error) {
@@ -356,7 +336,7 @@ void Protocol::hand_round() {
       try {
         parcels = packed_total();
         text = detail::encoded(parcels);
-        verdict.more = encoded(sizes_of(text, parcels));
+        verdict.more = detail::encoded(sizes_of(text, parcels));
       } catch (const std::exception& error) {
         verdict.error = c10::str("rank ", rank_, ": ", text_of(error));
       }

@@ -10,6 +10,7 @@
 
 #include <torchtap/core/sink.hpp>
 #include <torchtap/distributed/detail/header.hpp>
+#include <torchtap/distributed/detail/packet.hpp>
 #include <torchtap/distributed/detail/parcel.hpp>
 #include <torchtap/distributed/detail/plan.hpp>
 #include <torchtap/distributed/detail/pulse.hpp>
@@ -99,7 +100,12 @@ class Protocol {
   // protocol_shares.cpp
   void merge_shares();
   std::vector<Parcel> share_of(std::int64_t part) const;
-  void receive_share(int rank, std::vector<std::optional<Portion>>& total);
+  using Senders = std::vector<std::unique_ptr<Incoming>>;  ///< by rank
+  template <class F>
+  void step_with(int rank, const F& step);
+  template <class F>
+  void advance(Senders& senders, const F& step);
+  void receive_share(int rank, Incoming* sender, std::vector<std::optional<Portion>>& total);
   std::optional<Portion> after(int rank, std::size_t place, std::optional<Portion>& earlier,
                                std::optional<Portion> later);
   void hand_out_shares();

@@ -128,9 +128,52 @@ std::vector<Parcel> Protocol::share_of(std::int64_t part) const {
   return parcels;
 }
 
+/// Merges `later` into `earlier`, which is then empty, and returns it.
+std::optional<Portion> Protocol::after(int rank, std::size_t place, std::optional<Portion>& earlier,
+                                       std::optional<Portion> later) {
+  try {
+    if (later.has_value() && failure_.empty()) merge(earlier, std::move(*later));
+  } catch (const std::exception& error) {
+    note_failure(rank, static_cast<std::int64_t>(place), error);
+  }
+  return std::exchange(earlier, std::nullopt);
+}
+
+/// Takes a step in receiving from a rank; if the link breaks, the merge fails.
+template <class F>
+void Protocol::step_with(int rank, const F& step) {
+  try {
+    step();
+  } catch (const LinkError& error) {
+    broke(c10::str("rank ", rank, " did not hand over its state within ", options_.timeout().count(),
+                   " ms, or died (", error.what(), ")"));
+  }
+}
+
+/// Takes the same step with all senders; those that fail are no longer among them.
+template <class F>
+void Protocol::advance(Senders& senders, const F& step) {
+  for (int rank = 0; rank < size_; ++rank) {
+    auto sender = std::move(senders[static_cast<std::size_t>(rank)]);
+    if (sender == nullptr) continue;
+    step_with(rank, [&] {
+      step(*sender);
+      senders[static_cast<std::size_t>(rank)] = std::move(sender);
+    });
+  }
+}
+
 /// All transfers between ranks begin at once; each rank merges in the order of ranks.
 void Protocol::merge_shares() {
   if (part_ < 0) return;  // no recorder here
+  Senders senders(static_cast<std::size_t>(size_));
+  const auto begin = [this](int from) {
+    return std::make_unique<Incoming>(*links_.data, from, root() ? patience() : patience_with_root());
+  };
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_ || !present_[static_cast<std::size_t>(rank)]) continue;
+    step_with(rank, [&] { senders[static_cast<std::size_t>(rank)] = begin(rank); });
+  }
   std::vector<std::pair<int, Transport::Pending>> sent;
   const auto lost_receiver = [this](int rank, const LinkError& error) {
     broke(c10::str("rank ", rank, " did not take the state of rank ", rank_, " within ",
@@ -142,17 +185,21 @@ void Protocol::merge_shares() {
     if (part < 0) continue;
     try {
       sent.emplace_back(
-          to, begin_send(*links_.data, share_of(part), to, {}, false, options_.timeout() * (size_ + 2)));
+          to,
+          Packet(share_of(part), {}, false).begin_send(*links_.data, to, options_.timeout() * (size_ + 2)));
     } catch (const LinkError& error) {
       lost_receiver(to, error);
     }
   }
+  advance(senders, [](Incoming& sender) { sender.open(); });
+  advance(senders, [](Incoming& sender) { sender.read(); });
   std::vector<std::optional<Portion>> arrived(modules_.size());
   std::vector<Levels> levels(modules_.size());
   const bool tree = options_.order() == Order::tree;
   for (int rank = 0; rank < size_; ++rank) {
     if (!present_[static_cast<std::size_t>(rank)]) continue;
-    receive_share(rank, tree ? arrived : total_);
+    receive_share(rank, senders[static_cast<std::size_t>(rank)].get(), tree ? arrived : total_);
+    senders[static_cast<std::size_t>(rank)].reset();
     for (std::size_t place = 0; tree && place < modules_.size(); ++place) {
       std::optional<Portion> now = std::exchange(arrived[place], std::nullopt);
       int level = 0;
@@ -178,19 +225,8 @@ void Protocol::merge_shares() {
   offer_.portions.clear();
 }
 
-/// Merges `later` into `earlier`, which is then empty, and returns it.
-std::optional<Portion> Protocol::after(int rank, std::size_t place, std::optional<Portion>& earlier,
-                                       std::optional<Portion> later) {
-  try {
-    if (later.has_value() && failure_.empty()) merge(earlier, std::move(*later));
-  } catch (const std::exception& error) {
-    note_failure(rank, static_cast<std::int64_t>(place), error);
-  }
-  return std::exchange(earlier, std::nullopt);
-}
-
-/// Merges the share of `rank` into `total`, by place.
-void Protocol::receive_share(int rank, std::vector<std::optional<Portion>>& total) {
+/// Merges the share of `rank` into `total`, by place. `sender` is null for this rank, and where it was lost.
+void Protocol::receive_share(int rank, Incoming* sender, std::vector<std::optional<Portion>>& total) {
   const auto each = [&](Parcel parcel) {
     tick();
     if (!failure_.empty()) return;
@@ -215,12 +251,10 @@ void Protocol::receive_share(int rank, std::vector<std::optional<Portion>>& tota
     }
     return;
   }
-  try {
-    recv(*links_.data, rank, root() ? patience() : patience_with_root(), each);
-  } catch (const LinkError& error) {
-    broke(c10::str("rank ", rank, " did not hand over its state within ", options_.timeout().count(),
-                   " ms, or died (", error.what(), ")"));
-  }
+  if (sender == nullptr) return;
+  step_with(rank, [&] {
+    for (std::size_t i = 0; i < sender->parcels(); ++i) each(sender->take(i));
+  });
 }
 
 /// Gives the merged share to all ranks that get the result, and takes in theirs.
@@ -239,32 +273,34 @@ void Protocol::hand_out_shares() {
   };
   const Milliseconds timeout = options_.timeout() * (size_ + 2);
   try {
+    const Packet packet(mine, failure_, broken_);
     std::vector<Transport::Pending> pending;
     for (int step = 1; step < size_; ++step) {
       const int to = (rank_ + step) % size_;
-      if (gets(to)) pending.push_back(begin_send(*links_.data, mine, to, failure_, broken_, timeout));
+      if (gets(to)) pending.push_back(packet.begin_send(*links_.data, to, timeout));
     }
     Joined joined(plan_);
     bool complete = failure_.empty();
+    std::vector<std::pair<std::int64_t, std::unique_ptr<Incoming>>> parts;
     for (std::size_t part = 0; gets(rank_) && part < plan_.merging.size(); ++part) {
       const auto from = static_cast<int>(plan_.merging[part]);
-      if (from == rank_) {
-        for (const Parcel& parcel : mine) {
-          const auto places = joined.add(parcel, part_);
-          for (std::size_t i = 0; i < places.size(); ++i)
-            places[i].copy_(parcel.tensors[i].view_as(places[i]));
-        }
-        continue;
-      }
+      if (from == rank_) continue;
+      const Patience patience{patience_with_root().timeout, size_ + 2};
+      parts.emplace_back(part, std::make_unique<Incoming>(*links_.data, from, patience));
+    }
+    for (const auto& part : parts) part.second->open();
+    for (const Parcel& parcel : mine) {
+      if (!gets(rank_)) break;
+      const auto places = joined.add(parcel, part_);
+      for (std::size_t i = 0; i < places.size(); ++i) places[i].copy_(parcel.tensors[i].view_as(places[i]));
+    }
+    for (const auto& part : parts) {
       const Verdict theirs =
-          Verdict::decoded(links_.data->recv_message(from, {patience_with_root().timeout, size_ + 2}));
+          part.second->read([&](const Parcel& parcel) { return joined.add(parcel, part.first); });
       complete = complete && theirs.error.empty();
-      if (!theirs.error.empty()) continue;
-      for (Parcel& parcel : decoded(theirs.more)) {
-        for (const at::Tensor& place : joined.add(std::move(parcel), static_cast<std::int64_t>(part))) {
-          pending.push_back(links_.data->recv(bytes_of(place), from, timeout));
-        }
-      }
+    }
+    for (const auto& part : parts) {
+      for (std::size_t i = 0; i < part.second->parcels(); ++i) part.second->take(i);
     }
     for (const auto& each : pending) each();
     if (!complete || !gets(rank_)) return;

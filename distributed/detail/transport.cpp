@@ -16,7 +16,6 @@ namespace torchtap::distributed::detail {
 namespace {
 
 constexpr std::int64_t kLength = 8;
-constexpr std::uint64_t kLongest = std::uint64_t{1} << 40;  // of a text; a larger number is damaged
 
 std::string text_of(std::uint64_t length) {
   std::string bytes;
@@ -77,17 +76,11 @@ at::Tensor bytes_of(const std::shared_ptr<std::string>& text) {
       at::TensorOptions().dtype(at::kByte));
 }
 
-Transport::Pending Transport::begin_message(const std::string& text, int to, Milliseconds timeout) {
+void Transport::send_message(const std::string& text, int to, Milliseconds timeout) {
   std::vector<Pending> pending{
       send(bytes_of(std::make_shared<std::string>(text_of(text.size()))), to, timeout)};
   if (!text.empty()) pending.push_back(send(bytes_of(std::make_shared<std::string>(text)), to, timeout));
-  return [pending = std::move(pending)] {
-    for (const Pending& each : pending) each();
-  };
-}
-
-void Transport::send_message(const std::string& text, int to, Milliseconds timeout) {
-  begin_message(text, to, timeout)();
+  for (const Pending& each : pending) each();
 }
 
 std::string Transport::recv_message(int from, const Patience& patience) {

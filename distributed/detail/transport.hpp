@@ -31,6 +31,9 @@ inline LinkError damaged(const std::string& what) {
   return LinkError(what + " is damaged: other traffic came between; give torchtap a separate group");
 }
 
+/// The longest text, in bytes; a larger number is damaged.
+constexpr std::uint64_t kLongest = std::uint64_t{1} << 40;
+
 /// How long to wait. If the other side takes several steps before it answers, each step may take the timeout.
 struct Patience {
   Milliseconds timeout;
@@ -57,8 +60,6 @@ class Transport {
   /// Whether many transfers may be in progress, in any order among ranks.
   virtual bool direct() const { return false; }
 
-  /// Begins to send a text as `send_message` does.
-  Pending begin_message(const std::string& text, int to, Milliseconds timeout);
   /// Sends a text of any length: eight bytes with its length, in little endian, and the text.
   virtual void send_message(const std::string& text, int to, Milliseconds timeout);
   virtual std::string recv_message(int from, const Patience& patience);
