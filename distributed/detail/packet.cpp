@@ -2,6 +2,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/accumulate.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -51,7 +52,7 @@ Packet::Packet(const std::vector<Parcel>& parcels, const std::string& error, boo
   if (!small) behind = 0;
   const at::Tensor first = bytes(aligned(length) + behind).zero_();
   auto* to = first.data_ptr<std::uint8_t>();
-  std::memcpy(to, text.data(), text.size());
+  std::copy(text.begin(), text.end(), to);
   to += aligned(length);
   messages_ = {bytes_of(std::make_shared<std::string>(encoded({length, behind}))), first};
   for (const at::Tensor& tensor : tensors) {
