@@ -33,7 +33,8 @@ bool* given_out_flag(const torch::nn::Module& module) noexcept {
 }  // namespace
 
 void note_given_out(const torch::nn::Module& module) noexcept {
-  if (bool* flag = given_out_flag(module)) __atomic_store_n(flag, true, __ATOMIC_RELAXED);
+  bool* const flag = given_out_flag(module);
+  if (flag != nullptr) __atomic_store_n(flag, true, __ATOMIC_RELAXED);
 }
 
 bool given_out(const torch::nn::Module& module) noexcept {

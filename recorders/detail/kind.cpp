@@ -1,4 +1,5 @@
 // Looks up kinds by name.
+#include <iterator>
 #include <vector>
 
 #include <torchtap/base/error.hpp>
@@ -11,6 +12,7 @@ const std::vector<std::string>& names() {
   // Never destroyed: threads may save while the program ends.
   static const std::vector<std::string>& all = *new const std::vector<std::string>([] {
     std::vector<std::string> names;
+    names.reserve(std::size(kKinds));
     for (const KindTraits& kind : kKinds) names.emplace_back(kind.name);
     return names;
   }());
