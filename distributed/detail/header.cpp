@@ -172,25 +172,6 @@ std::string kept_too_much(const std::vector<Header>& headers) {
 
 }  // namespace
 
-std::string encoded(const std::vector<std::int64_t>& numbers) {
-  std::string text;
-  for (const std::int64_t number : numbers) {
-    for (int i = 0; i < 8; ++i)
-      text += static_cast<char>((static_cast<std::uint64_t>(number) >> (8 * i)) & 0xFF);
-  }
-  return text;
-}
-
-std::vector<std::int64_t> decoded_numbers(const std::string& text) {
-  std::vector<std::int64_t> numbers;
-  for (std::size_t at = 0; at + 8 <= text.size(); at += 8) {
-    std::uint64_t number = 0;
-    for (std::size_t i = 8; i > 0; --i) number = (number << 8) | static_cast<unsigned char>(text[at + i - 1]);
-    numbers.push_back(static_cast<std::int64_t>(number));
-  }
-  return numbers;
-}
-
 std::string without_stop(std::string text) {
   while (!text.empty() && (text.back() == '.' || text.back() == ' ' || text.back() == '\n')) text.pop_back();
   return text;

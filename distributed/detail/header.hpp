@@ -15,10 +15,6 @@ namespace torchtap::distributed::detail {
 /// A text without its final full stop, so that "; " or ". " can follow.
 std::string without_stop(std::string text);
 
-/// Numbers of eight bytes in little endian, which other languages read easily.
-std::string encoded(const std::vector<std::int64_t>& numbers);
-std::vector<std::int64_t> decoded_numbers(const std::string& text);
-
 /// A module by its path, and by its number among those of the same path.
 struct ModuleKey {
   std::string path;

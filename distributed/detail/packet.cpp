@@ -1,3 +1,4 @@
+// Puts parcels into packets, and takes them out.
 #include <ATen/Functions.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/accumulate.h>
@@ -11,8 +12,7 @@
 namespace torchtap::distributed::detail {
 namespace {
 
-constexpr std::int64_t kSmall = std::int64_t{1}
-                                << 20;  // bytes: copying them costs less than further messages
+constexpr std::int64_t kSmall = 1 << 20;  // bytes: copying them costs less than further messages
 constexpr std::int64_t kAligned = 64;
 
 std::int64_t aligned(std::int64_t bytes) {
@@ -54,7 +54,7 @@ Packet::Packet(const std::vector<Parcel>& parcels, const std::string& error, boo
   auto* to = first.data_ptr<std::uint8_t>();
   std::copy(text.begin(), text.end(), to);
   to += aligned(length);
-  messages_ = {bytes_of(std::make_shared<std::string>(encoded({length, behind}))), first};
+  messages_ = {bytes_of(std::make_shared<std::string>(encoded_numbers({length, behind}))), first};
   for (const at::Tensor& tensor : tensors) {
     if (!small) {
       messages_.push_back(tensor);
@@ -69,9 +69,7 @@ Transport::Pending Packet::begin_send(Transport& data, int to, Milliseconds time
   std::vector<Transport::Pending> pending;
   pending.reserve(messages_.size());
   for (const at::Tensor& message : messages_) pending.push_back(data.send(message, to, timeout));
-  return [pending = std::move(pending)] {
-    for (const auto& each : pending) each();
-  };
+  return [pending = std::move(pending)] { finish(pending); };
 }
 
 Incoming::Incoming(Transport& data, int from, const Patience& patience)
@@ -83,10 +81,7 @@ Incoming::Incoming(Transport& data, int from, const Patience& patience)
 
 void Incoming::open() {
   arrives_();
-  const std::vector<std::int64_t> sizes = decoded_numbers(*sizes_);
-  for (const std::int64_t size : sizes) {
-    if (static_cast<std::uint64_t>(size) > kLongest) throw damaged("the length of a message");
-  }
+  const std::vector<std::int64_t> sizes = decoded_lengths(*sizes_);
   length_ = sizes[0];
   text_ = bytes(aligned(length_) + sizes[1]);
   arrives_ = data_.recv(text_, from_, patience_.timeout);
@@ -122,7 +117,7 @@ Verdict Incoming::read(const Places& places) {
 }
 
 Parcel Incoming::take(std::size_t number) {
-  for (const auto& each : pending_[number]) each();
+  finish(pending_[number]);
   pending_[number].clear();
   return std::move(parcels_[number]);
 }

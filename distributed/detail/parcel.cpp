@@ -37,10 +37,6 @@ std::vector<Transport::Pending> begun(const Parcel& parcel, const Begin& begin) 
   return pending;
 }
 
-void finish(const std::vector<Transport::Pending>& pending) {
-  for (const auto& each : pending) each();
-}
-
 }  // namespace
 
 std::int64_t Parcel::bytes() const {

@@ -336,7 +336,7 @@ void Protocol::hand_round() {
       try {
         parcels = packed_total();
         text = detail::encoded(parcels);
-        verdict.more = detail::encoded(sizes_of(text, parcels));
+        verdict.more = encoded_numbers(sizes_of(text, parcels));
       } catch (const std::exception& error) {
         verdict.error = c10::str("rank ", rank_, ": ", text_of(error));
       }

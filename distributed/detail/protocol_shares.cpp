@@ -302,7 +302,7 @@ void Protocol::hand_out_shares() {
     for (const auto& part : parts) {
       for (std::size_t i = 0; i < part.second->parcels(); ++i) part.second->take(i);
     }
-    for (const auto& each : pending) each();
+    finish(pending);
     if (!complete || !gets(rank_)) return;
     joined.each(offer_.blank.get(),
                 [this](std::size_t place, Portion portion) { total_[place] = std::move(portion); });

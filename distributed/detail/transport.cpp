@@ -15,21 +15,8 @@
 namespace torchtap::distributed::detail {
 namespace {
 
-constexpr std::int64_t kLength = 8;
-
-std::string text_of(std::uint64_t length) {
-  std::string bytes;
-  for (std::int64_t i = 0; i < kLength; ++i) bytes += static_cast<char>((length >> (8 * i)) & 0xFF);
-  return bytes;
-}
-
-std::uint64_t length_of(const std::string& bytes) {
-  std::uint64_t length = 0;
-  for (std::size_t i = bytes.size(); i > 0; --i)
-    length = (length << 8) | static_cast<unsigned char>(bytes[i - 1]);
-  if (length > kLongest) throw damaged("the length of a message");
-  return length;
-}
+constexpr std::size_t kLength = 8;
+constexpr std::uint64_t kLongest = std::uint64_t{1} << 40;  // a larger length is damaged
 
 /// Whether this process listens at a port. A `TCPStore` does not tell whether this process serves it.
 bool listens_at(int port) {
@@ -64,6 +51,37 @@ constexpr const char* kServer = "merges/server";
 
 }  // namespace
 
+std::string encoded_numbers(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (const std::int64_t number : numbers) {
+    for (int i = 0; i < 8; ++i)
+      text += static_cast<char>((static_cast<std::uint64_t>(number) >> (8 * i)) & 0xFF);
+  }
+  return text;
+}
+
+std::vector<std::int64_t> decoded_numbers(const std::string& text) {
+  std::vector<std::int64_t> numbers;
+  for (std::size_t at = 0; at + 8 <= text.size(); at += 8) {
+    std::uint64_t number = 0;
+    for (std::size_t i = 8; i > 0; --i) number = (number << 8) | static_cast<unsigned char>(text[at + i - 1]);
+    numbers.push_back(static_cast<std::int64_t>(number));
+  }
+  return numbers;
+}
+
+std::vector<std::int64_t> decoded_lengths(const std::string& text) {
+  std::vector<std::int64_t> lengths = decoded_numbers(text);
+  for (const std::int64_t length : lengths) {
+    if (static_cast<std::uint64_t>(length) > kLongest) throw damaged("the length of a message");
+  }
+  return lengths;
+}
+
+void finish(const std::vector<Transport::Pending>& pending) {
+  for (const auto& each : pending) each();
+}
+
 at::Tensor bytes_of(const at::Tensor& tensor) {
   return at::from_blob(
       tensor.data_ptr(), {static_cast<std::int64_t>(tensor.nbytes())}, [tensor](void*) {},
@@ -78,15 +96,17 @@ at::Tensor bytes_of(const std::shared_ptr<std::string>& text) {
 
 void Transport::send_message(const std::string& text, int to, Milliseconds timeout) {
   std::vector<Pending> pending{
-      send(bytes_of(std::make_shared<std::string>(text_of(text.size()))), to, timeout)};
+      send(bytes_of(std::make_shared<std::string>(encoded_numbers({static_cast<std::int64_t>(text.size())}))),
+           to, timeout)};
   if (!text.empty()) pending.push_back(send(bytes_of(std::make_shared<std::string>(text)), to, timeout));
-  for (const Pending& each : pending) each();
+  finish(pending);
 }
 
 std::string Transport::recv_message(int from, const Patience& patience) {
   const auto length = std::make_shared<std::string>(kLength, '\0');
   recv(bytes_of(length), from, patience.timeout * patience.steps)();
-  const auto text = std::make_shared<std::string>(length_of(*length), '\0');
+  const auto text =
+      std::make_shared<std::string>(static_cast<std::size_t>(decoded_lengths(*length)[0]), '\0');
   if (!text->empty()) recv(bytes_of(text), from, patience.timeout)();
   return std::move(*text);
 }
@@ -97,7 +117,8 @@ void Transport::broadcast_message(std::string& text, int root, const Patience& p
     text = recv_message(root, patience);
     return;
   }
-  const at::Tensor length = bytes_of(std::make_shared<std::string>(text_of(text.size())));
+  const at::Tensor length =
+      bytes_of(std::make_shared<std::string>(encoded_numbers({static_cast<std::int64_t>(text.size())})));
   const at::Tensor bytes = text.empty() ? at::Tensor() : bytes_of(std::make_shared<std::string>(text));
   std::vector<Pending> pending;
   for (int to = 0; to < size(); ++to) {

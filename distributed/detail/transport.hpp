@@ -31,8 +31,11 @@ inline LinkError damaged(const std::string& what) {
   return LinkError(what + " is damaged: other traffic came between; give torchtap a separate group");
 }
 
-/// The longest text, in bytes; a larger number is damaged.
-constexpr std::uint64_t kLongest = std::uint64_t{1} << 40;
+/// Numbers of eight bytes in little endian, which other languages read easily.
+std::string encoded_numbers(const std::vector<std::int64_t>& numbers);
+std::vector<std::int64_t> decoded_numbers(const std::string& text);
+/// The same of lengths. Throws `LinkError` for those that no text has.
+std::vector<std::int64_t> decoded_lengths(const std::string& text);
 
 /// How long to wait. If the other side takes several steps before it answers, each step may take the timeout.
 struct Patience {
@@ -81,6 +84,9 @@ class Transport {
   int size_;
   std::atomic<bool> interrupted_{false};
 };
+
+/// Waits for transfers in progress, one after the other.
+void finish(const std::vector<Transport::Pending>& pending);
 
 /// The storage of a contiguous CPU tensor as bytes, which keep it alive.
 at::Tensor bytes_of(const at::Tensor& tensor);
