@@ -76,6 +76,8 @@ void count_few_slots(const T* x, std::size_t n, F find, const BinEdges& edges, s
 }
 
 constexpr std::size_t kTables = 4;
+constexpr std::size_t kRun = 128;     // elements whose slots are found at once
+constexpr std::size_t kColumns = 64;  // the same where each has its own counters: as many as come of a row
 
 /// Whether neighbouring elements are fetched in order.
 template <class T, class Lane>
@@ -83,12 +85,12 @@ constexpr bool kInOrder = !std::is_same_v<T, c10::BFloat16> || !std::is_same_v<L
 
 /// Calls `take(i, slots, size)` for runs of elements from i on, whose slots are in memory in the order in
 /// which `find` fetches them. Returns how many more slots 0 it found, as if there were more elements.
-template <class T, class F, class Take>
+template <std::size_t kBlock, class T, class F, class Take>
 HWY_INLINE std::size_t each_run(const T* x, std::size_t n, F& find, const Take& take) {
   const hn::ScalableTag<typename F::Lane> d;
   const hn::RebindToUnsigned<decltype(d)> bits;
   using Word = hn::TFromD<decltype(bits)>;
-  constexpr std::size_t kBlock = 64, kMost = kBlock + 2 * (HWY_MAX_BYTES / sizeof(Word));
+  constexpr std::size_t kMost = kBlock + 2 * (HWY_MAX_BYTES / sizeof(Word));
   const std::size_t lanes = hn::Lanes(d), step = std::max(kTables, 2 * lanes), block = std::max(kBlock, step);
   HWY_ALIGN Word slots[kMost];
   const auto each = [&](const T* from, std::size_t first, std::size_t size, std::size_t taken) HWY_ATTR {
@@ -166,7 +168,7 @@ template <class T, class F, class C>
 void count_in_tables(const T* x, std::size_t n, F find, const BinEdges& edges, C* tables,
                      std::int64_t* counts) {
   const auto size = static_cast<std::size_t>(edges.counters());
-  const auto padding = each_run(x, n, find, [&](std::size_t /*i*/, const auto* slots, std::size_t run) {
+  const auto padding = each_run<kRun>(x, n, find, [&](std::size_t /*i*/, const auto* slots, std::size_t run) {
     std::size_t j = 0;
     for (; j + kTables <= run; j += kTables) {
       for (std::size_t k = 0; k < kTables; ++k) ++tables[k * size + slots[j + k]];
@@ -186,10 +188,11 @@ void count_each_slot(const T* x, std::size_t n, F find, const BinEdges& edges, s
     count_in_tables(x, n, find, edges, tables, counts);
   } else if (n < 16 * all) {  // clearing the tables would take longer than waiting
     const std::int64_t bins = edges.bins();
-    const auto padding = each_run(x, n, find, [&](std::size_t /*i*/, auto* slots, std::size_t run) HWY_ATTR {
-      to_counters(slots, run, bins);
-      for (std::size_t j = 0; j < run; ++j) ++counts[slots[j]];
-    });
+    const auto padding =
+        each_run<kRun>(x, n, find, [&](std::size_t /*i*/, auto* slots, std::size_t run) HWY_ATTR {
+          to_counters(slots, run, bins);
+          for (std::size_t j = 0; j < run; ++j) ++counts[slots[j]];
+        });
     counts[bins] -= static_cast<std::int64_t>(padding);
   } else {
     std::vector<std::uint64_t> tables(all, 0);
@@ -253,10 +256,13 @@ void count_columns_of(const T* x, std::size_t n, const BinEdges& edges, std::int
     }
   } else if (!with_slots<T>(n, edges, [&](auto slots) HWY_ATTR {
                const std::int64_t bins = edges.bins();
-               each_run(x, n, slots, [&](std::size_t i, auto* counters, std::size_t run) HWY_ATTR {
+               each_run<kColumns>(x, n, slots, [&](std::size_t i, auto* counters, std::size_t run) HWY_ATTR {
                  to_counters(counters, run, bins);
-                 std::int64_t* to = counts + i * stride;
-                 for (std::size_t j = 0; j < std::min(run, n - i); ++j, to += stride) ++to[counters[j]];
+                 // Copies, which no counter can be: else they are read again after each.
+                 const std::size_t size = std::min(run, n - i), step = stride;
+                 std::int64_t* to = counts + i * step;
+#pragma GCC unroll 4
+                 for (std::size_t j = 0; j < size; ++j, to += step) ++to[counters[j]];
                });
              })) {
     for (std::size_t i = 0; i < n; ++i)
