@@ -19,6 +19,7 @@ namespace torchtap::base {
 namespace {
 
 constexpr std::size_t kBuffer = std::size_t{1} << 20;
+constexpr std::size_t kSmallFile = std::size_t{1} << 12;
 constexpr std::size_t kDirect = std::size_t{1} << 16;  // from this size on, not copied into the buffer
 
 struct CloseDirectory {
@@ -73,6 +74,7 @@ OutputFile::OutputFile(std::string call, std::string path, Descriptor fd)
 
 void OutputFile::write(const void* data, std::size_t size) {
   const char* bytes = static_cast<const char*>(data);
+  if (buffer_.capacity() == 0) buffer_.reserve(kSmallFile);
   if (buffer_.size() + size > kBuffer || size >= kDirect) flush();
   if (size >= kDirect) {
     write_through(bytes, size);

@@ -29,7 +29,7 @@ void check_name(const std::string& where, const char* field, const std::string& 
 }
 
 void check_entry(const Entry& entry, std::size_t index) {
-  const std::string where = c10::str("entry ", index);
+  const std::string where = "entry " + std::to_string(index);
   check_name(where, "path", entry.path);
   for (const auto& alias : entry.aliases) check_name(where, "alias", alias);
   check_name(where, "type", entry.type);
@@ -120,7 +120,7 @@ class Writer final : public EntryWriter {
   void finish() {
     manifest_.created = utc_now();
     manifest_.count = static_cast<std::int64_t>(manifest_.entries.size());
-    const std::string json = to_json(manifest_);
+    const std::string json = to_json(std::move(manifest_));
     base::OutputFile file = files_.create(staging_, kManifest);
     file.write(json.data(), json.size());
     files_.add(std::move(file));

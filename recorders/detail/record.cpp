@@ -48,7 +48,7 @@ void Record::store_in(std::shared_ptr<Store> store) {
 }
 
 std::string Record::describe() const {
-  return c10::str(id.kind, " \"", id.path, "\" (", id.type, ")");
+  return id.kind + " \"" + id.path + "\" (" + id.type + ")";
 }
 
 std::string Record::note() const {

@@ -1,9 +1,9 @@
 // Describes entries for manifests and journals.
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <utility>
 
-#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/entry_info.hpp>
 
 namespace torchtap::storage::detail {
@@ -72,7 +72,7 @@ void each_tensor(const core::Value& value, const std::function<void(const at::Te
 }
 
 std::string named(std::size_t index, const std::string& path) {
-  return c10::str("entry ", index, " (\"", path, "\")");
+  return "entry " + std::to_string(index) + " (\"" + path + "\")";
 }
 
 Description describe(const Entry& entry, std::size_t index) {

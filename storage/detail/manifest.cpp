@@ -26,7 +26,9 @@ std::string to_json(Manifest manifest) {
   manifest.schema = spooled ? kManifestSchema : kUnspooledSchema;
   std::ostringstream stream;
   {
-    cereal::JSONOutputArchive archive(stream);
+    using How = cereal::JSONOutputArchive::Options;
+    // Indented by little: cereal writes each character by a call.
+    cereal::JSONOutputArchive archive(stream, How(/*precision=*/17, How::IndentChar::space, 1));
     archive(cereal::make_nvp("schema", manifest.schema), cereal::make_nvp("library", manifest.library),
             cereal::make_nvp("created", manifest.created), cereal::make_nvp("count", manifest.count),
             cereal::make_nvp("entries", manifest.entries));

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <string_view>
 #include <tuple>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -114,6 +114,8 @@ class Pickler {
   }
 
  private:
+  using Name = std::pair<std::string_view, std::string_view>;  ///< of a module, and in it
+
   void write(const core::Value& value) { write(value, &value + 1); }
 
   /// Writes a value of a list that ends at `end`.
@@ -165,6 +167,9 @@ class Pickler {
   /// Only the tensor's own elements, in order: a view must not write the rest of its storage, and readers
   /// need not know about lazy conjugation.
   static at::Tensor plain(const at::Tensor& tensor) {
+    if (tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
+        !tensor._is_zerotensor())
+      return tensor;
     at::Tensor plain = tensor.detach();
     if (plain._is_zerotensor()) plain = plain.clone();
     return plain.resolve_conj().resolve_neg().to(at::kCPU).contiguous();
@@ -268,10 +273,12 @@ class Pickler {
   }
 
   void little(std::uint64_t value, int size) {
-    for (int i = 0; i < size; ++i) out_ += static_cast<char>((value >> (8 * i)) & 0xFF);
+    char bytes[8];
+    for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>((value >> (8 * i)) & 0xFF);
+    out_.append(bytes, static_cast<std::size_t>(size));
   }
 
-  void text(const std::string& value) {
+  void text(std::string_view value) {
     out_ += 'X';
     little(value.size(), 4);
     out_ += value;
@@ -279,29 +286,34 @@ class Pickler {
 
   /// Writes an object the first time, and a reference to it after that.
   template <class Write>
-  void memo(const std::string& name, Write write) {
-    const auto [entry, fresh] = memo_.emplace(name, memo_.size());
-    if (fresh) {
+  void memo(const Name& name, Write write) {
+    const auto known = std::find(memo_.begin(), memo_.end(), name);
+    const auto number = static_cast<std::uint64_t>(known - memo_.begin());
+    if (known == memo_.end()) {
       write();
+      memo_.push_back(name);
       out_ += 'q';
     } else {
       out_ += 'h';
     }
-    little(entry->second, 1);  // a few names and three dozen dtypes at most
+    little(number, 1);
   }
 
-  void shared(const std::string& value) {
-    memo(value, [&] { text(value); });
+  void shared(std::string_view value) {
+    memo({"", value}, [&] { text(value); });
   }
 
-  void global(const std::string& module, const std::string& name) {
-    const std::string full = module + "\n" + name + "\n";
-    memo(full, [&] { out_ += "c" + full; });
+  void global(std::string_view module, std::string_view name) {
+    memo({module, name}, [&] {
+      out_ += 'c';
+      (out_ += module) += '\n';
+      (out_ += name) += '\n';
+    });
   }
 
   const Store& store_;
   std::string out_;
-  std::unordered_map<std::string, std::uint64_t> memo_;
+  std::vector<Name> memo_;  // a few names and three dozen dtypes at most, which are literals
   struct Place {
     std::size_t record;
     std::int64_t offset;  // in elements

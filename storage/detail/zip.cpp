@@ -1,6 +1,8 @@
 // Writes and reads zip headers and directories.
 #include <algorithm>
 #include <cstring>
+#include <string_view>
+#include <utility>
 
 #include <torchtap/base/crc32.hpp>
 #include <torchtap/base/error.hpp>
@@ -28,18 +30,26 @@ constexpr std::size_t kLocator64 = 20;
 /// Little-endian numbers, one after the other.
 class Bytes {
  public:
+  explicit Bytes(std::size_t expected = 0) { bytes_.reserve(expected); }
   Bytes& u16(std::uint64_t value) { return number(value, 2); }
   Bytes& u32(std::uint64_t value) { return number(value, 4); }
   Bytes& u64(std::uint64_t value) { return number(value, 8); }
-  Bytes& text(const std::string& value) {
+  Bytes& text(std::string_view value) {
     bytes_ += value;
     return *this;
   }
+  Bytes& fill(std::size_t count, char value) {
+    bytes_.append(count, value);
+    return *this;
+  }
   const std::string& get() const { return bytes_; }
+  std::string take() { return std::move(bytes_); }
 
  private:
   Bytes& number(std::uint64_t value, int size) {
-    for (int i = 0; i < size; ++i) bytes_ += static_cast<char>((value >> (8 * i)) & 0xFF);
+    char bytes[8];
+    for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>((value >> (8 * i)) & 0xFF);
+    bytes_.append(bytes, static_cast<std::size_t>(size));
     return *this;
   }
   std::string bytes_;
@@ -73,17 +83,17 @@ std::uint64_t place_record(const ZipRecord& record) {
 
 std::string local_header(const ZipRecord& record, std::uint64_t data_at) {
   const bool large = record.size >= k32;
-  Bytes extra;
-  if (large) extra.u16(1).u16(16).u64(record.size).u64(record.size);
-  // The field "FB" is PyTorch's own padding: it lets readers map tensors straight from the file.
-  const std::uint64_t padding =
-      data_at - record.offset - kLocalHeader - record.name.size() - extra.get().size() - kPaddingField;
-  extra.u16(0x4246).u16(padding).text(std::string(padding, 'Z'));
-  Bytes header;
+  const std::uint64_t size = data_at - record.offset;
+  const std::uint64_t extra = size - kLocalHeader - record.name.size();
+  Bytes header(size);
   header.text("PK\3\4").u16(large ? 45 : 20).u16(0x0800).u16(0).u16(0).u16(0x21);
   header.u32(record.crc).u32(large ? k32 : record.size).u32(large ? k32 : record.size);
-  header.u16(record.name.size()).u16(extra.get().size()).text(record.name).text(extra.get());
-  return header.get();
+  header.u16(record.name.size()).u16(extra).text(record.name);
+  if (large) header.u16(1).u16(16).u64(record.size).u64(record.size);
+  // The field "FB" is PyTorch's own padding: it lets readers map tensors straight from the file.
+  const std::uint64_t padding = extra - (large ? kLocalZip64 : 0) - kPaddingField;
+  header.u16(0x4246).u16(padding).fill(padding, 'Z');
+  return header.take();
 }
 
 std::optional<std::uint64_t> record_size(const std::string& header) {
@@ -96,7 +106,9 @@ std::optional<std::uint64_t> record_size(const std::string& header) {
 }
 
 std::string zip_directory(const std::vector<ZipRecord>& records, std::uint64_t start) {
-  Bytes directory;
+  std::size_t expected = kEnd;
+  for (const auto& record : records) expected += kCentralHeader + record.name.size();
+  Bytes directory(expected);
   for (const auto& record : records) {
     Bytes extra;
     if (record.size >= k32 || record.offset >= k32) {
@@ -118,7 +130,7 @@ std::string zip_directory(const std::vector<ZipRecord>& records, std::uint64_t s
   const std::uint64_t short_count = std::min<std::uint64_t>(count, k16);
   directory.text("PK\5\6").u16(0).u16(0).u16(short_count).u16(short_count);
   directory.u32(std::min<std::uint64_t>(size, k32)).u32(std::min<std::uint64_t>(start, k32)).u16(0);
-  return directory.get();
+  return directory.take();
 }
 
 void ZipWriter::record(const std::string& name, const void* data, std::size_t size) {

@@ -165,7 +165,7 @@ BOOST_AUTO_TEST_CASE(a_shape_of_a_million_dimensions_makes_no_long_message) {
 
 BOOST_AUTO_TEST_CASE(a_value_that_contradicts_the_manifest_is_an_error) {
   const auto two = [](const std::string& n) {
-    const std::string next = ",\n            ";
+    const std::string next = ",\n   ";
     return "\"samples\": " + n + next + "\"reduction\": \"\"" + next + "\"holds\": \"list\"" + next +
            "\"number\": " + n;
   };
