@@ -15,31 +15,35 @@ namespace {
 /// More places than processors: two threads of one place wait for each other although they could run at the
 /// same time, also while the one that holds the lock does not run.
 std::size_t place_count() {
-  return std::clamp<std::size_t>(4 * std::size_t{std::thread::hardware_concurrency()}, 8, 64);
+  static const std::size_t count =
+      std::clamp<std::size_t>(4 * std::size_t{std::thread::hardware_concurrency()}, 8, 64);
+  return count;
 }
 
-/// A small number, which no other thread has at the same time.
-class ThreadNumber {
+/// The place of a thread, by a small number that no other thread has at the same time.
+class ThreadPlace {
  public:
-  ThreadNumber() {
+  ThreadPlace() {
     Taken& taken = Taken::instance();
     const std::lock_guard lock(taken.mutex);
     const auto free = std::find(taken.numbers.begin(), taken.numbers.end(), false);
-    number = static_cast<std::size_t>(free - taken.numbers.begin());
+    number_ = static_cast<std::size_t>(free - taken.numbers.begin());
+    place = number_ % place_count();
     if (free == taken.numbers.end()) taken.numbers.push_back(false);
-    taken.numbers[number] = true;
+    taken.numbers[number_] = true;
   }
-  ~ThreadNumber() {
+  ~ThreadPlace() {
     Taken& taken = Taken::instance();
     const std::lock_guard lock(taken.mutex);
-    taken.numbers[number] = false;
+    taken.numbers[number_] = false;
   }
-  ThreadNumber(const ThreadNumber&) = delete;
-  ThreadNumber& operator=(const ThreadNumber&) = delete;
+  ThreadPlace(const ThreadPlace&) = delete;
+  ThreadPlace& operator=(const ThreadPlace&) = delete;
 
-  std::size_t number;
+  std::size_t place;
 
  private:
+  std::size_t number_;
   struct Taken {
     std::mutex mutex;
     std::vector<bool> numbers;
@@ -61,7 +65,7 @@ class ThreadNumber {
 ThreadSinks::ThreadSinks() : places_(place_count()) {}
 
 ThreadSinks::Place& ThreadSinks::mine() {
-  return places_[base::of_thread<ThreadNumber>().number % places_.size()];
+  return places_[base::of_thread<ThreadPlace>().place];
 }
 
 bool ThreadSinks::update(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot,
