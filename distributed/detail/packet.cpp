@@ -50,17 +50,20 @@ Packet::Packet(const std::vector<Parcel>& parcels, const std::string& error, boo
   }
   const bool small = behind <= kSmall;
   if (!small) behind = 0;
-  const at::Tensor first = bytes(aligned(length) + behind).zero_();
+  const at::Tensor first = bytes(aligned(length) + behind);
   auto* to = first.data_ptr<std::uint8_t>();
-  std::copy(text.begin(), text.end(), to);
-  to += aligned(length);
+  const auto put = [&to](const void* data, std::int64_t size) {
+    std::memcpy(to, data, static_cast<std::size_t>(size));
+    std::fill(to + size, to + aligned(size), std::uint8_t{0});
+    to += aligned(size);
+  };
+  put(text.data(), length);
   messages_ = {bytes_of(std::make_shared<std::string>(encoded_numbers({length, behind}))), first};
   for (const at::Tensor& tensor : tensors) {
     if (!small) {
       messages_.push_back(tensor);
     } else if (tensor.numel() != 0) {
-      std::memcpy(to, tensor.data_ptr(), tensor.nbytes());
-      to += aligned(tensor.numel());
+      put(tensor.data_ptr(), tensor.numel());
     }
   }
 }

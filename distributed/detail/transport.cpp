@@ -15,7 +15,7 @@
 namespace torchtap::distributed::detail {
 namespace {
 
-constexpr std::size_t kLength = 8;
+constexpr std::size_t kLength = 8, kFirst = 1024, kBeginning = kFirst - kLength;  // bytes
 constexpr std::uint64_t kLongest = std::uint64_t{1} << 40;  // a larger length is damaged
 
 /// Whether this process listens at a port. A `TCPStore` does not tell whether this process serves it.
@@ -94,21 +94,35 @@ at::Tensor bytes_of(const std::shared_ptr<std::string>& text) {
       at::TensorOptions().dtype(at::kByte));
 }
 
+namespace {
+
+/// A text as one message of `kFirst` bytes, with its length and its beginning, and another with the rest.
+std::vector<at::Tensor> messages_of(const std::string& text) {
+  std::string first = encoded_numbers({static_cast<std::int64_t>(text.size())}) + text.substr(0, kBeginning);
+  first.resize(kFirst);
+  std::vector<at::Tensor> messages{bytes_of(std::make_shared<std::string>(std::move(first)))};
+  if (text.size() > kBeginning)
+    messages.push_back(bytes_of(std::make_shared<std::string>(text.substr(kBeginning))));
+  return messages;
+}
+
+}  // namespace
+
 void Transport::send_message(const std::string& text, int to, Milliseconds timeout) {
-  std::vector<Pending> pending{
-      send(bytes_of(std::make_shared<std::string>(encoded_numbers({static_cast<std::int64_t>(text.size())}))),
-           to, timeout)};
-  if (!text.empty()) pending.push_back(send(bytes_of(std::make_shared<std::string>(text)), to, timeout));
+  std::vector<Pending> pending;
+  for (const at::Tensor& message : messages_of(text)) pending.push_back(send(message, to, timeout));
   finish(pending);
 }
 
 std::string Transport::recv_message(int from, const Patience& patience) {
-  const auto length = std::make_shared<std::string>(kLength, '\0');
-  recv(bytes_of(length), from, patience.timeout * patience.steps)();
-  const auto text =
-      std::make_shared<std::string>(static_cast<std::size_t>(decoded_lengths(*length)[0]), '\0');
-  if (!text->empty()) recv(bytes_of(text), from, patience.timeout)();
-  return std::move(*text);
+  const auto first = std::make_shared<std::string>(kFirst, '\0');
+  recv(bytes_of(first), from, patience.timeout * patience.steps)();
+  const auto length = static_cast<std::size_t>(decoded_lengths(first->substr(0, kLength))[0]);
+  std::string text = first->substr(kLength, length);
+  if (length <= kBeginning) return text;
+  const auto rest = std::make_shared<std::string>(length - kBeginning, '\0');
+  recv(bytes_of(rest), from, patience.timeout)();
+  return text += *rest;
 }
 
 /// Sends to each rank separately: the group's broadcast would fail for all ranks if one is dead.
@@ -117,15 +131,12 @@ void Transport::broadcast_message(std::string& text, int root, const Patience& p
     text = recv_message(root, patience);
     return;
   }
-  const at::Tensor length =
-      bytes_of(std::make_shared<std::string>(encoded_numbers({static_cast<std::int64_t>(text.size())})));
-  const at::Tensor bytes = text.empty() ? at::Tensor() : bytes_of(std::make_shared<std::string>(text));
+  const std::vector<at::Tensor> messages = messages_of(text);
   std::vector<Pending> pending;
   for (int to = 0; to < size(); ++to) {
     if (to == root) continue;
     try {
-      pending.push_back(send(length, to, patience.timeout));
-      if (bytes.defined()) pending.push_back(send(bytes, to, patience.timeout));
+      for (const at::Tensor& message : messages) pending.push_back(send(message, to, patience.timeout));
     } catch (const LinkError&) {  // a dead rank; the others get the text
     }
   }

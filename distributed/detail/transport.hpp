@@ -63,7 +63,8 @@ class Transport {
   /// Whether many transfers may be in progress, in any order among ranks.
   virtual bool direct() const { return false; }
 
-  /// Sends a text of any length: eight bytes with its length, in little endian, and the text.
+  /// Sends a text of any length: a message of 1024 bytes with its length, as eight bytes in little endian,
+  /// and its beginning; and a message with the rest, if there is one.
   virtual void send_message(const std::string& text, int to, Milliseconds timeout);
   virtual std::string recv_message(int from, const Patience& patience);
   /// Gives the text of `root` to all ranks that can be reached.

@@ -16,29 +16,33 @@ from torch.distributed import FileStore, PrefixStore, ProcessGroupGloo, TCPStore
 
 TAG = 0x746170
 PIECE = 8 << 20
+FIRST = 1024
 TIMEOUT = datetime.timedelta(seconds=60)
 ROOT = 0
 
 
 class OverGroup:
-    """Messages between this rank and the root, which is rank 0 here, over the group: eight bytes with the length, and the
-    data."""
+    """Messages between this rank and the root, which is rank 0 here, over the group: FIRST bytes with the length, as eight
+    bytes, and the beginning of the data; then the rest."""
 
     def __init__(self, group):
         self.group = group
 
     def send(self, data):
-        for part in (len(data).to_bytes(8, "little"), data):
+        message = (len(data).to_bytes(8, "little") + data).ljust(FIRST, b"\0")
+        for part in (message[:FIRST], message[FIRST:]):
             if part:
                 self.group.send([torch.tensor(list(part), dtype=torch.uint8)], ROOT, TAG).wait()
 
     def receive(self):
-        length = torch.empty(8, dtype=torch.uint8)
-        self.group.recv([length], ROOT, TAG).wait()
-        data = torch.empty(int.from_bytes(bytes(length.tolist()), "little"), dtype=torch.uint8)
-        for piece in data.split(PIECE) if len(data) else []:
+        first = torch.empty(FIRST, dtype=torch.uint8)
+        self.group.recv([first], ROOT, TAG).wait()
+        message = bytes(first.tolist())
+        length = int.from_bytes(message[:8], "little")
+        rest = torch.empty(max(0, 8 + length - FIRST), dtype=torch.uint8)
+        for piece in rest.split(PIECE) if len(rest) else []:
             self.group.recv([piece], ROOT, TAG).wait()
-        return bytes(data.tolist())
+        return (message + bytes(rest.tolist()))[8 : 8 + length]
 
     def leave(self):
         pass
