@@ -7,7 +7,10 @@
 #include <benchmark/benchmark.h>
 
 #include <optional>
+#include <vector>
 
+#include <torchtap/base/bulk_copy.hpp>
+#include <torchtap/base/reused_memory.hpp>
 #include <torchtap/operations/operations.hpp>
 #include <torchtap/views/trace/trace.hpp>
 
@@ -94,6 +97,21 @@ BENCHMARK_CAPTURE(resnet18, bare, std::nullopt, false)->Unit(benchmark::kMillise
 BENCHMARK_CAPTURE(resnet18, none, trace::Options(), true)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(resnet18, all, trace::Options().save(trace::Save::all), true)
     ->Unit(benchmark::kMillisecond);
+
+/// What keeping the tensors of a forward takes at least where the program uses their memory again: copies of
+/// as many bytes, of tensors that were just made, to memory that is there.
+void resnet18_copies(benchmark::State& state) {
+  constexpr std::int64_t kTensors = 42, kElements = 8 * 64 * 56 * 56;  // 270 MB
+  const at::Tensor made = at::ones({kElements});
+  std::vector<c10::Storage> kept;
+  for (std::int64_t i = 0; i < kTensors; ++i) kept.push_back(tap::base::reused_storage(made.nbytes()));
+  for (auto _ : state) {
+    for (const c10::Storage& to : kept)
+      tap::base::bulk_copy(to.data_ptr().get(), made.data_ptr(), made.nbytes());
+  }
+  state.SetBytesProcessed(state.iterations() * kTensors * static_cast<std::int64_t>(made.nbytes()));
+}
+BENCHMARK(resnet18_copies)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 
