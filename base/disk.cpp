@@ -19,8 +19,8 @@ namespace torchtap::base {
 namespace {
 
 constexpr std::size_t kBuffer = std::size_t{1} << 20;
-constexpr std::size_t kSmallFile = std::size_t{1} << 12;
-constexpr std::size_t kDirect = std::size_t{1} << 16;  // from this size on, not copied into the buffer
+constexpr std::size_t kSmallFile = std::size_t{1} << 12;  // bytes, which hold a few small tensors
+constexpr std::size_t kDirect = std::size_t{1} << 16;     // from this size on, not copied into the buffer
 
 struct CloseDirectory {
   void operator()(DIR* directory) const noexcept { ::closedir(directory); }

@@ -49,6 +49,16 @@ bool serves(c10::intrusive_ptr<c10d::Store> store) {
 
 constexpr const char* kServer = "merges/server";
 
+/// A text as one message of `kFirst` bytes, with its length and its beginning, and another with the rest.
+std::vector<at::Tensor> messages_of(const std::string& text) {
+  std::string first = encoded_numbers({static_cast<std::int64_t>(text.size())}) + text.substr(0, kBeginning);
+  first.resize(kFirst);
+  std::vector<at::Tensor> messages{bytes_of(std::make_shared<std::string>(std::move(first)))};
+  if (text.size() > kBeginning)
+    messages.push_back(bytes_of(std::make_shared<std::string>(text.substr(kBeginning))));
+  return messages;
+}
+
 }  // namespace
 
 std::string encoded_numbers(const std::vector<std::int64_t>& numbers) {
@@ -93,20 +103,6 @@ at::Tensor bytes_of(const std::shared_ptr<std::string>& text) {
       text->data(), {static_cast<std::int64_t>(text->size())}, [text](void*) {},
       at::TensorOptions().dtype(at::kByte));
 }
-
-namespace {
-
-/// A text as one message of `kFirst` bytes, with its length and its beginning, and another with the rest.
-std::vector<at::Tensor> messages_of(const std::string& text) {
-  std::string first = encoded_numbers({static_cast<std::int64_t>(text.size())}) + text.substr(0, kBeginning);
-  first.resize(kFirst);
-  std::vector<at::Tensor> messages{bytes_of(std::make_shared<std::string>(std::move(first)))};
-  if (text.size() > kBeginning)
-    messages.push_back(bytes_of(std::make_shared<std::string>(text.substr(kBeginning))));
-  return messages;
-}
-
-}  // namespace
 
 void Transport::send_message(const std::string& text, int to, Milliseconds timeout) {
   std::vector<Pending> pending;

@@ -258,7 +258,7 @@ void count_columns_of(const T* x, std::size_t n, const BinEdges& edges, std::int
                const std::int64_t bins = edges.bins();
                each_run<kColumns>(x, n, slots, [&](std::size_t i, auto* counters, std::size_t run) HWY_ATTR {
                  to_counters(counters, run, bins);
-                 // Copies, which no counter can be: else they are read again after each.
+                 // Local copies: a counter might be the captured ones, which would be read again after each.
                  const std::size_t size = std::min(run, n - i), step = stride;
                  std::int64_t* to = counts + i * step;
 #pragma GCC unroll 4
