@@ -98,8 +98,8 @@ BENCHMARK_CAPTURE(resnet18, none, trace::Options(), true)->Unit(benchmark::kMill
 BENCHMARK_CAPTURE(resnet18, all, trace::Options().save(trace::Save::all), true)
     ->Unit(benchmark::kMillisecond);
 
-/// What keeping the tensors of a forward takes at least where the program uses their memory again: copies of
-/// as many bytes, of tensors that were just made, to memory that is there.
+/// About what keeping the tensors of a forward takes where the program uses their memory again: copies of as
+/// many bytes, of a tensor that lies in the caches, to memory that is there.
 void resnet18_copies(benchmark::State& state) {
   constexpr std::int64_t kTensors = 42, kElements = 8 * 64 * 56 * 56;  // 270 MB
   const at::Tensor made = at::ones({kElements});
