@@ -43,11 +43,19 @@ Context::Context(const std::shared_ptr<const Names>& names) : outer_(nullptr), b
 }
 
 Context::~Context() {
-  innermost = before_;
+  if (innermost == this) innermost = before_;
+  // Those of several stacks in one thread (fibers) end in any order.
+  for (const Context* inner = innermost; inner != nullptr && inner != before_; inner = inner->before_) {
+    if (inner->outer_ == this) inner->outer_ = outer_;
+    if (inner->before_ == this) inner->before_ = before_;
+  }
   auto& ending = ending_here();
-  while (!ending.empty() && ending.back().first == this) {
-    const auto function = std::move(ending.back().second);
-    ending.pop_back();
+  const auto last = [&] {
+    return std::find_if(ending.rbegin(), ending.rend(), [&](const auto& one) { return one.first == this; });
+  };
+  for (auto one = last(); one != ending.rend(); one = last()) {
+    const auto function = std::move(one->second);
+    ending.erase(std::next(one).base());
     function();
   }
 }

@@ -58,8 +58,9 @@ class TORCHTAP_API Context {
 
  private:
   c10::SmallVector<Entry, 2> named_;
-  const Context* outer_;  // null, too, where outer ones are hidden
-  const Context* before_;
+  // Changed when one of them ends first.
+  mutable const Context* outer_;  // null, too, where outer ones are hidden
+  mutable const Context* before_;
   bool nameless_ = false;  // when it began
 };
 

@@ -43,6 +43,23 @@ BOOST_AUTO_TEST_CASE(names_can_be_added_and_replaced) {
   BOOST_TEST(Context::find("a").is_same(b));
 }
 
+BOOST_AUTO_TEST_CASE(contexts_that_end_in_another_order) {
+  const at::Tensor a = at::ones({2}), b = at::zeros({2});
+  std::string ended;
+  std::optional<Context> first(std::in_place, "a", a), second(std::in_place, "b", b),
+      third(std::in_place, "b", a);
+  first->at_end([&] { ended += '1'; });
+  second->at_end([&] { ended += '2'; });
+  first.reset();
+  BOOST_TEST(ended == "1");
+  BOOST_TEST(!Context::find("a").defined());
+  second.reset();
+  BOOST_TEST(Context::find("b").is_same(a));
+  third.reset();
+  BOOST_TEST(ended == "12");
+  BOOST_TEST(Context::together() == nullptr);
+}
+
 BOOST_AUTO_TEST_CASE(another_thread_sees_the_names_that_it_is_given_and_no_others) {
   const at::Tensor a = at::ones({2}), b = at::zeros({2});
   Context outer("a", a);
