@@ -1,4 +1,5 @@
 #include <torch/nn/module.h>
+#include <torch/nn/modules/container/sequential.h>
 
 #include <algorithm>
 #include <typeinfo>
@@ -26,9 +27,19 @@ model::detail::Obstacle obstacle_of(const model::ModuleRef& module) {
   }
   const torch::nn::Module& inside = module.module();
   const std::string type = c10::demangle(typeid(inside).name());
-  if (type == "torch::nn::SequentialImpl") {
-    return {"no entries",
-            "a Sequential is hooked through its entries, and it has no entries yet; add them first."};
+  if (const auto* sequence = dynamic_cast<const torch::nn::SequentialImpl*>(&inside)) {
+    if (model::detail::is_its_entries(*sequence)) {
+      return {"no entries",
+              "a Sequential is hooked through its entries, and it has no entries yet; add them first."};
+    }
+    if (model::detail::interposed_calls() == nullptr) {
+      return {
+          "derives from Sequential",
+          "its type derives from torch::nn::Sequential and may have a forward of its own, whose result is "
+          "not that of its entries. To make it reachable, link the program with torchtap::transparent; "
+          "declare its type with TORCHTAP_MODULE instead of TORCH_MODULE; make it an entry of a "
+          "torch::nn::Sequential; or, if it has no forward of its own, make it a torch::nn::Sequential."};
+    }
   }
   if (const model::detail::InterposedCalls* calls = model::detail::interposed_calls())
     return calls->why_not(inside);

@@ -54,10 +54,10 @@ void add_holder(Doors& doors, torch::nn::AnyModulePlaceholder* holder, const Mod
 // Without a shared_ptr we cannot detect that another object reuses this address, so such modules are not
 // hooked by address.
 Interposed interposed_calls_of(const Module& module, const std::shared_ptr<Module>& keep) {
-  if (keep == nullptr) return Interposed::no;
-  if (std::get_deleter<detail::MadeByHolder>(keep) != nullptr) return Interposed::holder;
   const detail::InterposedCalls* calls = detail::interposed_calls();
-  return calls != nullptr && calls->cover(module) ? Interposed::symbol : Interposed::no;
+  if (keep == nullptr || calls == nullptr) return Interposed::no;
+  if (std::get_deleter<detail::MadeByHolder>(keep) != nullptr) return Interposed::holder;
+  return calls->cover(module) ? Interposed::symbol : Interposed::no;
 }
 
 class Walk {
@@ -77,9 +77,6 @@ class Walk {
       for (auto entry = entries.first; entry != entries.second; ++entry) {
         add_holder(node->doors, entry->second, *node->module);
       }
-      // A Sequential that is itself an entry is hooked there: the forward of a derived type may use its
-      // entries in any way.
-      if (!node->doors.holders.empty()) node->doors.sequence = nullptr;
       if (node != order_.front()) node->root = order_.front();
     }
     for (std::size_t i = skip; i < order_.size(); ++i) {
@@ -111,7 +108,7 @@ class Walk {
     node->doors.interposed = interposed_calls_of(module, node->keep);
     node->has_forward = node->doors.point != nullptr || has_forward(module);
     auto* sequence = dynamic_cast<torch::nn::SequentialImpl*>(&module);
-    if (sequence != nullptr && !sequence->is_empty() && node->doors.point == nullptr) {
+    if (sequence != nullptr && !sequence->is_empty() && detail::is_its_entries(*sequence)) {
       node->doors.sequence = sequence;
     }
     order_.push_back(std::move(node));
@@ -148,6 +145,11 @@ class Walk {
 };
 
 }  // namespace
+
+bool detail::is_its_entries(const torch::nn::SequentialImpl& sequence) {
+  return typeid(sequence) == typeid(torch::nn::SequentialImpl) ||
+         noted_type(typeid(sequence)) == Following::sequential;
+}
 
 std::vector<ModuleRef> walk_modules(Module& root) {
   Walk walk(root);

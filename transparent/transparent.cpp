@@ -74,8 +74,11 @@ Obstacle why_not_followed(const std::string& type, std::optional<model::detail::
     case Following::immovable_values:
       return {"values that cannot be moved",
               c10::str(type,
-                       "::forward takes or returns by value a type that can be neither copied nor moved, or "
-                       "that is not defined where forward is called. Pass it by reference.")};
+                       "::forward takes or returns by value a type that is not defined where forward is "
+                       "called, that can be neither copied nor moved, or that has no move constructor and no "
+                       "torchtap::hooks::Visit, so that torchtap does not copy it. Pass it by reference.")};
+    case Following::sequential:
+      return {"no entries", "a Sequential is hooked through its entries; add them first."};
   }
   return {};
 }

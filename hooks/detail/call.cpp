@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <mutex>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/expose.hpp>
 #include <torchtap/base/of_thread.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/context.hpp>
@@ -20,6 +22,15 @@
 #include <torchtap/hooks/detail/registry.hpp>
 #include <torchtap/hooks/forward.hpp>
 #include <torchtap/model/detail/node.hpp>
+
+namespace torchtap::base {
+
+struct NodeMutex {
+  friend auto exposed(NodeMutex);
+};
+template struct Expose<NodeMutex, &torch::autograd::Node::mutex_>;
+
+}  // namespace torchtap::base
 
 namespace torchtap::hooks::detail {
 
@@ -39,7 +50,7 @@ struct ThreadState {
   std::uint64_t last_forward = 0;
   std::uint64_t outermost = 0;  // the current forward of the outermost hooked module
   int depth = 0;
-  const Call* innermost = nullptr;
+  Call* innermost = nullptr;
   std::vector<std::function<void()>> ending;  // called when `depth` is 0 again
 
   Counter& counter(const Hook& hook) {
@@ -158,6 +169,19 @@ decltype(auto) unseen(Function&& function) {
 
 at::Tensor base_of(const at::Tensor& tensor) {
   return tensor.is_view() ? at::Tensor(tensor._base()) : tensor;
+}
+
+/// The gradient that a leaf has accumulated, read as its accumulator writes it: under the accumulator's lock.
+at::Tensor accumulated(const at::Tensor& leaf) {
+  const NodePtr accumulator = torch::autograd::impl::try_get_grad_accumulator(leaf);
+  std::unique_lock<std::mutex> lock;
+  if (accumulator != nullptr) lock = std::unique_lock((*accumulator).*exposed(base::NodeMutex{}));
+  return torch::autograd::impl::get_autograd_meta(leaf)->grad_;
+}
+
+bool same_geometry(const at::Tensor& a, const at::Tensor& b) {
+  return a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl() &&
+         a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides();
 }
 
 /// The position of a view in its base, to find the view's part of the base's gradient.
@@ -374,7 +398,13 @@ Call::~Call() {
 }
 
 void Call::end() noexcept {
-  state_->innermost = outer_;
+  if (state_->innermost == this) {
+    state_->innermost = outer_;
+  } else {  // fibers: the calls of several stacks end in any order
+    Call* inner = state_->innermost;
+    while (inner->outer_ != this) inner = inner->outer_;
+    inner->outer_ = outer_;
+  }
   if (--state_->depth != 0 || state_->ending.empty()) return;
   for (const auto& function : std::exchange(state_->ending, {})) function();
 }
@@ -437,7 +467,10 @@ void Call::keep_inputs(CallTensors& inputs) {
 
 void Call::after(CallTensors& outputs) {
   if (plan_->has_backward_input()) {
-    for (std::size_t i = 0; i < inputs_.size(); ++i) follow_inplace(inputs_[i], static_cast<std::int64_t>(i));
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      follow_inplace(inputs_[i], static_cast<std::int64_t>(i));
+      carry_over(inputs_[i]);
+    }
   }
   if (plan_->forward_end != plan_->forward_pre_end) {
     CallTensors inputs;
@@ -479,9 +512,32 @@ void Call::alias_inputs(CallTensors& inputs) {
     add_pre_hook(*kept.node, std::make_unique<NodeHook>(
                                  select(*plan_, plan_->forward_end, plan_->backward_input_end, indices_, i),
                                  static_cast<std::uint32_t>(kept.tensor.output_nr())));
+    if (input.is_leaf()) {
+      kept.gradient = accumulated(input);
+      torch::autograd::impl::get_autograd_meta(kept.tensor)->grad_ = kept.gradient;
+    }
     input = kept.tensor;
     inputs_.push_back(std::move(kept));
   }
+}
+
+// What the module did to the alias itself, and not by an operation on its values, it did to the caller's
+// tensor.
+void Call::carry_over(const Input& input) {
+  if (!input.original.defined()) return;
+  torch::autograd::AutogradMeta& meta = *torch::autograd::impl::get_autograd_meta(input.tensor);
+  if (meta.cpp_hooks_list_ != nullptr) {
+    for (auto& hook : *meta.cpp_hooks_list_) {
+      if (hook == nullptr) continue;
+      static_cast<const at::TensorBase&>(input.original).register_hook(std::exchange(hook, nullptr));
+    }
+  }
+  if (input.tensor.retains_grad()) input.original.retain_grad();
+  if (input.tensor.layout() == c10::kStrided && !same_geometry(input.tensor, input.original)) {
+    input.original.set_data(input.tensor.variable_data());
+  }
+  if (!meta.grad_.is_same(input.gradient)) input.original.mutable_grad() = meta.grad_;
+  meta.grad_.reset();
 }
 
 // A module that changed its input in place has cut the alias's first version out of the graph: autograd
@@ -490,6 +546,14 @@ void Call::follow_inplace(const Input& input, std::int64_t slot) {
   if (!input.original.defined() || input.tensor.grad_fn() == input.node) return;
   const Hook& first = *plan_->hooks[plan_->forward_end];
   const at::Tensor base = base_of(input.original);
+  const bool used_before = input.node.use_count() > 2;      // by more than `input` and the recorded change
+  if (base.grad_fn() == input.base_node && !used_before) {  // changed under NoGradGuard: a view made anew
+    add_pre_hook(*input.tensor.grad_fn(),
+                 std::make_unique<NodeHook>(
+                     select(*plan_, plan_->forward_end, plan_->backward_input_end, indices_, slot),
+                     static_cast<std::uint32_t>(input.tensor.output_nr())));
+    return;
+  }
   Node* node = base.grad_fn().get();
   for (int steps = 0; node != nullptr && steps < 64; ++steps) {
     NodePtr next;
@@ -497,9 +561,8 @@ void Call::follow_inplace(const Input& input, std::int64_t slot) {
     if (next == input.base_node) break;
     node = next.get();
   }
-  // Only `input` and the recorded in-place operation may hold the node of the alias's first version.
-  TORCH_CHECK_NOT_IMPLEMENTED(node != nullptr && input.node.use_count() <= 2, "BackwardInput: \"", first.path,
-                              "\" (", first.type, ") changes its input ", slot,
+  TORCH_CHECK_NOT_IMPLEMENTED(node != nullptr && !used_before, "BackwardInput: \"", first.path, "\" (",
+                              first.type, ") changes its input ", slot,
                               " in place and also uses it elsewhere, so the gradient through this module "
                               "cannot be separated from others; make the operation out of place, or record "
                               "BackwardOutput of the module before it.");

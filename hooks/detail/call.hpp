@@ -119,6 +119,7 @@ class TORCHTAP_API Call {
     at::Tensor tensor;        // as passed to the module
     at::Tensor original;      // as passed by the caller, if the module got an alias
     NodePtr node, base_node;  // of `tensor` and of the base of `original`
+    at::Tensor gradient;      // what the alias shows as the accumulated gradient of `original`
   };
 
   void end() noexcept;
@@ -127,6 +128,7 @@ class TORCHTAP_API Call {
   void keep_inputs(CallTensors& inputs);
   void alias_inputs(CallTensors& inputs);
   void follow_inplace(const Input& input, std::int64_t slot);
+  static void carry_over(const Input& input);
   void hook_outputs(CallTensors& outputs);
   bool entered_as_is(const at::Tensor& output) const;
 
@@ -134,8 +136,8 @@ class TORCHTAP_API Call {
   const Plan* plan_ = nullptr;
   std::shared_ptr<const Plan> owned_;
   ThreadState* state_ = nullptr;
-  const Call* outer_ = nullptr;  // of this thread
-  bool firing_ = false;          // hooks are running, and not forward
+  Call* outer_ = nullptr;  // of this thread
+  bool firing_ = false;    // hooks are running, and not forward
   c10::SmallVector<Input, 1> inputs_;
   const CallTensors* unknown_inputs_ = nullptr;  // the inputs, if they contain values of unknown types
   c10::SmallVector<std::int64_t, 4> indices_;    // per hook of the plan, fixed on entry

@@ -1,3 +1,4 @@
+#include <dlfcn.h>
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/container/sequential.h>
 
@@ -8,6 +9,7 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/expose.hpp>
 #include <torchtap/base/of_thread.hpp>
+#include <torchtap/hooks/detail/another_copy.hpp>
 #include <torchtap/hooks/detail/any_value.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/holder_patch.hpp>
@@ -137,20 +139,28 @@ std::list<Run>& runs() {
 
 using RunIterator = std::list<Run>::iterator;
 
+/// The last run of the sequence, one that waits for its next entry if there is any: the others' entries may
+/// run in other fibers of this thread.
 RunIterator find_run(const Sequence& sequence) {
   auto& stack = runs();
+  auto found = stack.end();
   for (auto run = stack.end(); run != stack.begin();) {
-    if (&(--run)->sequence == &sequence) return run;
+    if (&(--run)->sequence != &sequence) continue;
+    if (!run->inside) return run;
+    if (found == stack.end()) found = run;
   }
-  return stack.end();
+  return found;
 }
 
-/// Ends a run and the unfinished runs inside it.
+/// Ends a run and the abandoned runs inside it. Those whose entries run are of other fibers.
 class EndRun {
  public:
   explicit EndRun(RunIterator run) : run_(run) {}
   ~EndRun() {
-    if (armed_) runs().erase(run_, runs().end());
+    if (!armed_) return;
+    for (auto run = runs().erase(run_); run != runs().end();) {
+      run = run->inside ? std::next(run) : runs().erase(run);
+    }
   }
   EndRun(const EndRun&) = delete;
   EndRun& operator=(const EndRun&) = delete;
@@ -256,6 +266,16 @@ void destroy(AnyModulePlaceholder* holder) {
   reinterpret_cast<Destroy>(const_cast<void*>(original[Slot]))(holder);
 }
 
+/// Whether another copy of torchtap has patched the holder whose table this is. No library has such a table,
+/// so memory in front of one that a library has is not read.
+bool is_of_another_copy(Table table) {
+  Dl_info library;
+  if (::dladdr(table, &library) != 0) return false;
+  const auto* slots = reinterpret_cast<const char*>(table);
+  return reinterpret_cast<const HolderPatch::Table*>(slots - offsetof(HolderPatch::Table, slots))->magic ==
+         HolderPatch::kMagic;
+}
+
 std::size_t checked_slots() {
   const std::size_t slots = slot_of(&Lender::beyond);
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -273,9 +293,12 @@ bool Sequence::has_grown() const {
   return (!shared || alive != nullptr) && module->size() != entries.load();
 }
 
-HolderPatch& HolderPatchPool::apply(AnyModulePlaceholder* holder) {
+HolderPatch& HolderPatchPool::apply(AnyModulePlaceholder* holder, const std::string& module) {
   static const std::size_t slots = checked_slots();
+  static_assert(offsetof(HolderPatch::Table, slots) == 4 * sizeof(void*),
+                "other copies of torchtap rely on it");
   const Table original = table_of(holder);
+  if (free_.count(original) == 0) check_copy(is_of_another_copy(original), module);
   auto& free = free_[original];
   const auto reusable = std::find_if(free.rbegin(), free.rend(),
                                      [](const HolderPatch* patch) { return !Readers::any_in(patch->gate); });

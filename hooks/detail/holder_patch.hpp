@@ -5,7 +5,9 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -49,9 +51,13 @@ struct Sequence {
 
 struct HolderPatch {
   static constexpr std::size_t kMaxSlots = 16;
+  static constexpr auto kMagic = static_cast<std::uintptr_t>(0x7061746863726F74u);  // "torchtap" in memory
 
-  /// The layout of a virtual table; a patched pointer points to `slots`.
+  /// The layout of a virtual table; a patched pointer points to `slots`. Other copies of torchtap in the
+  /// process, of other versions too, read `magic`: its value and its place, four words in front of the slots,
+  /// stay as they are.
   struct Table {
+    std::uintptr_t magic = kMagic;
     HolderPatch* patch = nullptr;
     std::ptrdiff_t offset_to_top = 0;
     const void* type_info = nullptr;
@@ -72,8 +78,9 @@ struct HolderPatch {
 /// thread may be about to read it. Guarded by the registry's lock.
 class HolderPatchPool {
  public:
-  /// Throws `c10::NotImplementedError` if virtual tables do not have the expected layout.
-  HolderPatch& apply(torch::nn::AnyModulePlaceholder* holder);
+  /// Throws `c10::NotImplementedError` if virtual tables do not have the expected layout, and
+  /// `c10::ValueError`, which names `module`, if another copy of torchtap has patched the holder.
+  HolderPatch& apply(torch::nn::AnyModulePlaceholder* holder, const std::string& module);
   void restore(HolderPatch& patch) noexcept;
 
  private:

@@ -47,6 +47,7 @@ class TORCHTAP_API HookPoint : public model::detail::RunsHooks {
 
   Gate& torchtap_gate() noexcept { return torchtap_gate_; }
   void torchtap_listen(HookPointListener* listener) noexcept { torchtap_listener_.store(listener); }
+  HookPointListener* torchtap_listener() const noexcept { return torchtap_listener_.load(); }
 
   /// The listener's place for the module; guarded by its lock.
   const void* torchtap_site = nullptr;

@@ -119,11 +119,11 @@ struct ForwardOf<Impl, std::void_t<decltype(&Impl::forward)>> {
 
 /// One argument of a hooked call, declared as `Arg`. References refer to the caller's own object: forward may
 /// keep its address, or change members of it that are `mutable`. Here an argument by value, which hooks may
-/// change.
+/// change: the object is a parameter of the functions around the call.
 template <class Arg, class = void>
 class Argument {
  public:
-  explicit Argument(Arg&& given) : value_(std::forward<Arg>(given)) {}
+  explicit Argument(Arg&& given) : value_(given) {}
   void collect(CallTensors& inputs) { Collector{inputs}(value_); }
   /// The value to pass to forward.
   Arg& pass() { return value_; }
@@ -131,7 +131,7 @@ class Argument {
   void collect_output(CallTensors& /*outputs*/) {}
 
  private:
-  Arg value_;
+  Arg& value_;
 };
 
 /// A tensor that forward only reads: the caller's own, unless a hook replaced it.
@@ -508,7 +508,7 @@ class HookedWith<Impl, R(Args...)> : public detail::WithHookPoint<Impl>,
 
   /// Internal: the body of all overloads of `forward`.
   template <class Result, std::size_t absent, class... Given>
-  Result torchtap_run(Given... arguments) {
+  Result torchtap_run(Given&&... arguments) {
     return detail::run_hooked<Result, absent, Given...>(
         this->torchtap_gate(), [] { return true; },
         [this](auto&&... given) -> Result {

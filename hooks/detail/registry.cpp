@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/hooks/detail/another_copy.hpp>
 #include <torchtap/hooks/detail/readers.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 #include <torchtap/model/detail/any_module_content.hpp>
@@ -19,6 +20,10 @@ void erase_value(Container& container, const Value& value) {
 
 const void* key_of(const model::ModuleRef& module) {
   return module.scripted() ? script_key(module) : model::detail::Access::node(module).identity;
+}
+
+std::string named(const Hook& hook) {
+  return c10::str("\"", hook.path, "\" (", hook.type, ")");
 }
 
 }  // namespace
@@ -53,7 +58,7 @@ void Registry::attach(const model::ModuleRef& module, const std::shared_ptr<Hook
   Site& site = sites_[key];
   site.key = key;
   try {
-    open_doors(site, module);
+    open_doors(site, module, *hook);
     site.hooks.push_back(hook);
     hook->module = key;
     publish(site, garbage);
@@ -120,17 +125,20 @@ std::shared_ptr<ScopeHold> Registry::scope(const model::ModuleRef& root) {
   return hold;
 }
 
-void Registry::open_doors(Site& site, const model::ModuleRef& module) {
+void Registry::open_doors(Site& site, const model::ModuleRef& module, const Hook& hook) {
   const model::detail::Doors& doors = model::detail::doors_of(module);
   for (auto* holder : doors.holders) {
-    HolderPatch& door = patch(holder);
+    HolderPatch& door = patch(holder, hook);
     if (door.site == nullptr) {
       door.site = site.key;
       site.patches.push_back(&door);
     }
   }
   if (doors.point != nullptr && site.point == nullptr) {
-    site.point = static_cast<HookPoint*>(doors.point);
+    auto* point = static_cast<HookPoint*>(doors.point);
+    const auto* listener = point->torchtap_listener();
+    check_copy(listener != nullptr && listener != this, named(hook));
+    site.point = point;
     site.point->torchtap_site = site.key;
     site.point->torchtap_listen(this);
   }
@@ -169,7 +177,7 @@ void Registry::open_sequence(Site& site) {
     const bool needed = !scope_only || position == 0;
     HolderPatch* door = nullptr;
     if (needed) {
-      door = &patch(model::detail::holder_of(entry));
+      door = &patch(model::detail::holder_of(entry), *site.hooks.front());
     } else if (const auto found = patches_.find(model::detail::holder_of(entry)); found != patches_.end()) {
       door = found->second;
     }
@@ -305,7 +313,7 @@ void Registry::copied(HolderPatch& original, const torch::nn::AnyModulePlacehold
   if (original.holder.load() != holder) return;
   const auto found = sites_.find(original.site);
   if (original.site == nullptr || found == sites_.end()) return;
-  HolderPatch& door = patch(copy);
+  HolderPatch& door = patch(copy, *found->second.hooks.front());
   door.site = original.site;
   found->second.patches.push_back(&door);
   door.gate.plan.store(found->second.plan.get());
@@ -317,11 +325,11 @@ void Registry::grown(Sequence& sequence) {
   if (found != sites_.end() && found->second.sequence == &sequence) open_sequence(found->second);
 }
 
-HolderPatch& Registry::patch(torch::nn::AnyModulePlaceholder* holder) {
+HolderPatch& Registry::patch(torch::nn::AnyModulePlaceholder* holder, const Hook& hook) {
   auto& patch = patches_[holder];
   if (patch == nullptr) {
     try {
-      patch = &pool_.apply(holder);
+      patch = &pool_.apply(holder, named(hook));
     } catch (...) {
       patches_.erase(holder);
       throw;

@@ -82,14 +82,14 @@ class TORCHTAP_API Registry final : public HookPointListener {
   };
   using Garbage = std::vector<std::shared_ptr<const void>>;  // destroyed after the lock is released
 
-  void open_doors(Site& site, const model::ModuleRef& module);
+  void open_doors(Site& site, const model::ModuleRef& module, const Hook& hook);
   void open_sequence(Site& site);
   void close_doors(Site& site) noexcept;
   void publish(Site& site, Garbage& garbage);
   void orphan(Site& site, Garbage& garbage) noexcept;
   void bury(Site& site, Garbage& garbage);
   void sweep(Garbage& garbage) noexcept;
-  HolderPatch& patch(torch::nn::AnyModulePlaceholder* holder);
+  HolderPatch& patch(torch::nn::AnyModulePlaceholder* holder, const Hook& hook);
   void release(HolderPatch& patch) noexcept;
 
   std::mutex mutex_;

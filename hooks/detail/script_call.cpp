@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/hooks/detail/another_copy.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/interposed.hpp>
 #include <torchtap/hooks/detail/one_side.hpp>
@@ -139,6 +140,7 @@ c10::Symbol slots_attribute() {
 template <void (*run)(Stack&, const CallSite&)>
 c10::Symbol registered(const char* name) {
   const auto symbol = c10::Symbol::fromQualString(name);
+  check_copy(!torch::jit::getAllOperatorsFor(symbol).empty(), "TorchScript modules");
   const auto made_for = [](const torch::jit::Node* node) -> torch::jit::Operation {
     const auto address = static_cast<std::intptr_t>(node->i(function_attribute()));
     CallSite known{*reinterpret_cast<const ScriptFunction*>(address), {}};

@@ -1,11 +1,17 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <type_traits>
 #include <typeinfo>
 
 #include <torchtap/model/detail/interposed.hpp>
 
-/// Detects whether a C++ type has a member named `forward`, of any kind.
+namespace torch::nn {
+class SequentialImpl;
+}
+
+/// Detects whether a C++ type has a member named `forward`, of any kind, and whether it is Sequential's.
 namespace torchtap::model::detail {
 
 struct NamesForward {
@@ -30,11 +36,31 @@ constexpr bool may_have_forward() {
   }
 }
 
-/// Records modules of exactly this type as having no forward if that is certain; see
-/// `ModuleRef::has_forward`.
+template <class T, class = void>
+struct SequentialForward : std::false_type {};
+template <class T>
+struct SequentialForward<T, std::void_t<decltype(&T::template forward<at::Tensor, at::Tensor&>)>>
+    : std::is_same<decltype(&T::template forward<at::Tensor, at::Tensor&>),
+                   at::Tensor (torch::nn::SequentialImpl::*)(at::Tensor&)> {};
+
+/// Whether the forward of `T` is the one that it inherits from `torch::nn::SequentialImpl`.
+template <class T>
+constexpr bool is_sequential() {
+  if constexpr (std::is_base_of_v<torch::nn::SequentialImpl, T>) {
+    return SequentialForward<T>::value;
+  } else {
+    return false;
+  }
+}
+
+/// Records what is known about the forward of modules of exactly this type; see `ModuleRef::has_forward`.
 template <class Model>
 void note_model() {
-  if constexpr (!may_have_forward<Model>()) note_type(typeid(Model), Following::no_forward);
+  if constexpr (!may_have_forward<Model>()) {
+    note_type(typeid(Model), Following::no_forward);
+  } else if constexpr (is_sequential<Model>()) {
+    note_type(typeid(Model), Following::sequential);
+  }
 }
 
 }  // namespace torchtap::model::detail

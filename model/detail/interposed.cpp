@@ -1,9 +1,10 @@
 #include <torch/nn/module.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <typeindex>
+#include <string>
 #include <unordered_map>
 
 #include <torchtap/model/detail/interposed.hpp>
@@ -13,9 +14,10 @@ namespace {
 
 std::atomic<const InterposedCalls*> installed{nullptr};
 
+/// By name and address, and never read through: a plug-in may have taken its types along when it was closed.
 struct Notes {
   std::mutex mutex;
-  std::unordered_map<std::type_index, Following> types;
+  std::unordered_map<std::string, std::map<const void*, Following>> types;
 };
 
 Notes& notes() {
@@ -44,14 +46,15 @@ bool given_out(const torch::nn::Module& module) noexcept {
 
 void note_type(const std::type_info& type, Following following) {
   const std::lock_guard<std::mutex> lock(notes().mutex);
-  notes().types.emplace(type, following);
+  notes().types[type.name()][&type] = following;
 }
 
 std::optional<Following> noted_type(const std::type_info& type) {
   const std::lock_guard<std::mutex> lock(notes().mutex);
-  const auto found = notes().types.find(type);
+  const auto found = notes().types.find(type.name());
   if (found == notes().types.end()) return std::nullopt;
-  return found->second;
+  const auto same = found->second.find(&type);
+  return (same == found->second.end() ? found->second.begin() : same)->second;
 }
 
 const InterposedCalls* interposed_calls() noexcept {

@@ -46,12 +46,14 @@ enum class Following {
   no_single_forward,  ///< overloaded, a template, static, private or not a function
   unusual_forward,    ///< volatile, `&&` or with C variadic arguments
   returns_reference,  ///< the reference may refer to an argument that hooks have replaced
-  immovable_values,   ///< arguments or a result that can be neither copied nor moved
+  immovable_values,   ///< arguments or a result that cannot be moved, nor copied for certain
+  sequential,         ///< derives from Sequential and has no forward of its own: followed by its entries
 };
 
-/// Records whether a type can be followed. Thread-safe; the first record of a type counts.
+/// Records whether a type can be followed. Thread-safe; the last record of a type counts.
 TORCHTAP_API void note_type(const std::type_info& type, Following following);
-/// The record of a type; empty if there is none.
+/// The record of a type; if there is none, that of another type of this name (plug-ins may each have their
+/// own); empty if there is none either.
 TORCHTAP_API std::optional<Following> noted_type(const std::type_info& type);
 
 /// Notes that the program got a pointer to the module by the module's own type. Calls through it are not

@@ -73,6 +73,10 @@ struct Node {
   std::shared_ptr<const Node> root;  // null for the root itself
 };
 
+/// Whether the entries of the sequence tell all about its calls. The forward of a derived type may do more
+/// than its base.
+bool is_its_entries(const torch::nn::SequentialImpl& sequence);
+
 /// Gives torchtap's own code access to the node of a ModuleRef.
 struct Access {
   static const Node& node(const ModuleRef& module) noexcept { return *module.node_; }

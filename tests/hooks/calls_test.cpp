@@ -9,6 +9,7 @@
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/hooks/nn.hpp>
 #include <torchtap/model/detail/any_module_content.hpp>
+#include <torchtap/model/detail/has_forward.hpp>
 #include <torchtap/model/walk.hpp>
 
 #include "support.hpp"
@@ -128,6 +129,20 @@ struct StageImpl : torch::nn::SequentialImpl {
   at::Tensor forward(const at::Tensor& x) { return SequentialImpl::forward(x); }
 };
 TORCH_MODULE(Stage);
+
+/// Its result is not that of its entries.
+struct DoubledImpl : torch::nn::SequentialImpl {
+  using SequentialImpl::SequentialImpl;
+  at::Tensor forward(const at::Tensor& x) { return SequentialImpl::forward(x) * 2; }
+};
+TORCH_MODULE(Doubled);
+TORCHTAP_MODULE_IMPL(HookedDoubled, DoubledImpl);
+
+/// Has the forward of its base.
+struct RenamedImpl : torch::nn::SequentialImpl {
+  using SequentialImpl::SequentialImpl;
+};
+TORCH_MODULE(Renamed);
 
 struct PlainImpl : torch::nn::Module {
   PlainImpl() {
@@ -704,6 +719,33 @@ BOOST_AUTO_TEST_CASE(nested_sequentials) {
 }
 
 // Each level's run is inside the run of the level above.
+// The forward of a derived type may do more than its entries: these alone do not tell its result.
+BOOST_AUTO_TEST_CASE(types_that_derive_from_sequential) {
+  const auto check = [](torch::nn::Module& root, const std::string& path, const auto& call) {
+    std::vector<at::Tensor> seen;
+    const auto handle = hooks::attach(torchtap::model::find(root, path), Kind::forward_output,
+                                      [&](Event& event) { seen.push_back(event.outputs()[0]); });
+    const at::Tensor result = call();
+    BOOST_TEST_REQUIRE(seen.size() == 1);
+    BOOST_TEST(at::equal(seen[0], result));
+  };
+  const torch::nn::Functional add([](const at::Tensor& x) { return x + 1; });
+  own::Doubled doubled(add, add);
+  const auto why =
+      message_of<c10::ValueError>([&] { hooks::attach(*doubled, Kind::forward, [](Event&) {}).remove(); });
+  BOOST_TEST(contains(why, "may have a forward of its own"), why);
+  torch::nn::Sequential outer(doubled);
+  check(*outer, "0", [&] { return outer->forward(ones()); });
+  own::HookedDoubled hooked(add, add);
+  check(*hooked, "", [&] { return hooked->forward(ones()); });
+
+  own::Renamed renamed(add, add);
+  BOOST_CHECK_THROW(hooks::attach(*renamed, Kind::forward, [](Event&) {}).remove(), c10::ValueError);
+  torchtap::model::detail::note_model<own::RenamedImpl>();  // as recorder.attach(renamed) does
+  check(*renamed, "", [&] { return renamed->forward(ones()); });
+  static_assert(!torchtap::model::detail::is_sequential<own::DoubledImpl>());
+}
+
 BOOST_AUTO_TEST_CASE(a_sequential_inside_of_a_users_module_inside_of_a_sequential) {
   struct HolderImpl : torch::nn::Module {
     HolderImpl() { inner = register_module("inner", adder(2)); }

@@ -364,6 +364,62 @@ BOOST_AUTO_TEST_CASE(output_that_is_the_input) {
   check("Flatten", torch::nn::Flatten());
 }
 
+// The module gets a view, and the caller's tensor what the module did to the view.
+BOOST_AUTO_TEST_CASE(what_a_forward_does_to_its_input_besides_computing) {
+  using Forward = std::function<at::Tensor(at::Tensor)>;
+  const auto outcome = [](const Forward& forward, bool is_leaf, bool hooked) {
+    nn::Functional module(forward);
+    Gradients gradients;
+    Handle handle;
+    if (hooked) handle = hooks::attach(*module, Kind::backward_input, gradients.callback());
+    const at::Tensor first = at::ones({2}).set_requires_grad(true);
+    (first * 3).sum().backward();
+    const at::Tensor x = is_leaf ? first : first * 2;
+    const at::Tensor y = module(x);
+    (y * y + x * 10).sum().backward();
+    if (hooked) BOOST_TEST(gradients.count() == 1);
+    return Tensors{x.detach(), y.detach(), first.grad(), x.retains_grad() ? x.grad() : at::Tensor()};
+  };
+  const std::map<std::string, Forward> forwards{
+      {"register_hook",
+       [](at::Tensor x) {
+         x.register_hook([](at::Tensor gradient) { return gradient * 3; });
+         return x * x;
+       }},
+      {"retain_grad",
+       [](at::Tensor x) {
+         x.retain_grad();
+         return x * x;
+       }},
+      {"set_data",
+       [](at::Tensor x) {
+         x.set_data(x.detach() * 2);
+         return x * 1;
+       }},
+      {"in place without grad",
+       [](at::Tensor x) {
+         {
+           const torch::NoGradGuard no_grad;
+           x.add_(1);
+         }
+         return x * 2;
+       }},
+      {"reads and assigns grad",
+       [](at::Tensor x) {
+         if (!x.mutable_grad().defined()) return x * 1;
+         const at::Tensor y = x - x.mutable_grad();
+         x.mutable_grad() = at::full({2}, 7.);
+         return y;
+       }},
+  };
+  for (const auto& [name, forward] : forwards) {
+    for (const bool is_leaf : {false, true}) {
+      BOOST_TEST(identical(outcome(forward, is_leaf, true), outcome(forward, is_leaf, false)),
+                 name << (is_leaf ? " of a leaf" : ""));
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(several_outputs_have_their_slots) {
   at::manual_seed(0);
   nn::LSTM lstm(4, 3);

@@ -82,6 +82,20 @@ struct CoderImpl : torch::nn::Module {
 };
 TORCH_MODULE(Coder);
 
+struct StackImpl : torch::nn::SequentialImpl { using SequentialImpl::SequentialImpl; T forward(T x) { return SequentialImpl::forward(x) * 2; } };
+TORCH_MODULE(Stack);
+struct RenamedStackImpl : torch::nn::SequentialImpl { using SequentialImpl::SequentialImpl; };
+TORCH_MODULE(RenamedStack);
+/// Its copy constructor does not compile.
+template <class V> struct Box { V value; explicit Box(V v) : value(v) {} Box(const Box& other) : value(other.value->copy()) {} };
+struct BoxingImpl : torch::nn::Module { Box<T> forward(T x) { return Box<T>(x + 1); } };
+TORCH_MODULE(Boxing);
+struct UnboxingImpl : torch::nn::Module { T forward(Box<T> x) { return x.value + 2; } };
+TORCH_MODULE(Unboxing);
+struct Moved { int moves = 0; Moved() = default; Moved(Moved&& other) : moves(other.moves + 1) {} };
+struct MovingImpl : torch::nn::Module { T forward(Moved moved) { return at::full({1}, moved.moves); } };
+TORCH_MODULE(Moving);
+
 /// A root that only contains networks, as trainers do. No holder is ever made for it.
 struct Trainer : torch::nn::Module {
   Const generator; Coder discriminator;
@@ -192,6 +206,34 @@ BOOST_AUTO_TEST_CASE(arguments_that_forms_keep) {
 }
 
 // What cannot be hidden: as<Holder>() and -> lead to another type, from which nothing can be made.
+BOOST_AUTO_TEST_CASE(sequentials_of_the_users_own_fire_once) {
+  Stack stack(Helpers(), Helpers());  // (x + 1 + 1) * 2
+  torch::nn::Sequential outer(stack);
+  RenamedStack renamed(stack, Helpers());
+  BOOST_TEST(seen(stack, [&] { stack->forward(x), stack(x); }) == (Values{6, 6}));
+  BOOST_TEST(seen(stack, [&] { outer->forward(x); }) == (Values{6}));
+  BOOST_TEST(seen(renamed, [&] { renamed->forward(x); }) == (Values{7}));
+  torchtap::recorders::ForwardOutput first, second;
+  first.attach(stack);
+  second.attach(outer);
+  outer->forward(x);
+  BOOST_TEST(first.at("").samples() == 1);
+  BOOST_TEST(second.at("0").samples() == 1);
+  BOOST_TEST(second.at("0.0").samples() == 1);
+}
+
+BOOST_AUTO_TEST_CASE(values_that_are_not_copied) {
+  Boxing boxing;
+  Unboxing unboxing;
+  BOOST_TEST(boxing->forward(x).value.item<double>() == 2);
+  BOOST_TEST(unboxing->forward(Box<T>(x)).item<double>() == 3);
+  BOOST_TEST(contains(why_not(boxing), "no move constructor"));
+  BOOST_TEST(contains(why_not(unboxing), "no move constructor"));
+  Moving moving;
+  BOOST_TEST(moving->forward(Moved()).item<double>() == 1);
+  BOOST_TEST(seen(moving, [&] { moving->forward(Moved()); }) == (Values{1}));
+}
+
 BOOST_AUTO_TEST_CASE(views) {
   using View = std::remove_pointer_t<decltype(std::declval<torch::nn::Module&>().as<Virtual>())>;
   static_assert(std::is_base_of_v<VirtualImpl, View> && sizeof(View) == sizeof(VirtualImpl));

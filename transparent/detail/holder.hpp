@@ -67,7 +67,20 @@ struct ForwardMember<Impl, std::void_t<decltype(&Impl::forward)>> {
   using Type = decltype(&Impl::forward);
 };
 
-/// Whether a hooked call can keep an argument declared as `Arg`.
+/// Converts to what each constructor takes, so that a type that can be moved and copied is ambiguous.
+template <class T>
+struct CopiedOrMoved {
+  operator const T&() const;
+  operator T&&() const;
+};
+struct Anything {};
+/// Whether a `T` where the compiler would move one is copied: its class declares no move constructor.
+template <class T>
+inline constexpr bool is_copied_only_v = std::is_class_v<T>&& std::is_constructible_v<T, CopiedOrMoved<T>> &&
+                                         !std::is_constructible_v<T, Anything>;
+
+/// Whether a hooked call can keep an argument declared as `Arg`. A copy constructor need not compile, nor be
+/// cheap: only types that torchtap was told about are copied.
 template <class Arg>
 constexpr bool can_be_kept() {
   if constexpr (std::is_lvalue_reference_v<Arg>) {
@@ -75,7 +88,9 @@ constexpr bool can_be_kept() {
   } else if constexpr (!base::IsComplete<std::remove_reference_t<Arg>>::value) {
     return false;
   } else {
-    return std::is_move_constructible_v<std::remove_cv_t<std::remove_reference_t<Arg>>>;
+    using Value = std::remove_cv_t<std::remove_reference_t<Arg>>;
+    return std::is_move_constructible_v<Value> &&
+           (!is_copied_only_v<Value> || hooks::detail::can_be_copied<Value>());
   }
 }
 template <class Result>
@@ -101,6 +116,8 @@ constexpr model::detail::Following following() {
     return Following::final_class;
   } else if constexpr (!model::detail::may_have_forward<Impl>()) {
     return Following::no_forward;
+  } else if constexpr (model::detail::is_sequential<Impl>()) {
+    return Following::sequential;
   } else if constexpr (using Member = typename ForwardMember<Impl>::Type;
                        !std::is_member_function_pointer_v<Member>) {
     return Following::no_single_forward;
@@ -167,7 +184,7 @@ class View<Impl, Forward, std::index_sequence<counts...>>
   using OverloadFor<View, Impl, Forward, counts>::forward...;
 
   template <class R, std::size_t absent, class... Given>
-  R torchtap_run(Given... arguments) const {
+  R torchtap_run(Given&&... arguments) const {
     // Called through Impl's own type, so that a virtual forward is the object's.
     using Callee = std::conditional_t<Forward::is_const, const Impl, Impl>;
     auto& module = const_cast<Impl&>(static_cast<const Impl&>(*this));
@@ -204,9 +221,10 @@ struct SeenOf<Impl, std::enable_if_t<!is_seen_elsewhere<Impl>() &&
   using Type = View<Impl>;
 };
 
-/// Whether holders of `Impl` mark the modules that they make. The first call also records the type.
+/// Whether holders of `Impl` mark the modules that they make. The first call also records the type. Hidden,
+/// because plug-ins may have classes of one name.
 template <class Impl>
-bool is_marked() {
+[[gnu::visibility("hidden")]] bool is_marked() {
   if constexpr (is_seen_elsewhere<Impl>()) {
     return false;
   } else {

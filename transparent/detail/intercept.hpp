@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include <tuple>
+#include <typeinfo>
 #include <utility>
 
 #include <torchtap/hooks/detail/interposed.hpp>
@@ -41,7 +42,7 @@ template <class R, class Impl, class Original, class... Args>
 R run(Impl& self, Original&& original, Args&&... arguments) {
   auto* entry = hooks::detail::find_interposed(self);
   const torch::nn::Module& module = self;
-  if (entry == nullptr || hooks::detail::Call::is_inside(&module)) {
+  if (entry == nullptr || (typeid(module) != typeid(Impl) && hooks::detail::Call::is_inside(&module))) {
     return original(std::forward<Args>(arguments)...);
   }
   return hooks::detail::run_hooked<R, 0>(
