@@ -416,6 +416,12 @@ bool Call::is_inside(const void* module) noexcept {
   return false;
 }
 
+bool Call::hands_on(const void* module) noexcept {
+  Call* call = thread_state().innermost;
+  return call != nullptr && std::exchange(call->hands_on_, false) &&
+         call->plan_->hooks.front()->module == module;
+}
+
 void Call::leave() noexcept {
   detail::leave(thread_state(), *gate_);
 }

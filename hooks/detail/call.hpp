@@ -95,6 +95,11 @@ class TORCHTAP_API Call {
 
   /// Whether this thread is in the forward of `module`, with its hooks around it.
   static bool is_inside(const void* module) noexcept;
+  /// Says that what is called next is the same call of the module.
+  void hand_on() noexcept { hands_on_ = true; }
+  /// Whether the call of `module` that begins here is one that a holder has handed on, whose hooks run
+  /// already.
+  static bool hands_on(const void* module) noexcept;
 
   /// Whether the module has no hooks.
   bool idle() const noexcept { return plan_ == nullptr; }
@@ -138,6 +143,7 @@ class TORCHTAP_API Call {
   ThreadState* state_ = nullptr;
   Call* outer_ = nullptr;  // of this thread
   bool firing_ = false;    // hooks are running, and not forward
+  bool hands_on_ = false;  // see `hand_on`
   c10::SmallVector<Input, 1> inputs_;
   const CallTensors* unknown_inputs_ = nullptr;  // the inputs, if they contain values of unknown types
   c10::SmallVector<std::int64_t, 4> indices_;    // per hook of the plan, fixed on entry

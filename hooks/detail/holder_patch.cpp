@@ -114,6 +114,7 @@ AnyValue call_module(HolderPatch& patch, AnyModulePlaceholder* holder, Forward f
     for (auto& argument : arguments) collect(argument, inputs);
     call.before(inputs);
   }
+  call.hand_on();
   AnyValue result = (holder->*forward)(std::move(arguments));
   if (call.wants_outputs()) {
     CallTensors outputs;

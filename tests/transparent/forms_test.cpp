@@ -222,6 +222,30 @@ BOOST_AUTO_TEST_CASE(sequentials_of_the_users_own_fire_once) {
   BOOST_TEST(second.at("0.0").samples() == 1);
 }
 
+BOOST_AUTO_TEST_CASE(modules_behind_any_module) {
+  Helpers module;
+  const auto handle = hooks::attach(*module.ptr(), Kind::forward_output,
+                                    [](Event& event) { event.outputs()[0] = event.outputs()[0] + 1; });
+  torch::nn::AnyModule any(module), copy = any;
+  std::vector<torch::nn::AnyModule> several;
+  several.emplace_back(module);
+  torch::nn::Sequential made_later(module, Helpers());
+  for (auto* one : {&any, &copy, &several[0]}) BOOST_TEST(one->forward(x).item<double>() == 3);
+  BOOST_TEST(made_later->forward(x).item<double>() == 4);
+  BOOST_TEST(seen(module, [&] { any.forward(x), made_later->forward(x), copy.forward(x); }).size() == 3);
+  torchtap::recorders::ForwardOutput outputs;
+  outputs.attach(made_later);
+  made_later->forward(x);
+  any.forward(x);
+  BOOST_TEST(outputs.at("0").samples() == 2);
+  BOOST_TEST(outputs.at("").samples() == 1);
+
+  // Behind a holder of the base's type.
+  Overriding overriding;
+  torch::nn::AnyModule base(std::shared_ptr<VirtualImpl>(overriding.ptr()));
+  BOOST_TEST(seen(overriding, [&] { base.forward(x, 2.); }) == (Values{102}));
+}
+
 BOOST_AUTO_TEST_CASE(values_that_are_not_copied) {
   Boxing boxing;
   Unboxing unboxing;

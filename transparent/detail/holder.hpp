@@ -189,7 +189,9 @@ class View<Impl, Forward, std::index_sequence<counts...>>
     using Callee = std::conditional_t<Forward::is_const, const Impl, Impl>;
     auto& module = const_cast<Impl&>(static_cast<const Impl&>(*this));
     auto* entry = hooks::detail::find_interposed(module);
-    if (entry == nullptr) return static_cast<Callee&>(module).forward(std::forward<Given>(arguments)...);
+    if (entry == nullptr || hooks::detail::Call::hands_on(&static_cast<torch::nn::Module&>(module))) {
+      return static_cast<Callee&>(module).forward(std::forward<Given>(arguments)...);
+    }
     return hooks::detail::run_hooked<R, absent, Given...>(
         entry->gate, [&] { return entry->belongs_to(module); },
         [&](auto&&... given) -> R {
