@@ -127,7 +127,11 @@ int in_atexit() {
 struct Last {
   const char* what;
   Net& net = kept();
-  ~Last() { run(net), run_once(net, what); }
+  ~Last() {
+    net.eval();
+    run_once(net, what);
+    run_once(net, what);
+  }
 };
 
 int in_destructors() {
@@ -139,17 +143,20 @@ int in_destructors() {
   return 3;
 }
 
-/// A thread that is in the middle of its work when the program ends, and one that has ended in the middle.
+/// A thread that is in the middle of a forward when the program ends, and one that has ended in the middle.
 int in_threads() {
-  static std::atomic<int> rounds{0};
+  static std::atomic<bool> is_there{false};
   const auto net = std::make_shared<Net>();
   net->eval();
   std::thread([net] { net->first(ones()); }).join();
   std::thread([net] {
     const torch::NoGradGuard guard;
-    for (;; ++rounds) net->forward(ones());
+    for (int i = 0; i < 20; ++i) net->forward(ones());
+    net->first(ones());
+    is_there = true;
+    for (;;) ::pause();
   }).detach();
-  while (rounds < 20) std::this_thread::yield();
+  while (!is_there) std::this_thread::yield();
   run(kept());
   return 3;
 }
