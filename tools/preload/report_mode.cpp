@@ -97,7 +97,7 @@ void ReportMode::called(Module& module) {
   const auto seen = model.visible.find(&module);
   if (seen == model.visible.end()) return;
   join(model, &module, &seen->second);
-  pass_.called(module);
+  if (mine()) pass_.called(module);
 }
 
 /// A module, or method, of the model is called: the step of this thread begins, continues, or is followed by
@@ -218,6 +218,7 @@ void ReportMode::called_first(Model& model, const std::vector<at::Tensor>& input
     end_repeat(model);
     begin_repeat(model, first_called_, nullptr);
     pass_.begins_again(inputs);
+    if (model.object == nullptr) pass_.called(*static_cast<const Module*>(first_called_));  // in the new pass
   });
 }
 
