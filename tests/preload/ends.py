@@ -38,7 +38,7 @@ MODES = {
     "fingerprint": ["--fingerprint", "{}"],
     "learn": ["--learn", "{}"],
     "monitor": ["--monitor", "", "--cost", "1", "--save", "{}"],
-    "stream": ["--stream", "ends-%d-{}" % os.getpid(), "--reduce", "moments"],
+    "stream": ["--stream", f"ends-{os.getpid()}-{{}}", "--reduce", "moments"],
 }
 
 

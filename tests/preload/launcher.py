@@ -75,7 +75,15 @@ def check_places(folder):
 
     # What could not be saved is no success.
     status, out, err = run(
-        place, torchtap, "preload", "--save", "there", "--", "sh", "-c", f"mkdir there; touch there/x; {processes} return; exit 0"
+        place,
+        torchtap,
+        "preload",
+        "--save",
+        "there",
+        "--",
+        "sh",
+        "-c",
+        f"mkdir there; touch there/x; {processes} return; exit 0",
     )
     check(status in (0, 1), f"{status} {err}")
     check((status == 1) == ("could not be saved" in err), f"what was lost: {status} {err}")
