@@ -1,12 +1,32 @@
 // A thread inherits the mask of blocked signals, so its starter blocks them for a moment.
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <pthread.h>
 #include <signal.h>
 
+#include <atomic>
 #include <utility>
 
 #include <torchtap/base/thread.hpp>
 
 namespace torchtap::base {
+
+bool thread_lives() noexcept {
+  static thread_local bool is_over = false;  // can be read until the thread's memory goes
+  struct End {
+    // LibTorch's object is made first, so it is destroyed after this one.
+    End() { static_cast<void>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::TEST_INFO)); }
+    ~End() { is_over = true; }
+  };
+  static thread_local const End end;
+  static_cast<void>(end);
+  return !is_over;
+}
+
+std::uint64_t number_of_thread() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  static thread_local const std::uint64_t mine = ++last;
+  return mine;
+}
 
 std::thread start_thread(const char* name, std::function<void()> run) {
   sigset_t all;

@@ -16,8 +16,11 @@ Scope::Scope(Callback callback, Level level) {
   watchers->list.push_back(watcher_);
   watchers->leaf = level == Level::leaf;
   if (const detail::Watchers* around = detail::Watchers::current(); around != nullptr) {
-    watchers->list.insert(watchers->list.end(), around->list.begin(), around->list.end());
-    watchers->leaf = watchers->leaf || around->leaf;
+    for (const auto& watcher : around->list) {
+      if (!watcher->active.load(std::memory_order_relaxed)) continue;  // its scope could not be left
+      watchers->list.push_back(watcher);
+      watchers->leaf = watchers->leaf || watcher->level == Level::leaf;
+    }
   }
   entered_ = std::make_unique<detail::Entered>(std::move(watchers));
 }

@@ -38,7 +38,9 @@ using Callback = std::function<void(Event&)>;
 ///
 /// Operations that `callback` itself calls are not reported, nor are those of torchtap's recorders. Scopes
 /// nest: the innermost is asked first, and its `Event::run` asks the one around it. A scope belongs to the
-/// thread that made it: destroy it there, scopes in reverse order.
+/// thread that made it: destroy it there, scopes in reverse order. Destroyed in another thread, or as a
+/// static object at the program's end, it calls nothing any more, and the thread's operations go on to ask
+/// it.
 ///
 /// It is a fallback on LibTorch's dispatch key `TESTING_ONLY_GenericMode`, which is registered when the first
 /// scope opens (2.5 ms) and kept. Throws `c10::ValueError` if `callback` is empty, and `c10::Error` if other

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/base/thread.hpp>
 #include <torchtap/operations/scope.hpp>
 
 namespace torchtap::operations::detail {
@@ -32,8 +33,9 @@ struct Watchers : c10::DebugInfoBase {
   std::vector<std::shared_ptr<Watcher>> list;
   bool leaf = false;  // whether one of them has Level::leaf
 
-  /// The scopes of this thread; null if there are none.
+  /// The scopes of this thread; null if there are none, and once what LibTorch keeps for the thread is gone.
   static const Watchers* current() {
+    if (!base::thread_lives()) return nullptr;
     return static_cast<const Watchers*>(c10::ThreadLocalDebugInfo::get(info_kind()));
   }
 };
@@ -50,11 +52,16 @@ struct AsWritten {
 
 /// Puts a thread into scopes while it lives.
 struct Entered {
-  AsWritten as_written;
-  c10::DebugInfoGuard info;
-  c10::impl::IncludeDispatchKeyGuard included{base::operations_key};
+  struct State {
+    AsWritten as_written;
+    c10::DebugInfoGuard info;
+    c10::impl::IncludeDispatchKeyGuard included{base::operations_key};
 
-  explicit Entered(std::shared_ptr<Watchers> watchers) : info(info_kind(), std::move(watchers)) {}
+    explicit State(std::shared_ptr<Watchers> watchers) : info(info_kind(), std::move(watchers)) {}
+  };
+  base::InThread<State> state;
+
+  explicit Entered(std::shared_ptr<Watchers> watchers) : state(std::move(watchers)) {}
 };
 
 /// Registers the fallback; further calls do nothing. Throws `c10::Error` if the key is not free.

@@ -337,6 +337,35 @@ BOOST_AUTO_TEST_CASE(nothing_is_left_of_a_scope) {
   BOOST_TEST(!c10::impl::tls_is_dispatch_key_included(key));
 }
 
+BOOST_AUTO_TEST_CASE(a_scope_that_is_destroyed_elsewhere_calls_nothing_any_more) {
+  int calls = 0;
+  auto scope = std::make_unique<ops::Scope>([&](ops::Event&) { ++calls; });
+  torch::ones({2});
+  std::thread([&] {
+    scope.reset();
+    torch::ones({2});
+    BOOST_TEST(seen([] { torch::ones({2}); }) == Names{"aten::ones"}, boost::test_tools::per_element());
+  }).join();
+  torch::ones({2});
+  BOOST_TEST(calls == 1);
+  BOOST_TEST(seen([] { torch::ones({2}); }) == Names{"aten::ones"}, boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(operations_run_when_the_threads_objects_are_destroyed) {
+  // As in the main thread, whose objects are destroyed before those of static storage.
+  static double sum = 0;
+  struct Late {
+    std::unique_ptr<ops::Scope> scope;  // destroyed when the thread has no state left to put back
+    ~Late() { sum = torch::ones({3}).sum().item<double>(); }
+  };
+  std::thread([] {
+    static thread_local Late late;
+    late.scope = std::make_unique<ops::Scope>([](ops::Event& event) { event.run(); });
+    torch::ones({2});
+  }).join();
+  BOOST_TEST(sum == 3);
+}
+
 BOOST_AUTO_TEST_CASE(results_and_gradients_are_the_same_bits) {
   const auto run = [](bool scoped) {
     torch::manual_seed(3);

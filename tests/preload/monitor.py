@@ -7,6 +7,7 @@ usage: monitor.py TORCHTAP SERVED"""
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -229,10 +230,32 @@ def check_errors(folder):
         check(status == 2 and says in said and not (folder / "x").exists(), f"{options}: {status} {said}")
     status, _, said = run([torchtap, "preload", "--monitor", "", "--save", "x", "--", "sh", "-c", "exit 3"], folder)
     check(status == 3 and "nothing was watched: " in said, f"no model: {status} {said}")
-    # A reference of another model: the program runs, and it is said why nothing is watched.
+    # A reference of another model: the program runs, and it is said that nothing is compared.
     torch.jit.script(nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 2)).eval()).save(folder / "other.pt")
     said = preload(folder, ["--monitor", "ref-net.pt", "--save", "x"], "other.pt", "clean:3")
-    check("is not watched: " in said and "ref-net.pt" in said, f"another model: {said}")
+    check("is watched with rules alone: " in said and "ref-net.pt" in said, f"another model: {said}")
+
+
+def check_pair(folder):
+    """Each model of a program has its own reference, whichever runs first."""
+    said = preload(folder, ["--learn", "ref-pair"], "pair", "clean:400")
+    check("learned a reference of 2 models: ref-pair\n" in said, f"pair: {said}")
+    for model in ("pair", "reversed pair"):
+        options = ["--monitor", "ref-pair", "--cost", "1", "--save", model]
+        said = preload(folder, options, model, "clean:300")
+        drifts = [alarm for alarm in alarms(folder / model) if alarm["rule"] == "drift"]
+        check("watched 2 models, " in said and not drifts, f"{model}: {drifts} {said}")
+
+
+def check_unwritten(folder):
+    """Alarms that cannot be written are told all the same."""
+    (folder / "unwritten").mkdir()
+    (folder / "unwritten" / "alarms.jsonl").symlink_to(folder / "nowhere" / "alarms.jsonl")
+    (folder / "rules.txt").write_text("nonfinite = on\n")
+    options = ["--monitor", "", "--rules", "rules.txt", "--save", "unwritten"]
+    said = preload(folder, options, "net.pt", "clean:5", "nan:1", "clean:5")
+    found = re.search(r"watched 1 model, (\d+) alarms?, of which (\d+) could not be written to unwritten/", said)
+    check(found and found[1] == found[2], f"alarms that could not be written: {said}")
 
 
 with tempfile.TemporaryDirectory() as name:
@@ -245,5 +268,7 @@ with tempfile.TemporaryDirectory() as name:
     check_crashes(place)
     check_processes(place)
     check_errors(place)
+    check_pair(place)
+    check_unwritten(place)
 print("FAILED" if failures else "programs that are not rebuilt are watched")
 sys.exit(1 if failures else 0)

@@ -136,6 +136,16 @@ def check_passes(folder):
     report, _ = measured(passes, "threads", folder)
     check((repeats(report), calls(modules(report)["conv"])) == (1 + 3, 6), f"threads: {repeats(report)} repeats")
 
+    # Threads whose work main waits for have their turn, as main has after them.
+    report, _ = measured(passes, "workers", folder)
+    other = json.load(open(folder / "insight-2.json"))
+    check(
+        (repeats(report), calls(modules(report)["conv"])) == (5, 5), f"workers: {repeats(report)} repeats of the first"
+    )
+    check(calls(modules(other)["conv"]) == 22, f"workers: {calls(modules(other)['conv'])} calls of the second")
+    report, _ = measured(passes, "warmed up", folder)
+    check(calls(modules(report)["conv"]) == 28, f"warmed up: {calls(modules(report)['conv'])} calls")
+
     report, _ = measured(passes, "fails", folder)
     check((repeats(report), calls(modules(report)["conv"]), calls(modules(report)["fc"])) == (5, 5, 4), "fails")
 

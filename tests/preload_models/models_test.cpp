@@ -75,6 +75,22 @@ BOOST_AUTO_TEST_CASE(a_part_is_no_model_of_its_own) {
   BOOST_TEST(known.models.found(*nn::Sequential()) == nullptr);  // nothing can be seen
 }
 
+BOOST_AUTO_TEST_CASE(a_model_that_nobody_owns_is_gone_with_any_of_its_parts) {
+  Known known;
+  nn::Linear kept(2, 2);
+  {
+    Pair variable(kept);
+    const auto model = known.models.found(variable);
+    BOOST_REQUIRE(model != nullptr);
+    BOOST_TEST((!model->gone() && known.models.of(*kept) == model.get()));
+    model->ran = true;
+  }
+  BOOST_TEST(known.models.all().front()->gone());  // although its first part lives
+  BOOST_TEST(known.models.of(*kept) == nullptr);
+  known.models.let_go(forget);
+  BOOST_TEST(known.models.of(*kept) == nullptr);
+}
+
 BOOST_AUTO_TEST_CASE(a_part_that_ran_stays_what_it_is) {
   Known known;
   const auto pair = std::make_shared<Pair>();

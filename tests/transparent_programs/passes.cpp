@@ -169,6 +169,14 @@ int main(int argc, char** argv) {
       for (int round = 0; round < 2; ++round) {
         std::thread([&] { evaluate(net, 3); }).join();
       }
+    } else if (what == "workers" || what == "warmed up") {  // main waits for them
+      Net second;
+      second->eval();
+      if (what == "workers") train(net, 5, 1);
+      if (what == "warmed up") evaluate(second, 6);
+      std::thread([&] { evaluate(second, 20); }).join();
+      evaluate(second, 2);
+      print(*second);
     } else if (what == "evaluated") {
       net->eval();
       evaluate(net, 6);

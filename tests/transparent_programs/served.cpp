@@ -1,7 +1,7 @@
 // A server that knows nothing of torchtap: runs a model on requests, and is told what these are and how it
 // ends.
 //
-//     served MODEL PHASE…     MODEL: "net", or a TorchScript file
+//     served MODEL PHASE…     MODEL: "net", or a TorchScript file, or two models: "pair", or "reversed pair"
 //
 // Phases: "clean:N" and "nan:N" are N requests; "noise" and "idle" go on until a file "stop" exists here;
 // "fork:PHASE" is done by a forked child; "exit", "segv", "kill", "abort", "throw" and "term" end the
@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/script.h>
@@ -48,6 +49,18 @@ Model open_model(const std::string& name) {
     Net net;
     net->eval();
     return [net](const at::Tensor& x) mutable { return net(x); };
+  }
+  if (name == "pair" || name == "reversed pair") {  // of other modules, and values
+    torch::manual_seed(0);
+    Net net;
+    nn::Sequential flat(nn::Flatten(), nn::Linear(3 * 24 * 24, 4), nn::Linear(4, 4));
+    net->eval();
+    flat->eval();
+    return [net, flat, reversed = name != "pair"](const at::Tensor& x) mutable {
+      if (reversed) return flat->forward(5 * x) + net(x);
+      const at::Tensor first = net(x);
+      return first + flat->forward(5 * x);
+    };
   }
   torch::jit::Module script = torch::jit::load(name);
   return [script](const at::Tensor& x) mutable { return script.forward({x}).toTensor(); };

@@ -64,6 +64,10 @@ struct Agent {
   /// costs nothing.
   std::atomic<bool> forked{false};
   std::mutex beginning;
+  std::atomic<pid_t> process{::getpid()};  // not that of a child of vfork, which runs in its parent's memory
+  /// The process is about to end and all is saved: nothing is done in its calls any more.
+  std::atomic<bool> over{false};
+  std::atomic<bool> called_later{false};  // a module, by what the program does at its end
 };
 
 Agent* agent = nullptr;
@@ -91,6 +95,11 @@ bool has_mode() noexcept {
   return agent != nullptr && agent->mode != nullptr;
 }
 
+/// Whether calls are still seen.
+bool observes() noexcept {
+  return agent != nullptr && !agent->over.load(std::memory_order_acquire);
+}
+
 /// Does something with the mode. The program continues if that fails.
 template <class Function>
 void with_mode(Function&& function) noexcept {
@@ -114,6 +123,10 @@ void meet(const std::function<bool(Session&)>& meeting) {
 }
 
 void on_called_module(Module& module) {
+  if (!observes()) {
+    agent->called_later.store(true, std::memory_order_relaxed);
+    return;
+  }
   if (agent->mode != nullptr) return with_mode([&](Mode& mode) { mode.called(module); });
   meet([&](Session& session) { return session.meet(module); });
 }
@@ -133,7 +146,7 @@ struct Hidden : at::ObserverContext {
 };
 
 std::unique_ptr<at::ObserverContext> on_backward(const at::RecordFunction& /*function*/) {
-  if (OwnCalls::here()) return nullptr;
+  if (!observes() || OwnCalls::here()) return nullptr;
   backward(true);
   return std::make_unique<Hidden>();
 }
@@ -143,8 +156,7 @@ void after_backward(const at::RecordFunction& /*function*/, at::ObserverContext*
 std::terminate_handler former_terminate = nullptr;
 
 void on_terminate() {
-  note_bad_end();
-  finish();
+  end_badly();
   if (former_terminate != nullptr) former_terminate();
   std::abort();
 }
@@ -166,6 +178,8 @@ void after_fork() {
 
 void in_child() {
   ++current_generation;
+  agent->process = ::getpid();
+  agent->over = false;
   if (agent->mode != nullptr) {
     agent->mode = agent->mode->for_child();
     return forget_watch();
@@ -173,6 +187,18 @@ void in_child() {
   agent->beginning.unlock();
   agent->forked = true;
   forget_watch();
+}
+
+/// Among the last of the functions that run at a normal end, and the first to save in those that come by no
+/// function of ours: exits inside of the C library (`err`, the last thread's end).
+void at_end() {
+  end_normally();
+  if (!is_active() || !agent->called_later) return;
+  Report report = read_report(agent->config.reports, ::getpid());
+  if (report.process == 0) return;  // the launcher is gone
+  report.notes.emplace_back(
+      "modules that were called after main had returned, or exit had been called, are left out.");
+  tell(report, agent->config.reports, true);
 }
 
 /// Leaves a report at once. If no other follows, the process was killed, or ran a program without us.
@@ -193,6 +219,7 @@ void report_start(const Config& config) {
     std::istringstream stream(text);
     cereal::JSONInputArchive archive(stream);
     config.serialize(archive);
+    if (!config.libraries.empty()) ::setenv("LD_PRELOAD", config.libraries.c_str(), 1);
     { const hooks::detail::Hook first; }  // these must register their fork handlers before the agent does
     hooks::detail::Registry::instance();
     report_start(config);
@@ -206,7 +233,7 @@ void report_start(const Config& config) {
     std::_Exit(2);
   }
   ::pthread_atfork(before_fork, after_fork, in_child);
-  std::atexit(finish);
+  std::atexit(at_end);
   std::at_quick_exit(finish);
   former_terminate = std::set_terminate(on_terminate);
   if (has_mode() && agent->mode->hides_backward()) {
@@ -222,6 +249,7 @@ void tell(Report& report, const std::string& folder, bool ended) {
   report.ended = ended;
   report.uses_torch = program_uses_torch();
   report.uses_python = program_uses_python();
+  report.other_torch = other_torch();
   if (write(report, folder) || !ended) return;
   for (const auto& line : report.notes) std::cerr << "torchtap: " << line << std::endl;
 }
@@ -230,17 +258,23 @@ std::uint64_t generation() noexcept {
   return current_generation.load(std::memory_order_relaxed);
 }
 
+bool is_active() noexcept {
+  return agent != nullptr && agent->process == ::getpid();
+}
+
 void finish() noexcept {
-  if (has_mode()) {
-    const OwnCalls own;
-    return agent->mode->finish();
-  }
-  if (!is_own_process()) return;
+  if (!is_active()) return;
   const OwnCalls own;
-  agent->session.load()->finish();
+  if (has_mode()) {
+    agent->mode->finish();
+  } else if (is_own_process()) {
+    agent->session.load()->finish();
+  }
+  agent->over = true;
 }
 
 void snapshot() noexcept {
+  if (!observes()) return;
   if (has_mode()) {
     const OwnCalls own;
     return agent->mode->snapshot();
@@ -251,12 +285,16 @@ void snapshot() noexcept {
 }
 
 void backward(bool begins) noexcept {
-  if (!has_mode() || OwnCalls::here()) return;
+  if (!observes() || !has_mode() || OwnCalls::here()) return;
   with_mode([&](Mode& mode) { mode.backward(begins); });
 }
 
 bool waits_for_script() noexcept {
   if (agent == nullptr || OwnCalls::here()) return false;
+  if (!observes()) {
+    agent->called_later.store(true, std::memory_order_relaxed);
+    return false;
+  }
   return agent->mode == nullptr || agent->mode->waits_for_script();
 }
 
@@ -276,7 +314,7 @@ void called_script(torch::jit::GraphFunction& function, const std::vector<c10::I
 }
 
 void found_root(const Module& root) noexcept {
-  if (agent == nullptr || OwnCalls::here()) return;
+  if (!observes() || OwnCalls::here()) return;
   if (agent->mode != nullptr) return with_mode([&](Mode& mode) { mode.found_root(root); });
   const OwnCalls own;
   try {

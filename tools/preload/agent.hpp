@@ -31,7 +31,10 @@ bool waits_for_script() noexcept;
 void called_script(torch::jit::GraphFunction& function, const std::vector<c10::IValue>& stack,
                    const std::function<void()>& original);
 
-/// Saves this process's recording and reports it; only the first call has an effect.
+/// Whether there is an agent, and it is this process's own.
+bool is_active() noexcept;
+/// Saves this process's recording and reports it; only the first call has an effect. After it nothing is
+/// recorded any more. Runs before objects are destroyed (process_end.hpp), so all of LibTorch can be used.
 void finish() noexcept;
 /// Saves the recording so far.
 void snapshot() noexcept;

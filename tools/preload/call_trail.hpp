@@ -9,6 +9,8 @@
 #include <string>
 #include <unordered_map>
 
+#include <torchtap/base/of_thread.hpp>
+
 namespace torchtap::tools::preload {
 
 /// The modules that one thread called last. A module that is created anew in every forward is identified by
@@ -19,7 +21,7 @@ class Trail {
 
   /// This thread's trail in the recording `session`; clears the trail of an earlier recording.
   static Trail& here(std::uint64_t session) {
-    static thread_local Trail trail;
+    Trail& trail = base::of_thread<Trail>();
     if (trail.session_ != session) trail = Trail();
     trail.session_ = session;
     return trail;

@@ -5,12 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 
@@ -30,6 +32,8 @@
 #include "executable.hpp"
 #include "launcher_summary.hpp"
 #include "process_report.hpp"
+#include "program_libraries.hpp"
+#include "reservation.hpp"
 #include "supervise.hpp"
 #include "told_alarms.hpp"
 
@@ -75,7 +79,7 @@ process ends, and at intervals with --interval.
 
 --fingerprint FILE writes a fingerprint (800 bytes) of every parameter, buffer, input and output of the first forward
 instead, by which torchtap compare finds where this program differs from another one. --forwards and --skip choose
-other forwards, each module counting its own. A file of fingerprints is overwritten.
+other forwards, each module counting its own.
 
 --explore shows the program's models in the browser while they train, as torchtap explore does with --save DIR
 afterwards. The address of the page is printed when the first model runs; the page lives as long as the program. Models are known as
@@ -107,13 +111,17 @@ Examples:
   torchtap preload --learn reference/ -- ./validate; torchtap preload --monitor reference/ --save incidents/ -- ./server
   torchtap preload --explore --save run1 -- ./train its arguments; torchtap explore run1
 
-Exit status: that of the program; 126 or 127 if it cannot be run, 2 for wrong options.)";
+Exit status: that of the program, but 1 instead of 0 if a result could not be saved; 126 or 127 if it cannot be run, 2
+for wrong options.)";
 
 /// The environment of the program.
 struct Environment {
   std::string libraries, sanitizer;
+  /// The program's own libraries, from a colon on, if they would come in another order because of ours: of
+  /// two that define a function, such as two BLAS, the first has the calls.
+  std::string order;
 
-  Environment() {
+  explicit Environment(const std::string& program, const std::vector<std::string>& own) {
     // The library that interposes LibTorch must be listed itself: dependencies are loaded after LibTorch.
     libraries = tools::find_library("libtorchtap_preload.so").string() + ":" +
                 tools::find_library(TORCHTAP_TRANSPARENT_LIBRARY).string();
@@ -122,25 +130,33 @@ struct Environment {
     // functions that it replaces but `_exit` and `abort`, and call the next definition of these.
     if (const char* theirs = std::getenv("ASAN_OPTIONS")) sanitizer = std::string(theirs) + ":";
     sanitizer += "verify_asan_link_order=0";
+    if (!reordered(own, libraries_of(program, libraries))) return;
+    for (const std::string& library : own) order += ":" + library;
   }
 };
 
 /// Replaces the child by the program.
+void replace_by(std::vector<std::string>& program) {
+  std::vector<char*> arguments;
+  arguments.reserve(program.size() + 1);
+  for (auto& argument : program) arguments.push_back(argument.data());
+  arguments.push_back(nullptr);
+  ::execvp(arguments[0], arguments.data());
+}
+
+/// The same with torchtap in it.
 void become(Config config, const Environment& environment, std::vector<std::string>& program) {
   config.process = ::getpid();  // exec keeps the process id
+  if (!environment.order.empty()) config.libraries = environment.libraries;
   std::ostringstream text;
   {
     cereal::JSONOutputArchive archive(text, cereal::JSONOutputArchive::Options::NoIndent());
     config.serialize(archive);
   }
   ::setenv(kVariable, text.str().c_str(), 1);
-  ::setenv("LD_PRELOAD", environment.libraries.c_str(), 1);
+  ::setenv("LD_PRELOAD", (environment.libraries + environment.order).c_str(), 1);
   ::setenv("ASAN_OPTIONS", environment.sanitizer.c_str(), 1);
-  std::vector<char*> arguments;
-  arguments.reserve(program.size() + 1);
-  for (auto& argument : program) arguments.push_back(argument.data());
-  arguments.push_back(nullptr);
-  ::execvp(arguments[0], arguments.data());
+  replace_by(program);
 }
 
 [[noreturn]] void run(Config config, const std::string& shown, std::vector<std::string>& program) {
@@ -151,11 +167,23 @@ void become(Config config, const Environment& environment, std::vector<std::stri
     tools::Notes::end_process(executable.status);
     std::exit(executable.status);
   }
+  const char* preloaded = std::getenv("LD_PRELOAD");
+  const std::vector<std::string> own = libraries_of(executable.path, preloaded == nullptr ? "" : preloaded);
+  const std::string other = other_torch_in(own);
   Ended ended;
-  {
+  bool lost = false;
+  if (!other.empty()) {
+    ended = supervise([&] {
+      replace_by(program);
+      ::_exit(126);
+    });
+    std::cerr << "torchtap: nothing was recorded, and the program ran as without torchtap: it uses "
+              << with_version(other) << ", and torchtap was built for " << with_version(own_torch())
+              << ", which cannot be in one process.\n";
+  } else {
     const tools::TemporaryFolder folder;  // for the reports of all processes
     config.reports = folder.path();
-    const Environment environment;
+    const Environment environment(executable.path, own);
     Announcements announcements(folder.path());
     const auto say = [&] {
       for (const auto& line : announcements.fresh()) std::cerr << "torchtap: " << line << std::endl;
@@ -176,7 +204,9 @@ void become(Config config, const Environment& environment, std::vector<std::stri
     for (const auto& line : summarize(reports, config, shown, ended, executable.path)) {
       std::cerr << "torchtap: " << line << '\n';
     }
+    lost = std::any_of(reports.begin(), reports.end(), [](const Report& report) { return report.lost; });
   }
+  if (lost && WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 0) ended.status = W_EXITCODE(1, 0);
   std::cerr.flush();
   tools::Notes::end_process(WIFEXITED(ended.status) ? WEXITSTATUS(ended.status) : 128);
   end_as(ended);
@@ -268,7 +298,11 @@ void prepare_monitor(Config& config, const Chosen& chosen) {
   while (shown.size() > 1 && shown.back() == '/') shown.pop_back();
   config.save = fs::absolute(config.save).lexically_normal().string();
   if (config.save.size() > 1 && config.save.back() == '/') config.save.pop_back();
-  if (chosen.fingerprint.empty() && !chosen.monitors) tools::check_free(config.save, config.overwrite);
+  std::optional<const Reservation> reserved;
+  if (!chosen.monitors) {  // whose alarms several programs may write to one file
+    reserved.emplace(config.save);
+    tools::check_free(config.save, config.overwrite);
+  }
   if (chosen.monitors) config.alarms_before = size_of_alarms(config.save);
   if (chosen.explores) remove_run(config.save);
   run(config, shown, program);

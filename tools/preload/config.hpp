@@ -45,6 +45,7 @@ struct Config {
   double every = 0;                ///< seconds between intermediate saves; 0: save only at the end
   std::int64_t process = 0;        ///< process id of the program itself, not of its children
   std::int64_t alarms_before = 0;  ///< bytes of alarms.jsonl before the program began; only of the launcher
+  std::string libraries;           ///< LD_PRELOAD for other programs that it starts; empty: what it has
   std::string reports;             ///< folder in which processes leave their reports for the launcher
 
   template <class Archive>
@@ -55,7 +56,8 @@ struct Config {
             CEREAL_NVP(value_paths), CEREAL_NVP(value_samples), CEREAL_NVP(reference), CEREAL_NVP(rules),
             CEREAL_NVP(cost), CEREAL_NVP(metrics), CEREAL_NVP(tensorboard), CEREAL_NVP(keep),
             CEREAL_NVP(save), CEREAL_NVP(stream), CEREAL_NVP(stream_memory), CEREAL_NVP(readers),
-            CEREAL_NVP(overwrite), CEREAL_NVP(every), CEREAL_NVP(process), CEREAL_NVP(reports));
+            CEREAL_NVP(overwrite), CEREAL_NVP(every), CEREAL_NVP(process), CEREAL_NVP(libraries),
+            CEREAL_NVP(reports));
   }
 };
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 namespace torchtap::tools::preload {
@@ -18,20 +19,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether it is a program of this machine's kind that no dynamic loader loads.
-bool is_static(const std::string& file) {
+/// The dynamic loader of a program of this machine's kind, "" if it is static; nothing for other files.
+std::optional<std::string> interpreter_of(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
   ElfW(Ehdr) header{};
-  if (!stream.read(reinterpret_cast<char*>(&header), sizeof(header))) return false;
+  if (!stream.read(reinterpret_cast<char*>(&header), sizeof(header))) return std::nullopt;
   constexpr int kClass = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;
-  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != kClass) return false;
+  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != kClass)
+    return std::nullopt;
   for (int i = 0; i < header.e_phnum; ++i) {
     ElfW(Phdr) part{};
     stream.seekg(static_cast<std::streamoff>(header.e_phoff) + std::streamoff{i} * header.e_phentsize);
-    if (!stream.read(reinterpret_cast<char*>(&part), sizeof(part))) return false;
-    if (part.p_type == PT_INTERP) return false;
+    if (!stream.read(reinterpret_cast<char*>(&part), sizeof(part))) return std::nullopt;
+    if (part.p_type != PT_INTERP) continue;
+    stream.seekg(static_cast<std::streamoff>(part.p_offset));
+    std::string name;
+    std::getline(stream, name, '\0');
+    return name;
   }
-  return true;
+  return "";
 }
 
 }  // namespace
@@ -53,8 +59,12 @@ Executable find_executable(const std::string& program) {
   return best;
 }
 
+std::string loader_of(const std::string& file) {
+  return interpreter_of(file).value_or("");
+}
+
 std::string obstacle_of(const std::string& file) {
-  if (is_static(file)) return "it is statically linked";
+  if (interpreter_of(file) == "") return "it is statically linked";
   struct stat status {};
   const bool elevated = ::stat(file.c_str(), &status) == 0 && (status.st_mode & (S_ISUID | S_ISGID)) != 0;
   if (elevated || ::getxattr(file.c_str(), "security.capability", nullptr, 0) > 0) {

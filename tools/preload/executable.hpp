@@ -11,6 +11,9 @@ struct Executable {
 };
 Executable find_executable(const std::string& program);
 
+/// The dynamic loader of a program; empty if it has none, or is a script.
+std::string loader_of(const std::string& file);
+
 /// Why LD_PRELOAD has no effect on it, as far as the file tells; empty if it does not tell.
 std::string obstacle_of(const std::string& file);
 

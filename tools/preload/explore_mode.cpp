@@ -79,7 +79,7 @@ bool ExploreMode::open_explorer() {
   if (done_) return false;
   const auto give_up = [this](const std::exception& error) {
     note("nothing is shown: " + tools::message_of(error));
-    done_ = true;
+    done_ = report_.lost = true;
     tell(true);
     return false;
   };

@@ -2,11 +2,12 @@
 #include "explore_threads.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
 #include <utility>
+
+#include <torchtap/base/thread.hpp>
 
 namespace torchtap::tools::preload {
 namespace {
@@ -45,8 +46,7 @@ void ExploreMode::Thread::leave_to_parent() noexcept {
 
 ExploreMode::Thread& ExploreMode::thread_here() {
   if (ThreadEnd::thread == nullptr) {
-    // Scopes restore what LibTorch keeps for the thread, so that has to be destroyed after them.
-    static_cast<void>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::TEST_INFO));
+    static_cast<void>(base::thread_lives());  // what scopes put back has to be destroyed after them
     ThreadEnd::thread = new Thread();
     thread_local const ThreadEnd end;
     static_cast<void>(end);
@@ -109,7 +109,7 @@ void ExploreMode::open(Thread& thread, Model& model, const Module& first,
   running->model = &model;
   running->session = model.session;
   running->first = &first;
-  running->trains = model.address->is_training();
+  running->trains = first.is_training();  // the model itself may be gone, where no shared pointer owns it
   running->pass->begin(model.expected());
   if (!at::GradMode::is_enabled() || model.calls_before_backward[running->trains] == 0) {
     running->scope = std::make_unique<operations::Scope>(

@@ -17,6 +17,7 @@
 
 #include "../message.hpp"
 #include "executable.hpp"
+#include "program_libraries.hpp"
 #include "told_alarms.hpp"
 
 namespace torchtap::tools::preload {
@@ -162,11 +163,14 @@ void tell_alarms(std::vector<std::string>& lines, const Report& report, const st
   constexpr std::size_t kMost = 20;
   const ToldAlarms told = alarms_told(report.directory, from, shown);
   const std::size_t number = told.raised.size();
-  lines.push_back(
-      who + "watched " + counted(report.modules, "model") + ", " +
-      (number == 0 ? "no alarms"
-                   : counted(static_cast<std::int64_t>(number), "alarm") + ": " + shown + "/alarms.jsonl") +
-      ".");
+  const auto written = static_cast<std::int64_t>(number);
+  const std::int64_t raised = std::max(written, report.alarms);  // a killed process tells no number
+  std::string words = raised == 0 ? "no alarms" : counted(raised, "alarm") + ": " + shown + "/alarms.jsonl";
+  if (written < raised) {
+    words = counted(raised, "alarm") + ", of which " + std::to_string(raised - written) +
+            " could not be written to " + shown + "/alarms.jsonl";
+  }
+  lines.push_back(who + "watched " + counted(report.modules, "model") + ", " + words + ".");
   for (std::size_t i = 0; i < number && i < kMost; ++i) lines.push_back(who + told.raised[i]);
   if (number > kMost) lines.push_back(who + "and " + std::to_string(number - kMost) + " more.");
   for (const auto& note : told.notes) lines.push_back(who + note);
@@ -191,6 +195,12 @@ std::vector<std::string> reasons(const std::vector<Report>& reports, const Confi
   if (reports.empty()) return {nothing + not_loaded(program, file)};
   const Seen seen(reports);
   std::vector<std::string> lines;
+  for (const Report& report : reports) {
+    if (report.other_torch.empty()) continue;
+    return {nothing + "the program loaded a second LibTorch, " + with_version(report.other_torch) +
+            ", beside " + with_version(own_torch()) +
+            ", which torchtap was built for; it runs only without torchtap."};
+  }
   const bool of_models = config.mode != "record" && config.mode != "trace" && config.mode != "fingerprint";
   if (of_models && !seen.ran_types.empty()) {
     lines.push_back(

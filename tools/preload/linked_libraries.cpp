@@ -1,5 +1,6 @@
 #include "linked_libraries.hpp"
 
+#include <ATen/Version.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
@@ -51,6 +52,26 @@ bool program_uses_torch() noexcept {
   bool found = false;
   dl_iterate_phdr(needs_torch, &found);
   return found;
+}
+
+std::string other_torch() {
+  struct Search {
+    std::string ours, found;
+  } search;
+  Dl_info info{};
+  if (::dladdr(reinterpret_cast<const void*>(&at::show_config), &info) == 0) return {};
+  search.ours = info.dli_fname;
+  dl_iterate_phdr(
+      [](dl_phdr_info* object, std::size_t /*size*/, void* data) {
+        auto& search = *static_cast<Search*>(data);
+        const std::string_view file = object->dlpi_name != nullptr ? object->dlpi_name : "";
+        const bool other =
+            begins_with(file.substr(file.rfind('/') + 1), "libtorch_cpu.so") && file != search.ours;
+        if (other) search.found = file;
+        return other ? 1 : 0;
+      },
+      &search);
+  return search.found;
 }
 
 bool program_uses_python() noexcept {

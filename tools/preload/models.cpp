@@ -26,16 +26,23 @@ std::vector<model::ModuleRef> without_ownership(const std::vector<model::ModuleR
   return refs;
 }
 
-/// A model on the stack lives as long as the first part of it that is not.
-std::weak_ptr<const Module> life_of(const std::vector<model::ModuleRef>& modules) {
+/// Those that expire with the model: its own, or those of all its parts if no shared pointer owns it.
+std::vector<std::weak_ptr<const Module>> lives_of(const std::vector<model::ModuleRef>& modules) {
+  std::vector<std::weak_ptr<const Module>> lives;
   for (const model::ModuleRef& module : modules) {
     auto life = module.module().weak_from_this();
-    if (!life.expired()) return life;
+    if (!life.expired()) lives.push_back(std::move(life));
+    if (&module == &modules.front() && !lives.empty()) break;
   }
-  return {};
+  return lives;
 }
 
 }  // namespace
+
+std::string about_frozen(const std::string& done) {
+  return "a model was frozen, so its submodules are inlined and only the whole of it is " + done +
+         "; run the file from before freezing.";
+}
 
 Pass::Modules FoundModel::expected() const {
   if (!called.empty()) return called;  // others may never run
@@ -54,8 +61,8 @@ std::shared_ptr<FoundModel> Models::found(const Module& root) {
   auto found = rules_.make();
   found->address = &root;
   found->type = modules.front().type();
-  found->life = life_of(modules);
-  if (found->life.expired()) return nullptr;
+  found->lives = lives_of(modules);
+  if (found->lives.empty()) return nullptr;
   found->modules = without_ownership(modules);
   for (const model::ModuleRef& module : found->modules) {
     const auto known = places_.find(&module.module());
@@ -123,7 +130,9 @@ FoundModel* Models::of(const torch::jit::Method& method) {
   auto found = rules_.make();
   found->object = object;
   found->method = method.name();
-  found->type = model::walk_modules(method.owner(), method.name()).front().type();
+  const model::ModuleRef root = model::walk_modules(method.owner(), method.name()).front();
+  found->type = root.type();
+  if (root.frozen()) rules_.note(about_frozen(rules_.done));
   if (add(found)) return found.get();
   left_out_.insert(object);
   return nullptr;
@@ -137,7 +146,7 @@ const model::ModuleRef* Models::place_of(const Module& module) const {
 
 void Models::let_go(const std::function<bool(FoundModel&)>& gone) {
   const auto is_dead = [](const std::shared_ptr<FoundModel>& one) {
-    return one->address != nullptr && one->life.expired();
+    return one->address != nullptr && one->gone();
   };
   if (std::none_of(all_.begin(), all_.end(), is_dead)) return;
   for (const auto& one : all_) {
@@ -151,14 +160,14 @@ void Models::let_go(const std::function<bool(FoundModel&)>& gone) {
   all_.erase(std::remove_if(all_.begin(), all_.end(), is_dead), all_.end());
   // Parts of a model may live longer than it does.
   for (auto place = places_.begin(); place != places_.end();) {
-    const bool dead = place->second.model->life.expired() && place->second.owner.expired();
+    const bool dead = place->second.model->gone() && place->second.owner.expired();
     place = dead ? places_.erase(place) : std::next(place);
   }
 }
 
 void Models::inherit(const Models& parent) {
   for (const auto& one : parent.all_) {
-    if (one->address == nullptr || one->life.expired()) continue;
+    if (one->address == nullptr || one->gone()) continue;
     const auto known = rules_.make();
     *known = *one;
     known->ran = false;

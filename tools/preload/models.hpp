@@ -3,6 +3,7 @@
 #include <ATen/core/ivalue.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -25,12 +26,15 @@ struct Method;
 
 namespace torchtap::tools::preload {
 
+/// Says that modules of a frozen model of TorchScript are not `done`: recorded, measured.
+std::string about_frozen(const std::string& done);
+
 /// A model of the program. Has no share in its modules: it must not live longer because of us.
 struct FoundModel {
   std::string type;
-  const torch::nn::Module* address = nullptr;   // null for TorchScript, and when it is gone
-  std::weak_ptr<const torch::nn::Module> life;  // expires with it
-  const c10::ivalue::Object* object = nullptr;  // of TorchScript
+  const torch::nn::Module* address = nullptr;                 // null for TorchScript, and when it is gone
+  std::vector<std::weak_ptr<const torch::nn::Module>> lives;  // of which one expires with it, or before
+  const c10::ivalue::Object* object = nullptr;                // of TorchScript
   std::string method;
   std::vector<model::ModuleRef> modules;
   std::unordered_map<const torch::nn::Module*, model::ModuleRef> visible;  // whose calls can be seen
@@ -45,6 +49,11 @@ struct FoundModel {
   virtual ~FoundModel() = default;
   FoundModel(const FoundModel&) = delete;
   FoundModel& operator=(const FoundModel&) = default;
+  /// Whether it was destroyed, or changed. Parts of a model that no shared pointer owns may be kept longer
+  /// than itself: it is read in its calls only, even if this is false.
+  bool gone() const {
+    return std::any_of(lives.begin(), lives.end(), [](const auto& life) { return life.expired(); });
+  }
   /// The modules that the next pass will call, as far as is known.
   Pass::Modules expected() const;
 };
@@ -78,6 +87,7 @@ class Models {
   void inherit(const Models& parent);
 
   const std::vector<std::shared_ptr<FoundModel>>& all() const noexcept { return all_; }
+  const std::string& done() const noexcept { return rules_.done; }
   /// Types of modules that ran and are in no model.
   std::set<std::string> strangers() const;
   /// A sentence about these types; empty if there are none.
@@ -89,7 +99,7 @@ class Models {
     std::size_t index;
     std::weak_ptr<const torch::nn::Module> owner;
     bool owned = false;
-    bool gone() const noexcept { return model->life.expired() || (owned && owner.expired()); }
+    bool gone() const { return owned ? owner.expired() || model->gone() : model->gone(); }
   };
   bool add(const std::shared_ptr<FoundModel>& found);
   /// Forgets its places.

@@ -1,17 +1,17 @@
 // Models of a program that is not rebuilt, each with a monitor.
 #include "monitor_mode.hpp"
 
-#include <ATen/Parallel.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 #include <torchtap/model/walk.hpp>
+#include <torchtap/views/monitor/reference.hpp>
 
+#include "../message.hpp"
 #include "agent.hpp"
 #include "linked_libraries.hpp"
 #include "process_end.hpp"
@@ -87,9 +87,13 @@ void MonitorMode::begin(Model& model, const std::vector<model::ModuleRef>& modul
         .metrics_file(beside(config_.metrics, watched_))
         .tensorboard(beside(config_.tensorboard, watched_));
   }
+  if (!learns) model.reference = reference_for(modules);
   try {
-    model.monitor.emplace(modules, learns ? std::string() : config_.reference, std::move(options));
+    if (learns) check_still_free(beside(report_.directory, watched_), config_.overwrite);
+    model.monitor.emplace(modules, model.reference, std::move(options));
+    model.monitor->on_alarm([this](const views::monitor::Alarm& alarm) { alarms_ += alarm.raised ? 1 : 0; });
   } catch (const std::exception& error) {
+    report_.lost = report_.lost || learns;
     return note("the model " + name + " is not watched: " + tools::message_of(error));
   }
   if (learns && watched_ != 0) {
@@ -98,13 +102,47 @@ void MonitorMode::begin(Model& model, const std::vector<model::ModuleRef>& modul
   ++watched_;
   ++report_.modules;
   tell(false);
-  if (ran_.exchange(true)) return;
-  watch(0);
-  // LibTorch destroys its pool of threads at exit, and waits forever for the pool's lock where it is asked
-  // for its number of threads afterwards. Functions that are registered after the pool was made run before it
-  // ends.
-  static_cast<void>(at::get_num_threads());
-  std::atexit(preload::finish);
+  if (!ran_.exchange(true)) watch(0);
+}
+
+/// The reference that was learned of this model: of those whose modules have the paths and types of most of
+/// its own, the first that no other living model is compared with.
+std::string MonitorMode::reference_for(const std::vector<model::ModuleRef>& modules) {
+  if (config_.reference.empty()) return {};
+  if (!learned_.has_value()) {
+    learned_.emplace();
+    std::string place = config_.reference;
+    for (int number = 2; std::filesystem::exists(place); ++number) {
+      Learned& learned = learned_->emplace_back();
+      learned.place = place;
+      const auto reference = views::monitor::Reference::load(place);
+      for (const auto& tensor : reference.tensors()) {
+        learned.modules.emplace(tensor.path, tensor.type);
+      }
+      place = config_.reference + "-" + std::to_string(number);
+    }
+  }
+  const Learned* best = nullptr;
+  std::int64_t most = 0;
+  for (const Learned& learned : *learned_) {
+    const auto& all = models_.all();
+    if (std::any_of(all.begin(), all.end(), [&](const auto& other) {
+          const auto& model = static_cast<const Model&>(*other);
+          return model.monitor.has_value() && model.reference == learned.place;
+        })) {
+      continue;
+    }
+    const auto same = std::count_if(modules.begin(), modules.end(), [&](const model::ModuleRef& module) {
+      return learned.modules.count({module.path(), module.type()}) != 0;
+    });
+    if (same <= most) continue;
+    best = &learned;
+    most = same;
+  }
+  if (best != nullptr) return best->place;
+  note("the model " + modules.front().type() + " is watched with rules alone: no reference beside " +
+       config_.reference + " was learned of it; torchtap preload --learn learns those of all models.");
+  return {};
 }
 
 /// A path of this process, for its models from the second on with a number: "torchtap-2.prom".
@@ -121,10 +159,22 @@ std::string MonitorMode::beside(const std::string& path, std::size_t number) con
       .string();
 }
 
+/// What is left is judged, or the reference written.
+void MonitorMode::end(Model& model) {
+  if (!model.monitor.has_value()) return;
+  try {
+    if (config_.mode == "learn") model.monitor->flush();
+  } catch (const std::exception& error) {
+    note("the reference of " + model.type + " could not be saved: " + tools::message_of(error));
+    report_.lost = true;
+  }
+  model.monitor.reset();
+}
+
 /// Models that the program destroyed: what they left is judged.
 void MonitorMode::let_go_of_the_dead() {
-  models_.let_go([](FoundModel& model) {
-    static_cast<Model&>(model).monitor.reset();
+  models_.let_go([this](FoundModel& model) {
+    end(static_cast<Model&>(model));
     return true;
   });
 }
@@ -153,8 +203,9 @@ void MonitorMode::finish() noexcept {
     add_notes();
     // After an abort the rings of the last inputs have to stay, and nothing can be trusted to work.
     if (!ends_badly()) {
-      for (const auto& found : models_.all()) static_cast<Model&>(*found).monitor.reset();
+      for (const auto& found : models_.all()) end(static_cast<Model&>(*found));
     }
+    report_.alarms = alarms_;
     tell(true);
   });
 }

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torchtap/views/monitor/monitor.hpp>
@@ -52,10 +53,18 @@ class MonitorMode final : public Mode {
  private:
   struct Model : FoundModel {
     std::optional<views::monitor::Monitor> monitor;
+    std::string reference;  // that it is compared with
+  };
+  /// The references that `--learn` wrote: of the first model, and beside it of the others.
+  struct Learned {
+    std::string place;
+    std::set<std::pair<std::string, std::string>> modules;  // paths and types
   };
 
   void begin(Model& model, const std::vector<model::ModuleRef>& modules);
+  std::string reference_for(const std::vector<model::ModuleRef>& modules);
   std::string beside(const std::string& path, std::size_t number) const;
+  void end(Model& model);
   void let_go_of_the_dead();
   void add_notes();
   void tell(bool ended) { preload::tell(report_, config_.reports, ended); }
@@ -64,9 +73,11 @@ class MonitorMode final : public Mode {
   const Config config_;
   Models models_;
   std::map<std::string, std::size_t> names_;  // of models, and how many have them
-  std::set<std::string> hidden_;              // types inside of models that cannot be seen
+  std::optional<std::vector<Learned>> learned_;
+  std::set<std::string> hidden_;  // types inside of models that cannot be seen
   std::size_t watched_ = 0;
   std::atomic<bool> ran_{false}, done_{false};
+  std::atomic<std::int64_t> alarms_{0};  // that were raised
   Report report_;
 };
 

@@ -1,5 +1,6 @@
 #include "process_end.hpp"
 
+#include <ATen/Parallel.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -29,7 +30,7 @@ struct Watch {
   std::atomic<pid_t> process{0};  // the process that owns the watching thread; 0 if none
   std::atomic<bool> requested{false};
   std::atomic<int> signal{0};  // the signal that ends the process
-  std::atomic<bool> finished{false};
+  std::atomic<bool> finished{false}, given_up{false};
   clockid_t clock{};  // CPU time of the watching thread
   double every = 0;
 };
@@ -88,10 +89,11 @@ void request() noexcept {
   ::sem_post(&the_watch.wake);
 }
 
-/// Waits until the watching thread has saved everything. Gives up once that thread has not run for ten
-/// seconds, as it may be waiting for a lock of this thread. Async-signal-safe.
+/// Waits until the watching thread has saved everything. Gives up, for good, once that thread has not run for
+/// ten seconds, as it may be waiting for a lock of this thread. Async-signal-safe.
 void wait_until_finished() noexcept {
   constexpr int kPatience = 5000;
+  if (the_watch.given_up) return;
   timespec before{};
   const timespec pause{0, 2000000};
   for (int idle = 0; !the_watch.finished && idle < kPatience; ++idle) {
@@ -101,6 +103,7 @@ void wait_until_finished() noexcept {
     if (now.tv_sec != before.tv_sec || now.tv_nsec != before.tv_nsec) idle = 0;
     before = now;
   }
+  the_watch.given_up = !the_watch.finished;
 }
 
 void on_signal(int number) {
@@ -135,7 +138,8 @@ bool handles_crash() noexcept {
 
 /// Called when the process is about to end.
 void finish_first() noexcept {
-  if (is_watcher || handles_crash()) return;
+  if (is_watcher || !is_active() || handles_crash()) return;
+  if (is_bad_end) watch(0);  // another thread, if there is none
   if (somebody_watches()) {
     request();
     wait_until_finished();
@@ -145,6 +149,8 @@ void finish_first() noexcept {
 }
 
 /// The C library's functions, looked up at startup: a forked child may find the loader's lock held forever.
+using Main = int (*)(int, char**, char**);
+void (*next_normal_exit)(int) = nullptr;
 void (*next_exit)(int) = nullptr;
 void (*next_Exit)(int) = nullptr;
 void (*next_abort)() = nullptr;
@@ -156,6 +162,7 @@ void look_up(Function& function, const char* symbol) noexcept {
 }
 
 [[gnu::constructor]] void look_up_originals() {
+  look_up(next_normal_exit, "exit");
   look_up(next_exit, "_exit");
   look_up(next_Exit, "_Exit");
   look_up(next_abort, "abort");
@@ -169,7 +176,14 @@ void watch(double every) noexcept {
   the_watch.every = every;
   the_watch.requested = false;
   the_watch.signal = 0;
-  the_watch.finished = false;
+  the_watch.finished = the_watch.given_up = false;
+  // Exits inside of the C library come by none of our functions. What is registered now runs before what the
+  // program and LibTorch have made so far is destroyed. That includes LibTorch's pool of threads, whose lock
+  // can never be had afterwards.
+  if (!is_bad_end) {
+    static_cast<void>(at::get_num_threads());
+    std::atexit(end_normally);
+  }
   if (::sem_init(&the_watch.wake, 0, 0) != 0) return;
   std::thread thread;
   try {
@@ -192,8 +206,18 @@ void watch(double every) noexcept {
   }
 }
 
-void note_bad_end() noexcept {
+void end_normally() noexcept {
+  if (!is_active()) return;
+  // In the handler of a crash this thread may hold any lock, as at a bad end.
+  if (!somebody_watches() || is_watcher || !handles_crash()) return finish();
+  request();
+  wait_until_finished();
+}
+
+void end_badly() noexcept {
+  if (!is_active()) return;
   is_bad_end = true;
+  finish_first();
 }
 
 bool ends_badly() noexcept {
@@ -205,11 +229,42 @@ void forget_watch() noexcept {
   the_watch.started = false;
 }
 
+namespace {
+
+Main main_of_program = nullptr;
+
+int main_until_its_end(int count, char** arguments, char** environment) {
+  const int status = main_of_program(count, arguments, environment);
+  end_normally();
+  return status;
+}
+
+}  // namespace
 }  // namespace torchtap::tools::preload
 
-// These definitions interpose the C library's. The library itself calls its own `_exit` and `abort`, so
-// `exit` and the detection of a damaged heap do not come by here.
+// These definitions interpose the C library's. The library itself calls its own `exit`, `_exit` and `abort`,
+// so exits of its functions and the detection of a damaged heap do not come by here.
 extern "C" {
+
+void exit(int status) noexcept {
+  torchtap::tools::preload::end_normally();
+  if (torchtap::tools::preload::next_normal_exit != nullptr)
+    torchtap::tools::preload::next_normal_exit(status);
+  for (;;) ::syscall(SYS_exit_group, status);
+}
+
+#ifdef __GLIBC__
+/// Calls the program's `main`, whose return it gives to its own `exit`.
+[[gnu::visibility("default")]] int __libc_start_main(torchtap::tools::preload::Main main, int count,
+                                                     char** arguments, void (*init)(), void (*end)(),
+                                                     void (*end_of_loader)(), void* stack) {
+  using Start = decltype(&__libc_start_main);
+  const auto next = reinterpret_cast<Start>(::dlsym(RTLD_NEXT, "__libc_start_main"));
+  torchtap::tools::preload::main_of_program = main;
+  return next(torchtap::tools::preload::main_until_its_end, count, arguments, init, end, end_of_loader,
+              stack);
+}
+#endif
 
 void _exit(int status) {
   torchtap::tools::preload::finish_first();
@@ -224,16 +279,14 @@ void _Exit(int status) noexcept {
 }
 
 void abort() noexcept {
-  torchtap::tools::preload::note_bad_end();
-  torchtap::tools::preload::finish_first();
+  torchtap::tools::preload::end_badly();
   if (torchtap::tools::preload::next_abort != nullptr) torchtap::tools::preload::next_abort();
   for (;;) ::kill(::getpid(), SIGKILL);
 }
 
 #ifdef __GLIBC__
 void __assert_fail(const char* assertion, const char* file, unsigned line, const char* function) noexcept {
-  torchtap::tools::preload::note_bad_end();
-  torchtap::tools::preload::finish_first();
+  torchtap::tools::preload::end_badly();
   if (torchtap::tools::preload::next_assert_fail != nullptr) {
     torchtap::tools::preload::next_assert_fail(assertion, file, line, function);
   }

@@ -1,5 +1,6 @@
 #include "process_report.hpp"
 
+#include <c10/util/Exception.h>
 #include <cereal/archives/json.hpp>
 
 #include <algorithm>
@@ -59,6 +60,14 @@ std::string own_place(Report& report, const Config& config) {
   std::string place = base;
   for (int i = 2; std::filesystem::exists(place); ++i) place = base + "-" + std::to_string(i);
   return place;
+}
+
+void check_still_free(const std::string& place, bool overwrite) {
+  std::error_code error;
+  TORCH_CHECK_VALUE(
+      overwrite || !std::filesystem::exists(place, error) || base::written_in_place(place) ||
+          (std::filesystem::is_directory(place, error) && std::filesystem::is_empty(place, error)),
+      "\"", place, "\" already exists; --overwrite replaces it.");
 }
 
 std::vector<Report> read_reports(const std::string& folder) {

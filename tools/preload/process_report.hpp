@@ -26,6 +26,9 @@ struct Report {
   std::int64_t saved_at = 0;                   ///< seconds since the epoch
   std::int64_t samples = 0;                    ///< in the recording
   std::int64_t modules = 0;                    ///< that have samples
+  std::int64_t alarms = 0;                     ///< that its monitors raised, as far as it has ended
+  bool lost = false;                           ///< a result could not be saved; a note says why
+  std::string other_torch;                     ///< the file of a second LibTorch in the process; or empty
   bool uses_torch = false;                     ///< the program links LibTorch as a shared library
   bool uses_python = false;                    ///< a Python interpreter is loaded
   std::set<std::string> ran_types, ran_paths;  ///< of modules whose calls were seen
@@ -37,8 +40,9 @@ struct Report {
   void serialize(Archive& archive) {
     archive(CEREAL_NVP(process), CEREAL_NVP(program), CEREAL_NVP(attached), CEREAL_NVP(ended),
             CEREAL_NVP(directory), CEREAL_NVP(stream), CEREAL_NVP(saved_at), CEREAL_NVP(samples),
-            CEREAL_NVP(modules), CEREAL_NVP(uses_torch), CEREAL_NVP(uses_python), CEREAL_NVP(ran_types),
-            CEREAL_NVP(ran_paths), CEREAL_NVP(on_stack), CEREAL_NVP(compiled_in), CEREAL_NVP(notes));
+            CEREAL_NVP(modules), CEREAL_NVP(alarms), CEREAL_NVP(lost), CEREAL_NVP(other_torch),
+            CEREAL_NVP(uses_torch), CEREAL_NVP(uses_python), CEREAL_NVP(ran_types), CEREAL_NVP(ran_paths),
+            CEREAL_NVP(on_stack), CEREAL_NVP(compiled_in), CEREAL_NVP(notes));
   }
 };
 
@@ -53,6 +57,9 @@ Report read_report(const std::string& folder, std::int64_t process) noexcept;
 /// Where this process saves: `save`; "save-PID" of another process than the program, or of the program that
 /// it became by exec, which the report notes.
 std::string own_place(Report& report, const Config& config);
+/// Throws `c10::ValueError` if something is at `place` that may not be replaced. The launcher has asked
+/// before the program began, of the first place.
+void check_still_free(const std::string& place, bool overwrite);
 /// All readable reports, ordered by process.
 std::vector<Report> read_reports(const std::string& folder);
 

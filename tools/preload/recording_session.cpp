@@ -156,8 +156,9 @@ bool Session::meet(Module& module) {
   const model::ModuleRef* const place = models_.place_of(module);
   const bool placed = place != nullptr;
   if (placed && prints_ != nullptr) {
-    const FoundModel& model = *models_.of(module);
-    prints_->write_weights(model.address, model.modules);
+    if (const FoundModel* const model = models_.of(module)) {
+      prints_->write_weights(model->address, model->modules);
+    }
   }
   if (placed) {
     node->path = place->path();
@@ -207,6 +208,7 @@ bool Session::meet(const torch::jit::Method& method) {
     if (known != met_scripts_.end() && known->second.called) return false;
   }
   const std::vector<model::ModuleRef> modules = tools::find_methods(root, name, name).modules;
+  if (modules.front().root().frozen()) note(about_frozen(models_.done()));
   const selectors::Selector selector = tools::selector_of(config_.which, modules);
 
   const std::unique_lock lock(mutex_);
@@ -365,6 +367,7 @@ void Session::finish() noexcept {
     if (!entries.empty()) save(entries);
   } catch (...) {
     note("the recording could not be saved: " + text_of(std::current_exception()));
+    report_.lost = true;
   }
   try {
     tell(true);

@@ -8,10 +8,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <exception>
 #include <filesystem>
 
+#include <torchtap/base/of_thread.hpp>
 #include <torchtap/model/detail/interposed.hpp>
 
 #include "../message.hpp"
@@ -54,8 +56,6 @@ struct ThreadEnd {
     if (action) action();
   }
 };
-thread_local ThreadEnd thread_end;
-
 report::Options options_for(const std::vector<at::Tensor>& parameters) {
   const bool elsewhere = std::any_of(parameters.begin(), parameters.end(),
                                      [](const at::Tensor& one) { return !one.device().is_cpu(); });
@@ -97,22 +97,43 @@ void ReportMode::called(Module& module) {
   const auto seen = model.visible.find(&module);
   if (seen == model.visible.end()) return;
   join(model, &module, &seen->second);
-  pass_.called(module);
+  if (mine()) pass_.called(module);
 }
 
 /// A module, or method, of the model is called: the step of this thread begins, continues, or is followed by
 /// the next one.
 void ReportMode::join(Model& model, const void* first, const model::ModuleRef* module) {
   if (open_ && !mine()) {
-    other_thread_waits_ = true;
-    return;
+    views::watch::ThreadCallback::sweep();  // if the step was this thread's once
+    if (!rests()) {
+      other_thread_waits_ = true;
+      return;
+    }
+    stop();
   }
   const bool failed = in_backward_ && running_nodes_ == 0;
   if (open_ && (passed_ || failed)) next_step(model, first);
-  ++events_;
+  note_event();
   if (!open_) begin_step(model, first);
   if (model.running && model.over) end_repeat(model);
   if (!model.running) begin_repeat(model, first, module);
+}
+
+/// Whether the thread of the step, which may wait for others, is between passes as far as can be seen: its
+/// pass is over, or has called all that it calls and can have no backward, or nothing happened for a second.
+bool ReportMode::rests() const {
+  if (passed_) return !in_backward_;
+  const bool runs = std::any_of(step_.begin(), step_.end(), [](const Model* model) {
+    return model->recording.has_value() && model->recording->in_call();
+  });
+  if (in_backward_ || runs) return false;
+  return (!gradients_ && !pass_.expects_others()) ||
+         std::chrono::steady_clock::now() - last_event_ > std::chrono::seconds(1);
+}
+
+void ReportMode::note_event() {
+  ++events_;
+  last_event_ = std::chrono::steady_clock::now();
 }
 
 void ReportMode::begin_step(Model& model, const void* first) {
@@ -125,9 +146,9 @@ void ReportMode::begin_step(Model& model, const void* first) {
     if (follows_ && serial_ == generation()) return pass_.follow(event);
     event.run();
   });
-  callback_ = at::addThreadLocalCallback(
-      at::RecordFunctionCallback(node_begins, node_ends).scopes({at::RecordScope::BACKWARD_FUNCTION}));
-  thread_end.action = [this] {
+  callback_.emplace(at::addThreadLocalCallback(
+      at::RecordFunctionCallback(node_begins, node_ends).scopes({at::RecordScope::BACKWARD_FUNCTION})));
+  base::of_thread<ThreadEnd>().action = [this] {
     const Lock lock(mutex_);
     if (mine()) stop();
   };
@@ -137,7 +158,8 @@ void ReportMode::begin_pass() {
   pass_.begin(first_model_->expected());
   passed_ = in_backward_ = false;
   first_calls_ = 0;
-  follows_ = !at::GradMode::is_enabled() || calls_before_backward_ == 0;
+  gradients_ = at::GradMode::is_enabled();
+  follows_ = !gradients_ || calls_before_backward_ == 0;
 }
 
 void ReportMode::end_pass() {
@@ -196,6 +218,7 @@ void ReportMode::called_first(Model& model, const std::vector<at::Tensor>& input
     end_repeat(model);
     begin_repeat(model, first_called_, nullptr);
     pass_.begins_again(inputs);
+    if (model.object == nullptr) pass_.called(*static_cast<const Module*>(first_called_));  // in the new pass
   });
 }
 
@@ -236,7 +259,7 @@ void ReportMode::stop() noexcept {
   }
   if (!open_) return;
   end_pass();
-  at::removeCallback(callback_);
+  callback_.reset();
   scope_.reset();
   pass_.forget();
   open_ = in_backward_ = false;
@@ -255,7 +278,7 @@ void ReportMode::backward(bool begins) {
   running_nodes_ += begins ? 1 : -1;
   if (!begins) return;
   const Lock lock(mutex_);
-  ++events_;
+  note_event();
   if (!open_ || done_ || std::exchange(in_backward_, true)) return;
   calls_before_backward_ = std::max<std::int64_t>(first_calls_, 1);
   set_phase(report::Phase::backward);
@@ -292,7 +315,7 @@ void ReportMode::let_go_of_the_dead() {
   models_.let_go([this](FoundModel& found) {
     auto& model = static_cast<Model&>(found);
     if (model.recording.has_value()) {
-      if (!mine()) return false;  // its own thread will do it
+      if (!mine() && !rests()) return false;  // its own thread will do it
       stop();
     }
     model.last = model.report->results();
@@ -305,17 +328,25 @@ void ReportMode::save() {
   report_.samples = report_.modules = 0;
   for (std::size_t i = 0; i < order_.size(); ++i) {
     const Model& model = *order_[i];
-    const report::Measurements results = model.report == nullptr ? model.last : model.report->results();
     const std::string file = file_of(i);
-    report::save(results, file);
-    report_.samples += results.repeats;
+    const bool is_new = files_.count(file) == 0;
+    try {
+      const report::Measurements results = model.report == nullptr ? model.last : model.report->results();
+      if (is_new) check_still_free(file, config_.overwrite);
+      report::save(results, file);
+      report_.samples += results.repeats;
+    } catch (const std::exception& error) {
+      note("the report of " + model.type + " could not be saved: " + tools::message_of(error));
+      report_.lost = true;
+      continue;
+    }
+    files_.insert(file);
     if (i == 0) {
       report_.directory = file;
-    } else if (files_ <= i) {
+    } else if (is_new) {
       report_.notes.push_back(c10::str(file, " is the report of another model, ", model.type, "."));
     }
   }
-  files_ = order_.size();
   report_.saved_at = std::time(nullptr);
 }
 
@@ -357,11 +388,7 @@ void ReportMode::finish() noexcept {
     report_.ran_types = models_.strangers();
     if (!order_.empty() && !report_.ran_types.empty())
       note(models_.about_strangers());  // else the launcher does
-    try {
-      save();
-    } catch (const std::exception& error) {
-      note("the report could not be saved: " + tools::message_of(error));
-    }
+    save();
     tell(true);
   });
 }
@@ -374,7 +401,7 @@ void ReportMode::note(const std::string& text) {
 
 ReportMode* ReportMode::for_child() {
   auto* child = new ReportMode(config_);
-  thread_end.action = nullptr;
+  base::of_thread<ThreadEnd>().action = nullptr;
   child->guarded([&] {
     if (mine()) stop();
     child->models_.inherit(models_);

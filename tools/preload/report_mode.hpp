@@ -3,11 +3,13 @@
 #include <ATen/core/ivalue.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +18,7 @@
 #include <torchtap/model/module_ref.hpp>
 #include <torchtap/operations/scope.hpp>
 #include <torchtap/views/report/report.hpp>
+#include <torchtap/views/watch/thread_callback.hpp>
 
 #include "config.hpp"
 #include "hidden_pass.hpp"
@@ -32,7 +35,7 @@ namespace torchtap::tools::preload {
 /// begins with the next call after a backward, or after the program set a model to train or eval or asked it
 /// for its parameters, or where `Pass` finds that the first module begins again; the operations between two
 /// calls are followed for that only while it may be needed, which is not in a training loop. One thread is
-/// measured at a time.
+/// measured at a time; another one has its turn when that one is between passes.
 class ReportMode final : public Mode {
  public:
   explicit ReportMode(const Config& config);
@@ -68,6 +71,8 @@ class ReportMode final : public Mode {
   };
 
   void join(Model& model, const void* first, const model::ModuleRef* module);
+  bool rests() const;
+  void note_event();
   void begin_step(Model& model, const void* first);
   void begin_pass();
   void end_pass();
@@ -88,8 +93,8 @@ class ReportMode final : public Mode {
   const Config config_;
   const std::uint64_t serial_;  // of the process; its hooks are left behind in a child
   Models models_;
-  std::vector<Model*> order_;  // that ran, the first first
-  std::size_t files_ = 0;      // that were saved
+  std::vector<Model*> order_;    // that ran, the first first
+  std::set<std::string> files_;  // that were saved
   std::atomic<bool> ran_{false}, done_{false}, save_wanted_{false}, other_thread_waits_{false};
 
   // The step: repeats of all models that run in it, in one thread.
@@ -102,11 +107,13 @@ class ReportMode final : public Mode {
   const void* first_called_ = nullptr;         // a module, or an object of TorchScript
   Model* first_model_ = nullptr;
   Pass pass_;
+  bool gradients_ = false;  // are enabled in it
+  std::chrono::steady_clock::time_point last_event_;
   bool follows_ = true;  // operations are followed to find the end of the pass
   std::int64_t first_calls_ = 0;
   std::int64_t calls_before_backward_ = 0;  // of the first module; 0 until a backward ended a pass
   std::unique_ptr<operations::Scope> scope_;
-  std::uint64_t callback_ = 0;
+  std::optional<views::watch::ThreadCallback> callback_;
   std::vector<Model*> step_;  // in the order of their recordings
   Report report_;
 };

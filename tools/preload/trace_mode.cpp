@@ -130,6 +130,7 @@ std::shared_ptr<trace::Tracer> TraceMode::begin_script(const torch::jit::Method&
   if (state_ != State::waiting) return nullptr;
   state_ = State::done;  // if the method cannot be logged
   tracer_ = std::make_shared<trace::Tracer>(method.owner(), options(), method.name());
+  if (model::walk_modules(method.owner(), method.name()).front().frozen()) note(about_frozen("named"));
   for (const c10::IValue& argument : arguments) tracer_->input(argument);
   tracer_->start();
   state_ = State::logging;
@@ -162,6 +163,7 @@ void TraceMode::end() {
     save(finished());
   } catch (const std::exception& error) {
     report_.notes.push_back("the trace could not be saved: " + tools::message_of(error));
+    report_.lost = true;
   }
   tracer_.reset();
 }

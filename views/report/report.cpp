@@ -23,6 +23,10 @@ void Repeat::phase(Phase next) {
   attached_->session->set_phase(next);
 }
 
+bool Repeat::in_call() const noexcept {
+  return attached_ != nullptr && attached_->session->in_call();
+}
+
 void Repeat::next() {
   TORCH_CHECK_VALUE(attached_ != nullptr,
                     "views::report::Repeat::next: the recording was stopped, or moved to another one; call "

@@ -51,6 +51,8 @@ class [[nodiscard]] TORCHTAP_API Repeat {
   /// Says what comes now; call it outside of the model. Operations of the backward are told from others by
   /// themselves; the phase counts for what runs in no module. Throws `c10::ValueError` if no repeat runs.
   void phase(Phase next);
+  /// Whether a call of a module has begun and not returned, in any thread. Any thread may ask.
+  bool in_call() const noexcept;
   /// Begins another repeat; ends the one that runs. Call it in the recording's thread: unlike a new recording
   /// it attaches nothing, so it is cheap in a long loop, and can be called in a hook. Throws
   /// `c10::ValueError` after `stop`.

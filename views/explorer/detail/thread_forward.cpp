@@ -1,18 +1,18 @@
 // Keeps the forwards of a thread.
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 
 #include <torchtap/base/of_thread.hpp>
+#include <torchtap/base/thread.hpp>
 #include <torchtap/views/explorer/detail/thread_forward.hpp>
 #include <torchtap/views/explorer/detail/watched_model.hpp>
 
 namespace torchtap::views::explorer::detail {
 
 std::vector<ThreadForward>& ThreadForward::all() {
-  // Scopes restore what LibTorch keeps for the thread, so that has to be destroyed after them.
-  static_cast<void>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::TEST_INFO));
+  static_cast<void>(
+      base::thread_lives());  // the state that its scopes put back has to be destroyed after them
   return base::of_thread<std::vector<ThreadForward>>();
 }
 

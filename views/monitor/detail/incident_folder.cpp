@@ -275,11 +275,10 @@ std::int64_t next_number(const std::string& incidents) {
 
 void write_content(const std::string& folder, const IncidentContent& content) {
   const base::RecordingMode quiet;
-  const std::string type = content.modules.empty() ? "" : content.modules.front().type();
   std::vector<std::int64_t> which;
   const at::Tensor states = random_states_of(content.forwards, which);
   if (states.defined()) storage::save_value(folder + "/random_states.pt", states);
-  const bool inputs = content.inputs && write_inputs(folder + "/inputs", content, type);
+  const bool inputs = content.inputs && write_inputs(folder + "/inputs", content, content.type);
   std::string lines;
   for (std::size_t i = 0; i < content.forwards.size(); ++i) {
     KeptForward forward = content.forwards[i];
@@ -310,7 +309,7 @@ void write_content(const std::string& folder, const IncidentContent& content) {
   json.put("schema", std::int64_t{kIncidentSchema});
   json.put("reason", content.reason);
   json.put("model", content.model);
-  json.put("type", type);
+  json.put("type", content.type);
   json.put("created", utc("%Y-%m-%dT%H:%M:%SZ"));
   json.put("torchtap", TORCHTAP_VERSION);
   json.put("libtorch", TORCH_VERSION);
@@ -444,13 +443,16 @@ std::string digest_of_parameters(const std::vector<model::ModuleRef>& modules) {
   return hex(outcome_of(parameters).digest);
 }
 
-std::string cpu_capability() {
-  const std::string config = at::show_config();
-  const std::string words = "CPU capability usage: ";
-  const std::size_t at = config.find(words);
-  if (at == std::string::npos) return "";
-  const std::size_t begin = at + words.size();
-  return config.substr(begin, config.find_first_of("\n ", begin) - begin);
+const std::string& cpu_capability() {
+  static const auto* const known = new std::string([] {
+    const std::string config = at::show_config();
+    const std::string words = "CPU capability usage: ";
+    const std::size_t at = config.find(words);
+    if (at == std::string::npos) return std::string();
+    const std::size_t begin = at + words.size();
+    return config.substr(begin, config.find_first_of("\n ", begin) - begin);
+  }());
+  return *known;  // never destroyed: incidents are written while a program ends, too
 }
 
 std::string write_incident(const std::string& incidents, std::int64_t keep, const IncidentContent& content) {

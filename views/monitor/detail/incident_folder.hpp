@@ -24,7 +24,8 @@ struct IncidentContent {
       write_statistics;                   // a recording, into this empty folder; may be null
   std::string reference;                  // its folder, or ""
   std::string rules;                      // Rules::text()
-  std::vector<model::ModuleRef> modules;  // the root first: parameters' digest, and parameters.pt in training
+  std::string type;                       // of the root
+  std::vector<model::ModuleRef> modules;  // parameters' digest, and parameters.pt in training; or none
   bool training = false;
 };
 
@@ -50,6 +51,6 @@ bool is_incident_name(const std::string& name);
 /// The digest of all parameters, in the order of the modules.
 std::string digest_of_parameters(const std::vector<model::ModuleRef>& modules);
 /// Of this LibTorch on this machine: "AVX2".
-std::string cpu_capability();
+const std::string& cpu_capability();
 
 }  // namespace torchtap::views::monitor::detail

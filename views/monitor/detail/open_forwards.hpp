@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <torchtap/base/of_thread.hpp>
+
 namespace torchtap::views::monitor::detail {
 
 /// A forward that has begun, as its watcher left it.
@@ -28,8 +30,7 @@ struct OpenForward {
 
 /// This thread's open forwards, one for each watcher. One that threw stays until the next begins.
 inline c10::SmallVector<OpenForward, 2>& open_forwards_here() noexcept {
-  static thread_local c10::SmallVector<OpenForward, 2> open;
-  return open;
+  return base::of_thread<c10::SmallVector<OpenForward, 2>, OpenForward>();
 }
 
 /// Null if this thread is in no forward of the watcher.

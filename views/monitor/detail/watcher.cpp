@@ -9,9 +9,11 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/thread.hpp>
+#include <torchtap/model/held.hpp>
 #include <torchtap/reductions/blocks.hpp>
 #include <torchtap/storage/save.hpp>
 #include <torchtap/views/monitor/detail/folders.hpp>
+#include <torchtap/views/monitor/detail/incident_folder.hpp>
 #include <torchtap/views/monitor/detail/open_forwards.hpp>
 #include <torchtap/views/monitor/detail/watcher.hpp>
 #include <torchtap/views/monitor/detail/window_blocks.hpp>
@@ -52,17 +54,12 @@ Watcher::Watcher(std::vector<model::ModuleRef> modules, const std::string& refer
   check_options();
   choose(options_.select());
   if (!reference_.empty() && options_.learn().empty()) load_reference();
-  const model::ModuleRef& root = modules_.front();
-  if (root.scripted()) {
-    is_training_ = [model = root.script()] { return model.is_training(); };
-  } else if (!root.exported()) {
-    is_training_ = [model = &root.module()] { return model->is_training(); };
-  } else {
-    is_training_ = [] { return false; };
-  }
   for (const model::ModuleRef& module : modules_) {
-    if (life_ || module.scripted() || module.exported()) break;
-    if (const auto life = module.module().weak_from_this(); !life.expired()) life_ = life;
+    Life& life = lives_.emplace_back();
+    if (module.scripted() || module.exported()) continue;
+    life.shared = module.module().weak_from_this();
+    life.expires = !life.shared.expired();
+    life.unknown = !life.expires && !model::held_by(module).empty();
   }
   if (options_.parameters() && options_.learn().empty()) {
     parameters_ = std::make_unique<ParameterSteps>(modules_);
@@ -158,6 +155,8 @@ void Watcher::start() {
   const bool learns = !options_.learn().empty();
   if (!options_.incidents().empty() && !learns) {
     incidents_folder_ = private_folder(options_.incidents());
+    cpu_capability();  // now: LibTorch's objects that know it have to outlive a monitor that is a static
+                       // object
     if (options_.ring() > 0) open_ring();
   }
   if (!options_.tensorboard().empty() && !learns) {
@@ -176,6 +175,30 @@ void Watcher::start() {
     recorders_.clear();
     throw;
   }
+}
+
+/// Whether the model is in training, of which the module is called right now.
+bool Watcher::is_training(std::size_t called) const {
+  const model::ModuleRef& root = modules_.front();
+  if (root.exported()) return false;
+  if (root.scripted()) return root.script().is_training();
+  // A root that no shared pointer owns may be gone while a part of it runs.
+  const auto keep = lives_.front().shared.lock();
+  return (keep != nullptr ? root : modules_[called]).module().is_training();
+}
+
+/// The modules that have parameters and buffers, kept by `keep`; none if the model is gone, or may be.
+std::vector<model::ModuleRef> Watcher::living(std::vector<std::shared_ptr<const void>>& keep) const {
+  std::vector<model::ModuleRef> modules;
+  for (std::size_t i = 0; i < modules_.size(); ++i) {
+    const Life& life = lives_[i];
+    if (life.unknown) return {};
+    if (life.expires) keep.push_back(life.shared.lock());
+    if (life.expires && keep.back() == nullptr) return {};
+    const bool on_stack = !life.expires && !modules_[i].scripted() && !modules_[i].exported();
+    if (!on_stack) modules.push_back(modules_[i]);
+  }
+  return modules;
 }
 
 void Watcher::attach_all() {

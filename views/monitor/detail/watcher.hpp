@@ -82,11 +82,21 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
     std::uint64_t ticket = 0;
   };
 
+  /// What is known of a module's life. One that no shared pointer owns, such as a plain variable, may end at
+  /// any time: it is looked at in its own calls only.
+  struct Life {
+    std::weak_ptr<const torch::nn::Module> shared;
+    bool expires = false;  // when its last owner lets go
+    bool unknown = false;  // nobody owns it, and it has parameters or buffers of its own
+  };
+
   // watcher.cpp
   void check_options() const;
   void choose(const selectors::Selector& selector);
   void load_reference();
   void open_ring();
+  bool is_training(std::size_t called) const;
+  std::vector<model::ModuleRef> living(std::vector<std::shared_ptr<const void>>& keep) const;
   void attach_all();
   void add_recorder(const char* kind, const std::vector<std::size_t>& modules, rules::Tensor tensor);
   void save_learned();
@@ -110,7 +120,7 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   void end(const hooks::Event& event);
   void begin_hidden(std::size_t top, const hooks::Event& event);
   void end_hidden(const hooks::Event& event);
-  void open(int depth, const hooks::Event& event);
+  void open(int depth, std::size_t module, const hooks::Event& event);
   void finish(OpenForward& forward, const hooks::Event& event);
   void failed(std::int64_t number);
   void ask(Due due);
@@ -144,8 +154,7 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   std::vector<std::size_t> tops_;    // if the root's calls cannot be seen: the outermost that can be
   std::int64_t unreachable_ = 0, without_reference_ = 0;
   std::vector<bool> has_series_;  // by module
-  std::function<bool()> is_training_;
-  std::optional<std::weak_ptr<const torch::nn::Module>> life_;  // of the first module that is shared
+  std::vector<Life> lives_;       // of the modules
   std::string reference_;
   Reference learned_;
   std::string incidents_folder_;  // empty: no incidents are written

@@ -107,8 +107,9 @@ std::string Watcher::write_incident_of(const std::string& reason, const std::vec
   content.rules = options_.rules().text();
   // For modules that this object does not keep alive, as in programs that are not rebuilt: the model may be
   // destroyed before its last window is judged.
-  const auto keep = life_ ? life_->lock() : nullptr;
-  if (!life_ || keep != nullptr) content.modules = modules_;
+  std::vector<std::shared_ptr<const void>> keep;
+  content.type = modules_.front().type();
+  content.modules = living(keep);
   std::vector<storage::Entry> window;
   {
     const std::lock_guard lock(data_mutex_);

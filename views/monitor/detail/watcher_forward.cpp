@@ -34,7 +34,7 @@ void Watcher::begin(const hooks::Event& event) {
     failed(before->number);
     forget_forward_here(serial_);
   }
-  open(depth, event);
+  open(depth, 0, event);
 }
 
 void Watcher::end(const hooks::Event& event) {
@@ -60,7 +60,7 @@ void Watcher::begin_hidden(std::size_t top, const hooks::Event& event) {
     calls_of_tops_.store(before->tops, std::memory_order_relaxed);
     forget_forward_here(serial_);
   }
-  open(watch::calls_here(), event);
+  open(watch::calls_here(), tops_[top], event);
 }
 
 void Watcher::end_hidden(const hooks::Event& event) {
@@ -72,7 +72,8 @@ void Watcher::end_hidden(const hooks::Event& event) {
   finish(*forward, event);
 }
 
-void Watcher::open(int depth, const hooks::Event& event) {
+/// A forward begins with the call of a module.
+void Watcher::open(int depth, std::size_t module, const hooks::Event& event) {
   OpenForward forward;
   forward.watcher = serial_;
   forward.depth = depth;
@@ -82,7 +83,7 @@ void Watcher::open(int depth, const hooks::Event& event) {
   forward.timed = !learns && (forward.sampled || forward.number % timed_each == 0);
   const std::int64_t entered = forward.timed ? cpu_ns() : 0;
   const bool needs_mode = ring_ != nullptr || parameters_ != nullptr || options_.gradients();
-  const bool training = needs_mode && is_training_();
+  const bool training = needs_mode && is_training(module);
   if (ring_ != nullptr) ring_->begin(forward.number, event.inputs(), training);
   if (forward.sampled) forward.rows = rows_of(event.inputs());
   const bool trains = training && at::GradMode::is_enabled();

@@ -81,13 +81,13 @@ NodeWatch::NodeWatch(const std::shared_ptr<NodeListener>& listener) {
                     " recordings are open in this process; end one first.");
   places.used[slot_] = true;
   places.listeners[slot_] = listener;
-  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(starts[slot_], &ends)
-                                           .needsInputs(true)
-                                           .scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  callback_.emplace(at::addThreadLocalCallback(at::RecordFunctionCallback(starts[slot_], &ends)
+                                                   .needsInputs(true)
+                                                   .scopes({at::RecordScope::BACKWARD_FUNCTION})));
 }
 
 NodeWatch::~NodeWatch() {
-  at::removeCallback(handle_);
+  callback_.reset();
   Places& places = Places::instance();
   const std::lock_guard lock(places.mutex);
   places.used[slot_] = false;

@@ -7,7 +7,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
+
+#include <torchtap/views/watch/thread_callback.hpp>
 
 namespace torchtap::views::report::detail {
 
@@ -43,7 +46,7 @@ class NodeWatch {
 
  private:
   std::size_t slot_;
-  std::uint64_t handle_;
+  std::optional<watch::ThreadCallback> callback_;
 };
 
 }  // namespace torchtap::views::report::detail

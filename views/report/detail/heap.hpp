@@ -10,6 +10,8 @@
 #include <memory>
 #include <optional>
 
+#include <torchtap/base/thread.hpp>
+
 namespace torchtap::views::report::detail {
 
 /// Bytes in use, counted from the moment at which watching began.
@@ -49,7 +51,7 @@ class HeapWatch {
   explicit HeapWatch(bool other_devices);
 
   c10::Allocator* before_ = nullptr;
-  std::optional<c10::DebugInfoGuard> reports_;
+  std::optional<base::InThread<c10::DebugInfoGuard>> reports_;
   bool displaced_ = false;
 };
 

@@ -26,6 +26,11 @@ ThreadCalls& Ledger::thread() {
   return *slot;
 }
 
+bool Ledger::in_call() const {
+  return std::any_of(threads_.begin(), threads_.end(),
+                     [](const auto& thread) { return !thread.second->frames.empty(); });
+}
+
 void Ledger::begin(std::thread::id owner) {
   threads_.clear();
   calls.clear();

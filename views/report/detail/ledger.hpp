@@ -103,6 +103,8 @@ class Ledger {
   /// The call whose forward made the node of autograd with this number; -1 if no call did.
   std::int64_t call_of(std::uint64_t autograd_thread, std::uint64_t sequence) const;
   bool in_backward(ThreadCalls& thread);
+  /// Whether a call is open in any thread.
+  bool in_call() const;
 
  private:
   /// The most that was held since the last event counts for the frames that are open.

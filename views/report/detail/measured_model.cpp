@@ -74,6 +74,11 @@ void MeasuredModel::set_phase(Phase phase) {
   phase_began_ = now();
 }
 
+bool MeasuredModel::in_call() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return open && ledger_.in_call();
+}
+
 /// Adds the time since the last phase began, unless that phase is charged to no module.
 void MeasuredModel::count_spent() {
   const std::int64_t moment = now();
@@ -187,7 +192,7 @@ void MeasuredModel::call_begins(std::size_t module, int depth, hooks::Event& eve
   if (node.order < 0) node.order = ran_++;
   const bool outermost = stopped.thread.frames.empty();
   ledger_.enter(stopped.thread, static_cast<std::int64_t>(module), stopped.moment(), depth);
-  node.inputs.clear();
+  node.given.clear();
   guarded([&] { note_inputs(static_cast<std::int64_t>(module), inputs, outermost); });
 }
 
@@ -196,7 +201,7 @@ void MeasuredModel::note_inputs(std::int64_t module, const hooks::Tensors& input
   for (std::int64_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined()) continue;
     const std::string name = std::to_string(i);
-    node.inputs.push_back(describe(name, inputs[i]));
+    node.given.push_back(describe(name, inputs[i]));
     if (outermost) owners_.add(inputs[i], {"input " + name, node.module.path(), module, Owned::input});
     look_at_values(inputs[i], node.forward.in);
     expect_gradient(module, false, i, inputs[i]);
@@ -212,6 +217,7 @@ void MeasuredModel::call_ends(std::size_t module, hooks::Event& event) {
   if (ledger_.idle()) return;
   const Stopped stopped(*this, ledger_.thread());
   if (!ledger_.leave(stopped.thread, static_cast<std::int64_t>(module), stopped.moment())) return;
+  ledger_.tree[module].inputs = ledger_.tree[module].given;
   ledger_.tree[module].outputs.clear();
   guarded([&] { note_outputs(static_cast<std::int64_t>(module), outputs); });
 }

@@ -55,6 +55,7 @@ class MeasuredModel final : public NodeListener,
   void begin();
   void end() noexcept;
   void set_phase(Phase phase);
+  bool in_call() const noexcept;
 
   void call_begins(std::size_t module, int depth, hooks::Event& event) override;
   void call_ends(std::size_t module, hooks::Event& event) override;

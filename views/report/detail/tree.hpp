@@ -55,6 +55,7 @@ struct TreeNode {
   std::vector<std::int64_t> chain;  // itself and the modules around it in the tree, innermost first
   std::vector<Held> held;           // its own
   std::vector<TensorInfo> inputs, outputs, input_gradients, output_gradients;
+  std::vector<TensorInfo> given;  // to the call that began last, which may not return
   DirectionSums forward, backward;
   NonFinite parameter_values;
   std::map<std::int64_t, watch::Column> values;  // of its outputs that were looked through, by slot
