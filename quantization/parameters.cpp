@@ -8,6 +8,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/quantization/detail/no_value.hpp>
 #include <torchtap/quantization/parameters.hpp>
 
 namespace torchtap::quantization {
@@ -197,9 +198,12 @@ struct Reader {
       Distribution& of = all[i];
       const double low = least.data_ptr<double>()[i], high = largest.data_ptr<double>()[i];
       of.exact = std::isfinite(low) && std::isfinite(high);
-      TORCH_CHECK_VALUE(of.exact || !of.bins.empty(), "quantization::parameters: there is no finite value",
-                        of_channel(channels, static_cast<std::int64_t>(i)), "; record other data or, if ",
-                        "infinities or NaN hide the others from Min and Max, LogHistogram.");
+      if (!of.exact && of.bins.empty()) {
+        detail::no_value(c10::str("quantization::parameters: there is no finite value",
+                                  of_channel(channels, static_cast<std::int64_t>(i)),
+                                  "; record other data or, if ",
+                                  "infinities or NaN hide the others from Min and Max, LogHistogram."));
+      }
       if (!of.bins.empty()) {
         Bin &first = of.bins.front(), &last = of.bins.back();
         if (std::isfinite(low)) first.low = std::clamp(low, first.low, first.high);
@@ -292,9 +296,23 @@ Range least_squares(const Distribution& of, double levels) {
       });
   std::vector<double> counts(equal ? of.bins.size() : even_bins), sums;
   std::vector<double> rounded = counts;  // all but zeros, which are exact in any range
-  for (const Bin& bin : of.bins) {
+  const auto add = [&](const Bin& bin) {
     spread(bin, all, counts);
     if (bin.low != 0 || bin.high != 0) spread(bin, all, rounded);
+  };
+  // One value of an outermost bin is the bound itself, if that is known: in a wide bin it may be the only
+  // one.
+  const bool bounds = !equal && of.exact;
+  for (std::size_t i = 0; i < of.bins.size(); ++i) {
+    Bin bin = of.bins[i];
+    for (const double end : {all.low, all.high}) {
+      const bool outermost = end == all.low ? i == 0 : i + 1 == of.bins.size();
+      if (!bounds || !outermost || bin.low == bin.high || bin.count < 1 || end < bin.low || end > bin.high)
+        continue;
+      add({end, end, 1});
+      bin.count -= 1;
+    }
+    if (bin.count > 0) add(bin);
   }
   double total = 0;
   for (const double count : counts) sums.push_back(total += count);
@@ -319,6 +337,9 @@ Range least_squares(const Distribution& of, double levels) {
     first = new_first;
     last = new_last;
   }
+  // The first step was taken without a comparison.
+  if (!equal && squared_error(rounded, 0, static_cast<double>(counts.size() - 1), levels) <= error)
+    return all;
   const double step = (all.high - all.low) / static_cast<double>(counts.size());
   return {all.low + step * static_cast<double>(first),
           last + 1 == counts.size() ? all.high : all.low + step * static_cast<double>(last + 1)};

@@ -6,9 +6,13 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include <torchtap/base/error.hpp>
+#include <torchtap/model/held.hpp>
+#include <torchtap/model/walk.hpp>
 #include <torchtap/quantization/fake_quantize.hpp>
 #include <torchtap/quantization/sensitivity.hpp>
 
@@ -17,6 +21,7 @@
 #include "commands.hpp"
 #include "inputs.hpp"
 #include "json.hpp"
+#include "message_text.hpp"
 #include "model.hpp"
 #include "option_checks.hpp"
 #include "progress.hpp"
@@ -192,20 +197,63 @@ std::string percent(double share) {
   return text;
 }
 
+/// The weights that the calibration leaves in floating point: parameters of two dimensions or more.
+std::vector<std::string> unrounded(const Variant& variant) {
+  std::set<std::string> rounded;
+  for (const auto& tensor : variant.calibration) {
+    if (tensor.weights) rounded.insert(tensor.path);
+  }
+  std::set<const void*> known;
+  std::vector<std::string> left;
+  for (const bool quantized : {true, false}) {  // a shared one is rounded with either module
+    for (const auto& module : model::walk_modules(variant.model)) {
+      if ((rounded.count(module.path()) != 0) != quantized) continue;
+      for (const auto& [name, weight, buffer] : model::held_by(module)) {
+        if (buffer || weight.dim() < 2 || !weight.is_floating_point()) continue;
+        if (known.insert(weight.unsafeGetTensorImpl()).second && !quantized)
+          left.push_back(module.path().empty() ? name : module.path() + "." + name);
+      }
+    }
+  }
+  return left;
+}
+
+/// The names, up to a limit.
+std::string first_names(std::vector<std::string> names) {
+  constexpr std::size_t kMost = 12;
+  const std::size_t all = names.size();
+  if (all > kMost) names.resize(kMost);
+  return printable(base::quoted(names)) + (all > kMost ? c10::str(" (and ", all - kMost, " more)") : "");
+}
+
 void print_evaluation(const std::vector<Variant>& variants, const std::vector<Cost>& costs) {
   using Align = Table::Align;
   Table models({{"model", Align::left, Table::kAlways, 16, true},
                 {"images", Align::right},
                 {"top-1", Align::right},
                 {"top-5", Align::right},
-                {"changed class", Align::right}});
+                {"changed class", Align::right},
+                {"activations", Align::right, 40},
+                {"weights", Align::right, 40}});
   for (const Variant& variant : variants) {
     const Accuracy& accuracy = variant.accuracy;
-    models.add({variant.file, count_text(accuracy.images), percent(accuracy.share(accuracy.first)),
-                accuracy.classes > 5 ? percent(accuracy.share(accuracy.among_five)) : "-",
-                &variant == &variants.front() ? "-" : count_text(variant.changed)});
+    models.add(
+        {variant.file, count_text(accuracy.images), percent(accuracy.share(accuracy.first)),
+         accuracy.classes > 5 ? percent(accuracy.share(accuracy.among_five)) : "-",
+         &variant == &variants.front() ? "-" : count_text(variant.changed),
+         &variant == &variants.front() ? "-" : count_text(variant.rounded.activations()),
+         &variant == &variants.front()
+             ? "-"
+             : c10::str(variant.rounded.weights(), " of ",
+                        variant.rounded.weights() + static_cast<std::int64_t>(unrounded(variant).size()))});
   }
   models.print(std::cout);
+  for (const Variant& variant : variants) {
+    const auto left = unrounded(variant);
+    if (&variant != &variants.front() && !left.empty())
+      print_wrapped(std::cout, c10::str("Left in floating point by ", printable(variant.file), ": ",
+                                        first_names(left), "."));
+  }
   if (costs.empty()) return;
   std::cout << '\n';
   Table layers({{"layer", Align::left, Table::kAlways, 16, true},
@@ -229,6 +277,7 @@ void print_evaluation_json(const std::vector<Variant>& variants, const std::vect
         {{"file", variant.file},
          {"activations", variant.rounded.activations()},
          {"weights", variant.rounded.weights()},
+         {"left_in_floating_point", &variant == &variants.front() ? Json::array() : Json(unrounded(variant))},
          {"top1", to_json(accuracy.share(accuracy.first))},
          {"top5", accuracy.classes > 5 ? to_json(accuracy.share(accuracy.among_five)) : Json(nullptr)},
          {"changed", variant.changed}});

@@ -330,6 +330,25 @@ BOOST_AUTO_TEST_CASE(own_modules_shared_ones_and_tuples) {
   for (const auto& sample : recorder.at("own").tensors()) BOOST_TEST(same_bits(sample, rounded(sample, 2)));
 }
 
+BOOST_AUTO_TEST_CASE(all_matrices_of_a_module_are_weights) {
+  torch::manual_seed(5);
+  nn::LSTM lstm(nn::LSTMOptions(4, 3).num_layers(2));
+  const auto before = lstm->named_parameters();
+  std::map<std::string, at::Tensor> values;
+  for (const auto& one : before) values[one.key()] = one.value().detach().clone();
+  {
+    const FakeQuantized guard = fake_quantize(*lstm, Calibration({output("", 1, Format::int4)}));
+    BOOST_TEST(guard.weights() == 4);
+    for (const auto& one : before) {
+      const at::Tensor& was = values[one.key()];
+      const at::Tensor now =
+          was.dim() < 2 ? was : tap::quantization::weight_parameters(was, Format::int4).apply(was);
+      BOOST_TEST(one.value().equal(now), one.key());
+    }
+  }
+  for (const auto& one : before) BOOST_TEST(one.value().equal(values[one.key()]), one.key());
+}
+
 BOOST_AUTO_TEST_CASE(torchscript_gives_the_bits_of_the_computation_by_hand) {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
     torch::jit::Module model = scripted(dtype);
