@@ -7,6 +7,7 @@
 #include <ATen/ops/round.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/fold_conv_bn.h>
@@ -105,8 +106,10 @@ struct Called {
     }
   }
   void add(const c10::ClassType& type, const std::string& name) {
-    if (methods.emplace(&type, name).second)
-      by(*torch::jit::toGraphFunction(type.getMethod(name)).graph()->block());
+    if (!methods.emplace(&type, name).second) return;
+    torch::jit::GraphFunction& function = torch::jit::toGraphFunction(type.getMethod(name));
+    function.ensure_defined();
+    by(*function.graph()->block());
   }
 };
 

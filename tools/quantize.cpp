@@ -3,12 +3,13 @@
 #include <CLI/CLI.hpp>
 #include <torch/csrc/autograd/grad_mode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torchtap/base/write_file.hpp>
@@ -82,20 +83,24 @@ double signal_to_noise(const c10::IValue& expected, const c10::IValue& got) {
   return 10 * std::log10(signal / noise);
 }
 
+/// Each for itself, because a model may write to its inputs.
+std::vector<c10::IValue> copies(const std::vector<c10::IValue>& arguments) {
+  std::vector<c10::IValue> all;
+  for (const auto& argument : arguments) all.push_back(argument.deepcopy());
+  return all;
+}
+
 /// Runs both on a batch before the file is written: what was converted need not run.
-double tried(torch::jit::Module& model, const torch::jit::Module& int8, const Batch& batch) {
-  const auto arguments = [&] {
-    auto all = to_arguments(model, "forward", batch, at::kCPU, false);
-    for (auto& argument : all) argument = argument.deepcopy();  // a model may write to its inputs
-    return all;
-  };
-  const c10::IValue expected = model.forward(arguments());
+double tried(torch::jit::Module& model, torch::jit::Module& int8, const std::vector<c10::IValue>& batch) {
+  const c10::IValue expected = model.forward(copies(batch));
   try {
-    return signal_to_noise(expected, torch::jit::Module(int8).forward(arguments()));
+    return signal_to_noise(expected, int8.forward(copies(batch)));
   } catch (const std::exception& error) {
+    std::string why = explain(error);
+    why.resize(std::min(why.find('\n'), why.size()));  // without the trace of TorchScript
+    if (!why.empty() && why.back() == '.') why.pop_back();
     TORCH_CHECK_VALUE(false, "the model was converted, but does not run with the engine ",
-                      c10::toString(at::globalContext().qEngine()),
-                      ", so nothing is written: ", explain(error));
+                      c10::toString(at::globalContext().qEngine()), ", so nothing is written: ", why, ".");
   }
 }
 
@@ -106,17 +111,18 @@ void quantize_file(const QuantizeOptions& options) {
   model.eval();
   Inputs inputs(options.inputs);
   const at::AutoGradMode without_gradients(false);
-  std::optional<Batch> first;
+  std::vector<c10::IValue> first;
   const auto run = [&](torch::jit::Module& observed) {
     Progress progress("calibrating", inputs.count());
     while (const auto batch = inputs.next()) {
-      if (!first) first = *batch;
-      observed.forward(to_arguments(observed, "forward", *batch, at::kCPU, false));
+      auto arguments = to_arguments(observed, "forward", *batch, at::kCPU, false);
+      if (first.empty()) first = copies(arguments);
+      observed.forward(std::move(arguments));
       progress.advance();
     }
   };
-  const torch::jit::Module int8 = quantization::to_int8(model, run, options.how);
-  const double decibels = tried(model, int8, first.value());
+  torch::jit::Module int8 = quantization::to_int8(model, run, options.how);
+  const double decibels = tried(model, int8, first);
   base::write_file("torchtap", options.save, [&](std::ostream& stream) { int8.save(stream); });
   std::cout << counted(inputs.count(), "call") << ", " << name_of(options.how.method()) << ", in "
             << printable(options.save);
