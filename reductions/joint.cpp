@@ -14,7 +14,9 @@ Joint::Joint(std::string other, Any reduction) : name_(std::move(other)), reduct
 
 void Joint::update(const at::Tensor& sample) {
   std::int64_t start = start_;
+  const detail::Beginning beginning("Joint", name_ + ".start", reduction_);
   reduction_.update(detail::side_by_side("Joint", name_, sample, start));
+  beginning.check(reduction_);
   if (count() != 0) start_ = start;  // a sample without rows fixes nothing
 }
 

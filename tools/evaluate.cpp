@@ -138,8 +138,8 @@ void measure_accuracy(std::vector<Variant>& variants, LabelledBatches& batches) 
   for (std::int64_t i = 0; i < batches.count(); ++i) {
     at::Tensor expected;
     for (Variant& variant : variants) {
-      auto arguments = to_arguments(variant.model, "forward", batches.inputs(i), at::kCPU, false);
-      for (auto& argument : arguments) argument = argument.deepcopy();  // a model may write to its inputs
+      const auto arguments =
+          copies(to_arguments(variant.model, "forward", batches.inputs(i), at::kCPU, false));
       const at::Tensor ranking = ranking_of(call(variant.model, "forward", arguments));
       if (!expected.defined()) expected = ranking;
       variant.accuracy.add(ranking, batches.labels(i));

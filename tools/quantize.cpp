@@ -83,13 +83,6 @@ double signal_to_noise(const c10::IValue& expected, const c10::IValue& got) {
   return 10 * std::log10(signal / noise);
 }
 
-/// Each for itself, because a model may write to its inputs.
-std::vector<c10::IValue> copies(const std::vector<c10::IValue>& arguments) {
-  std::vector<c10::IValue> all;
-  for (const auto& argument : arguments) all.push_back(argument.deepcopy());
-  return all;
-}
-
 /// Runs both on a batch before the file is written: what was converted need not run.
 double tried(torch::jit::Module& model, torch::jit::Module& int8, const std::vector<c10::IValue>& batch) {
   const c10::IValue expected = model.forward(copies(batch));

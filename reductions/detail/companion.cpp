@@ -138,6 +138,18 @@ at::Tensor side_by_side(const char* what, const std::string& name, const at::Ten
   return both;
 }
 
+Beginning::Beginning(const char* what, std::string own, const Any& inner)
+    : what_(what), own_(std::move(own)) {
+  if (inner.count() == 0) before_ = inner;
+}
+
+void Beginning::check(Any& inner) const {
+  if (!before_ || inner.count() == 0 || !inner.results().contains(own_)) return;
+  inner = *before_;
+  TORCH_CHECK_VALUE(false, "reductions::", what_, "::update: \"", own_, "\" is a result of ",
+                    inner.describe(), ", too; use another name.");
+}
+
 void expect_other_names(const char* what, const std::string& name, const Any& inner) {
   const auto names = inner.companions();
   TORCH_CHECK_VALUE(name.empty() || std::find(names.begin(), names.end(), name) == names.end(), what, ": ",

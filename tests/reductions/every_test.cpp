@@ -163,6 +163,20 @@ BOOST_AUTO_TEST_CASE(inference_mode_may_begin_and_end_between_any_two_calls) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(results_of_one_name_are_an_error) {
+  const at::Tensor x = at::ones({4, 3});
+  const Context named({{"k", at::ones({4}, at::kBool)},
+                       {"k.left_out", at::arange(4)},
+                       {"k.start", at::arange(4)},
+                       {"l", at::ones({4, 2})}});
+  const auto mean = [] { return Mean(MeanOptions().over({0})); };
+  Where where("k", by("k.left_out", mean()));
+  BOOST_CHECK_EXCEPTION(where.update(x), c10::ValueError,
+                        torchtap_test::says({"Where::update", "k.left_out"}));
+  BOOST_TEST(where.count() == 0);
+  BOOST_TEST(where.results().empty());
+}
+
 template <class R>
 R after(R reduction, const at::Tensor& sample) {
   reduction.update(sample);
