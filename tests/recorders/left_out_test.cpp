@@ -54,7 +54,7 @@ BOOST_AUTO_TEST_CASE(a_nested_output_costs_no_other_module_its_recording) {
   const Folder folder;
   sums.save(folder.path(), SaveOptions().overwrite(true));
   const auto recording = torchtap::storage::load(folder.path());
-  BOOST_TEST(recording[1].note() == sums[1].note());
+  BOOST_TEST(recording.at(1).note() == sums[1].note());
   sums.reset();
   BOOST_TEST(sums[1].left_out() == 0);
   BOOST_TEST(sums[1].note().empty());
@@ -76,11 +76,11 @@ BOOST_AUTO_TEST_CASE(kept_tensors_that_no_file_can_hold_are_none_in_it) {
   };
   const auto check = [&](const std::string& path, const std::string& why) {
     const auto recording = torchtap::storage::load(path);
-    BOOST_TEST(recording[0].samples() == 4);
-    BOOST_TEST(recording[1].samples() == 4);
-    BOOST_TEST(recording[0].note().empty());
-    BOOST_TEST(contains(recording[1].note(), why), recording[1].note());
-    const auto samples = recording[1].tensors();
+    BOOST_TEST(recording.at(0).samples() == 4);
+    BOOST_TEST(recording.at(1).samples() == 4);
+    BOOST_TEST(recording.at(0).note().empty());
+    BOOST_TEST(contains(recording.at(1).note(), why), recording.at(1).note());
+    const auto samples = recording.at(1).tensors();
     BOOST_REQUIRE(samples.size() == 4u);
     BOOST_TEST(samples[0].equal(x));
     for (std::size_t i = 1; i < 4; ++i) BOOST_TEST(!samples[i].defined());
