@@ -285,7 +285,47 @@ double squared_error(const std::vector<double>& counts, double first, double las
   return error;
 }
 
-Range least_squares(const Distribution& of, double levels) {
+/// The bins, with one value of each outermost one at the bound, if that is known: in a wide bin it may be the
+/// only one.
+std::vector<Bin> with_bounds(const Distribution& of) {
+  std::vector<Bin> bins = of.bins;
+  const auto [low, high] = of.bounds;
+  const auto split = [&](Bin& bin, double end) {
+    if (!of.exact || bin.low == bin.high || bin.count < 1 || end < bin.low || end > bin.high) return;
+    bin.count -= 1;
+    bins.push_back({end, end, 1});
+  };
+  bins.reserve(bins.size() + 2);  // so that references stay
+  Bin &first = bins.front(), &last = bins[of.bins.size() - 1];
+  split(first, low);
+  split(last, high);
+  return bins;
+}
+
+/// The squared error of rounding as it is done: zero is exact, and what is beyond the range is clipped.
+double rounding_error(const std::vector<Bin>& bins, Range range, const Options& options) {
+  constexpr int kPoints = 16;  // in a bin
+  const double levels = std::exp2(bits(options.format())) - 1;
+  const double least = std::min(range.low, 0.0), largest = std::max(range.high, 0.0);
+  const double scale =
+      std::max(options.symmetric() ? std::max(-least, largest) / (levels / 2) : (largest - least) / levels,
+               static_cast<double>(std::numeric_limits<float>::epsilon()));
+  const double zero =
+      options.symmetric() ? (levels + 1) / 2 : std::clamp(std::nearbyint(-least / scale), 0.0, levels);
+  double error = 0;
+  for (const Bin& bin : bins) {
+    const int points = bin.low == bin.high ? 1 : kPoints;
+    for (int i = 0; i < points && bin.count > 0; ++i) {
+      const double x = bin.low + (bin.high - bin.low) * (i + 0.5) / points;
+      const double off = x - (std::clamp(std::nearbyint(x / scale) + zero, 0.0, levels) - zero) * scale;
+      error += bin.count / points * off * off;
+    }
+  }
+  return error;
+}
+
+Range least_squares(const Distribution& of, const Options& options) {
+  const double levels = std::exp2(bits(options.format()));
   const Range all = of.bounds;
   if (all.low == all.high) return all;
   // Equal bins are searched as they are.
@@ -296,23 +336,10 @@ Range least_squares(const Distribution& of, double levels) {
       });
   std::vector<double> counts(equal ? of.bins.size() : even_bins), sums;
   std::vector<double> rounded = counts;  // all but zeros, which are exact in any range
-  const auto add = [&](const Bin& bin) {
+  const std::vector<Bin> bins = equal ? of.bins : with_bounds(of);
+  for (const Bin& bin : bins) {
     spread(bin, all, counts);
     if (bin.low != 0 || bin.high != 0) spread(bin, all, rounded);
-  };
-  // One value of an outermost bin is the bound itself, if that is known: in a wide bin it may be the only
-  // one.
-  const bool bounds = !equal && of.exact;
-  for (std::size_t i = 0; i < of.bins.size(); ++i) {
-    Bin bin = of.bins[i];
-    for (const double end : {all.low, all.high}) {
-      const bool outermost = end == all.low ? i == 0 : i + 1 == of.bins.size();
-      if (!bounds || !outermost || bin.low == bin.high || bin.count < 1 || end < bin.low || end > bin.high)
-        continue;
-      add({end, end, 1});
-      bin.count -= 1;
-    }
-    if (bin.count > 0) add(bin);
   }
   double total = 0;
   for (const double count : counts) sums.push_back(total += count);
@@ -337,12 +364,11 @@ Range least_squares(const Distribution& of, double levels) {
     first = new_first;
     last = new_last;
   }
-  // The first step was taken without a comparison.
-  if (!equal && squared_error(rounded, 0, static_cast<double>(counts.size() - 1), levels) <= error)
-    return all;
   const double step = (all.high - all.low) / static_cast<double>(counts.size());
-  return {all.low + step * static_cast<double>(first),
-          last + 1 == counts.size() ? all.high : all.low + step * static_cast<double>(last + 1)};
+  const Range best{all.low + step * static_cast<double>(first),
+                   last + 1 == counts.size() ? all.high : all.low + step * static_cast<double>(last + 1)};
+  // The search takes the first step without a comparison, and does not know that zero is exact.
+  return !equal && rounding_error(bins, all, options) <= rounding_error(bins, best, options) ? all : best;
 }
 
 /// The range of magnitudes whose distribution loses least if what is beyond goes to its last bin, and the
@@ -401,7 +427,7 @@ Range range_of(const Distribution& of, const Options& options, const std::string
     case Method::percentile:
       return percentile(of, options.symmetric(), clipped);
     case Method::mse:
-      return least_squares(of, std::exp2(bits(options.format())));
+      return least_squares(of, options);
     case Method::entropy:
       return least_divergence(of, std::size_t{1} << (bits(options.format()) - 1));
     default:

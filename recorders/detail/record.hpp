@@ -241,6 +241,7 @@ class Record : public std::enable_shared_from_this<Record> {
   std::shared_ptr<Store> store_;
   std::int64_t module_ = -1;
   storage::Spool::Stream* stream_ = nullptr;  // where samples go; null while they are kept here
+  mutable std::string noted_;                 // in the stream
   std::shared_ptr<StreamSource> source_;      // null unless something is sent
   std::atomic<std::int64_t> seen_{0};         // events that might have been sent
   std::int64_t held_ = 0;                     // the bytes of this record in `Store::held`

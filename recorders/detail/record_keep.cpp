@@ -154,7 +154,9 @@ storage::Spool::Stream* Record::spooled() const {
   if (store_ == nullptr || !store_->spooling()) return nullptr;
   const std::lock_guard lock(mutex_);
   if (stream_ == nullptr) const_cast<Record*>(this)->move_to_spool();
-  if (const std::string why = note(); !why.empty()) stream_->note(why);
+  const std::string why = note();
+  if (why != noted_) stream_->note(why);
+  noted_ = why;
   return stream_;
 }
 

@@ -243,9 +243,9 @@ BOOST_AUTO_TEST_CASE(methods_beside_forward_are_not_converted) {
   Module both("Both");
   both.register_module("a", linear());
   both.register_module("e", linear());
-  both.define("def half(self, x):\n    return self.a(x)\n");
+  both.define("def half(self, x):\n    return self.a.forward(x)\n");
   both.define("def forward(self, x):\n    return self.half(x)\n");
-  both.define("def side(self, x):\n    return self.e(x)\n");
+  both.define("def side(self, x):\n    return self.e.forward(x)\n");
   both.eval();
   const at::Tensor x = torch::rand({8, 4});
   Module int8 = to_int8(both, on(x));
@@ -261,7 +261,7 @@ BOOST_AUTO_TEST_CASE(what_saw_no_rows_is_named) {
   leaf.define("def forward(self, x):\n    return torch.linear(x, self.w)\n");
   Module root("Root");
   root.register_module("inner", leaf);
-  root.define("def forward(self, x):\n    return self.inner(x[:0])\n");
+  root.define("def forward(self, x):\n    return self.inner.forward(x[:0])\n");
   root.eval();
   BOOST_CHECK_EXCEPTION(to_int8(root, on(torch::rand({8, 4}))), c10::ValueError,
                         says({"or on no rows", "inner"}));
