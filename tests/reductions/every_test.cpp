@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(samples_without_rows_are_a_state_like_any_other) {
         update(*before, x);
         before->merge(*saved);
         saved->merge(*want);
-        if (text != "blocks") {  // which counts samples
+        if (text != "blocks" && text.rfind("window", 0) != 0) {  // for which each sample counts
           check_alike(*before, *want);
           check_alike(*saved, *want);
         }
