@@ -134,7 +134,8 @@ FakeQuantized fake_quantize(const std::vector<model::ModuleRef>& modules, const 
         const std::int64_t axis = transposed && name == "weight" ? 1 : 0;
         state->weights.push_back(std::make_unique<detail::RoundedWeight>(weight, *tensor.weights, axis));
       } catch (c10::Error& error) {
-        error.add_context(c10::str("while rounding the ", name, " of \"", tensor.path, "\" (", tensor.type, ")"));
+        error.add_context(
+            c10::str("while rounding the ", name, " of \"", tensor.path, "\" (", tensor.type, ")"));
         throw;
       }
     }
