@@ -367,8 +367,10 @@ Range least_squares(const Distribution& of, const Options& options) {
   const double step = (all.high - all.low) / static_cast<double>(counts.size());
   const Range best{all.low + step * static_cast<double>(first),
                    last + 1 == counts.size() ? all.high : all.low + step * static_cast<double>(last + 1)};
-  // The search takes the first step without a comparison, and does not know that zero is exact.
-  return !equal && rounding_error(bins, all, options) <= rounding_error(bins, best, options) ? all : best;
+  // The search takes the first step without a comparison, and does not know that zero is exact. Where both
+  // are nearly as good, wide bins cannot tell.
+  return !equal && rounding_error(bins, all, options) < 0.8 * rounding_error(bins, best, options) ? all
+                                                                                                  : best;
 }
 
 /// The range of magnitudes whose distribution loses least if what is beyond goes to its last bin, and the

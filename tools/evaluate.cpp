@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torchtap/base/error.hpp>
@@ -228,24 +229,31 @@ std::string first_names(std::vector<std::string> names) {
 
 void print_evaluation(const std::vector<Variant>& variants, const std::vector<Cost>& costs) {
   using Align = Table::Align;
-  Table models({{"model", Align::left, Table::kAlways, 16, true},
-                {"images", Align::right},
-                {"top-1", Align::right},
-                {"top-5", Align::right},
-                {"changed class", Align::right},
-                {"activations", Align::right, 40},
-                {"weights", Align::right, 40}});
+  std::vector<Table::Column> titles{{"model", Align::left, Table::kAlways, 16, true},
+                                    {"images", Align::right},
+                                    {"top-1", Align::right},
+                                    {"top-5", Align::right},
+                                    {"changed class", Align::right}};
+  const bool rounds = variants.size() > 1;
+  if (rounds) {
+    titles.push_back({"activations", Align::right, 40});
+    titles.push_back({"weights", Align::right, 40});
+  }
+  Table models(titles);
   for (const Variant& variant : variants) {
     const Accuracy& accuracy = variant.accuracy;
-    models.add(
-        {variant.file, count_text(accuracy.images), percent(accuracy.share(accuracy.first)),
-         accuracy.classes > 5 ? percent(accuracy.share(accuracy.among_five)) : "-",
-         &variant == &variants.front() ? "-" : count_text(variant.changed),
-         &variant == &variants.front() ? "-" : count_text(variant.rounded.activations()),
-         &variant == &variants.front()
-             ? "-"
-             : c10::str(variant.rounded.weights(), " of ",
-                        variant.rounded.weights() + static_cast<std::int64_t>(unrounded(variant).size()))});
+    const bool plain = &variant == &variants.front();
+    std::vector<std::string> line{variant.file, count_text(accuracy.images),
+                                  percent(accuracy.share(accuracy.first)),
+                                  accuracy.classes > 5 ? percent(accuracy.share(accuracy.among_five)) : "-",
+                                  plain ? "-" : count_text(variant.changed)};
+    if (rounds) {
+      const std::int64_t weights = variant.rounded.weights();
+      const auto all = weights + static_cast<std::int64_t>(unrounded(variant).size());
+      line.push_back(plain ? "-" : count_text(variant.rounded.activations()));
+      line.push_back(plain ? "-" : c10::str(weights, " of ", all));
+    }
+    models.add(std::move(line));
   }
   models.print(std::cout);
   for (const Variant& variant : variants) {
@@ -277,10 +285,10 @@ void print_evaluation_json(const std::vector<Variant>& variants, const std::vect
         {{"file", variant.file},
          {"activations", variant.rounded.activations()},
          {"weights", variant.rounded.weights()},
-         {"left_in_floating_point", &variant == &variants.front() ? Json::array() : Json(unrounded(variant))},
          {"top1", to_json(accuracy.share(accuracy.first))},
          {"top5", accuracy.classes > 5 ? to_json(accuracy.share(accuracy.among_five)) : Json(nullptr)},
          {"changed", variant.changed}});
+    if (&variant != &variants.front()) models.back()["left_in_floating_point"] = unrounded(variant);
   }
   for (const auto& [file, error, lost] : costs) {
     layers.push_back({{"file", file},

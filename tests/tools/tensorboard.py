@@ -132,7 +132,7 @@ def check_nothing(folder):
     torch.jit.script(Net()).save(str(folder / "dead.pt"))
     torch.save(torch.rand(8, 4), folder / "rows.pt")
     for reduce in ("log_histogram", "histogram:8", "blocks", "moments,log_histogram"):
-        name = reduce.replace(",", "_").replace(":", "_")
+        name = "dead_" + reduce.replace(",", "_").replace(":", "_")
         run("record", folder / "dead.pt", "--input", folder / "rows.pt", "--reduce", reduce, "--save", folder / name)
         run("show", folder / name)
         run("convert", folder / name, "--to", "tensorboard", "--save", folder / f"{name}_events")
