@@ -10,6 +10,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/format.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/archive.hpp>
 
 namespace torchtap::core {
@@ -110,6 +111,7 @@ at::Tensor unpack(const PackedTensor& packed) {
   TORCH_CHECK_VALUE(fits && bytes == packed.bytes.size(), "restore: the archive claims a tensor of shape ",
                     c10::IntArrayRef(packed.sizes), " and dtype ", dtype, " in ", packed.bytes.size(),
                     " bytes; it is damaged.");
+  const base::RecordingMode quiet;  // as for `load`
   at::Tensor tensor = at::empty(packed.sizes, at::TensorOptions().dtype(dtype));
   if (!packed.bytes.empty()) std::memcpy(tensor.data_ptr(), packed.bytes.data(), packed.bytes.size());
   const at::Device device = device_of(packed.device_type, packed.device_index);

@@ -160,7 +160,8 @@ struct has_fresh<T, std::void_t<decltype(T{std::declval<const T&>().fresh()})>> 
 /// `update(const at::Tensor&)`, `merge(const T&)`, `std::int64_t count() const` and `Results results()
 /// const`.
 ///
-/// Updates run in `base::RecordingMode`. Optional members:
+/// Updates run in `base::RecordingMode`, and so do merging, assigning and loading through a recorder.
+/// Optional members:
 /// - `std::string describe() const`;
 /// - `T fresh() const`: the same configuration without samples. Without it, the object as it was handed over
 ///   is the fresh one;
@@ -191,6 +192,7 @@ class Fold {
   /// Without samples.
   explicit Fold(Callable callable) : callable_(std::move(callable)) {}
   Fold(const Fold& other) : callable_(other.callable_), count_(other.count_) {
+    const base::RecordingMode quiet;
     if (other.value_.defined()) value_ = other.value_.clone();  // the callable may work in place
   }
   Fold(Fold&&) = default;
@@ -271,12 +273,14 @@ class SinkOf final : public Sink {
     const auto* same = dynamic_cast<const SinkOf*>(&other);
     TORCH_CHECK_TYPE(same != nullptr, "merge: cannot merge ", other.describe(), " into ", describe(),
                      "; both must be the same reduction.");
+    const base::RecordingMode quiet;
     reduction_->merge(*same->reduction_);
   }
   std::int64_t count() const override { return reduction_->count(); }
   Results results() const override { return reduction_->results(); }
   bool assign([[maybe_unused]] const at::Tensor& value) override {
     if constexpr (detail::has_assign<R>::value) {
+      const base::RecordingMode quiet;
       reduction_->assign(value);
       return true;
     }
@@ -336,6 +340,7 @@ class SinkOf final : public Sink {
   }
   void load(InputArchive& archive) override {
     if constexpr (cereal::traits::is_input_serializable<R, InputArchive>::value) {
+      const base::RecordingMode quiet;
       R loaded = *reduction_;
       archive(loaded);
       reduction_.emplace(std::move(loaded));  // not assigned: a Fold of a lambda has no assignment

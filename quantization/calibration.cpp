@@ -15,6 +15,7 @@
 #include <torchtap/base/utf8.hpp>
 #include <torchtap/base/write_file.hpp>
 #include <torchtap/quantization/calibration.hpp>
+#include <torchtap/quantization/detail/no_value.hpp>
 #include <torchtap/version.hpp>
 
 namespace torchtap::quantization {
@@ -110,10 +111,24 @@ bool has_slots(const core::Value& value) {
   return true;
 }
 
+struct Calibrated {
+  std::vector<QuantizedTensor> tensors;
+  std::vector<std::string> left_out;
+
+  Calibration finished(const Options& options) {
+    TORCH_CHECK_VALUE(!tensors.empty() || left_out.empty(),
+                      "quantization::calibrate: there is no finite value in ", left_out.front(),
+                      left_out.size() > 1 ? ", nor in any other tensor" : "",
+                      "; record other data or, if infinities or NaN hide the others from Min and Max, "
+                      "LogHistogram.");
+    return Calibration(std::move(tensors), std::string(name_of(options.method())), std::move(left_out));
+  }
+};
+
 /// Adds what an entry recorded; `read` returns its value.
 template <class Read>
-void add_entry(std::vector<QuantizedTensor>& tensors, const storage::EntryId& id, std::int64_t samples,
-               const std::string& reduction, const Read& read, const Options& options) {
+void add_entry(Calibrated& to, const storage::EntryId& id, std::int64_t samples, const std::string& reduction,
+               const Read& read, const Options& options) {
   if (samples == 0) return;
   const bool output = id.kind == "ForwardOutput";
   TORCH_CHECK_VALUE(output || id.kind == "ForwardInput" || id.kind == "ForwardPre",
@@ -123,8 +138,11 @@ void add_entry(std::vector<QuantizedTensor>& tensors, const storage::EntryId& id
                     ") has samples that were kept; record their distribution instead, such as a "
                     "LogHistogram(LogHistogramOptions().over_all(true)).");
   const auto add = [&](std::int64_t slot, const core::Value& value) {
-    if (value.is_none()) return;
     QuantizedTensor tensor{id.path, id.type, !output, slot, {}, {}};
+    if (value.is_none() || (value.is_dict() && value.dict().empty())) {  // of tensors without elements
+      to.left_out.push_back(in_words(tensor));
+      return;
+    }
     if (output) tensor.weights = options.weights();
     try {
       core::Results results;
@@ -132,11 +150,14 @@ void add_entry(std::vector<QuantizedTensor>& tensors, const storage::EntryId& id
       if (value.is_dict())
         for (const auto& [name, result] : value.dict()) results.set(name, result.tensor());
       tensor.parameters = parameters(results, options);
+    } catch (const detail::NoValue&) {
+      to.left_out.push_back(in_words(tensor));
+      return;
     } catch (c10::Error& error) {
       error.add_context("while calibrating " + in_words(tensor));
       throw;
     }
-    tensors.push_back(std::move(tensor));
+    to.tensors.push_back(std::move(tensor));
   };
   const core::Value value = read();
   if (!has_slots(value)) return add(0, value);
@@ -145,8 +166,9 @@ void add_entry(std::vector<QuantizedTensor>& tensors, const storage::EntryId& id
 
 }  // namespace
 
-Calibration::Calibration(std::vector<QuantizedTensor> tensors, std::string method)
-    : tensors_(std::move(tensors)), method_(std::move(method)) {
+Calibration::Calibration(std::vector<QuantizedTensor> tensors, std::string method,
+                         std::vector<std::string> left_out)
+    : tensors_(std::move(tensors)), method_(std::move(method)), left_out_(std::move(left_out)) {
   std::set<std::tuple<std::string, bool, std::int64_t>> seen;
   for (const QuantizedTensor& tensor : tensors_) {
     TORCH_CHECK_VALUE(seen.emplace(tensor.path, tensor.input, tensor.slot).second,
@@ -286,19 +308,19 @@ core::Value Calibration::observers() const {
 }
 
 Calibration calibrate(const storage::Recording& recording, const Options& options) {
-  std::vector<QuantizedTensor> tensors;
+  Calibrated all;
   for (const storage::RecordedEntry& entry : recording)
     add_entry(
-        tensors, entry.id(), entry.samples(), entry.reduction(), [&] { return entry.value(); }, options);
-  return Calibration(std::move(tensors), std::string(name_of(options.method())));
+        all, entry.id(), entry.samples(), entry.reduction(), [&] { return entry.value(); }, options);
+  return all.finished(options);
 }
 
 Calibration calibrate(const std::vector<storage::Entry>& entries, const Options& options) {
-  std::vector<QuantizedTensor> tensors;
+  Calibrated all;
   for (const storage::Entry& entry : entries)
     add_entry(
-        tensors, entry, entry.samples, entry.reduction, [&] { return entry.value; }, options);
-  return Calibration(std::move(tensors), std::string(name_of(options.method())));
+        all, entry, entry.samples, entry.reduction, [&] { return entry.value; }, options);
+  return all.finished(options);
 }
 
 }  // namespace torchtap::quantization

@@ -22,8 +22,8 @@ struct TORCHTAP_API QuantizedTensor {
   bool input = false;     ///< an input of the module; otherwise an output
   std::int64_t slot = 0;  ///< among the flattened inputs or outputs
   Parameters parameters;
-  /// The format of the module's weight, for its outputs; nothing leaves it in floating point. Modules without
-  /// a weight of two dimensions or more ignore it.
+  /// The format of the module's weights, for its outputs: of all its own parameters of two dimensions or more
+  /// (`weight`, `in_proj_weight`, `weight_ih_l0`). Nothing leaves them in floating point.
   std::optional<Format> weights;
 };
 
@@ -34,7 +34,8 @@ class TORCHTAP_API Calibration {
 
   Calibration() = default;
   /// Throws `c10::ValueError` if a tensor comes twice.
-  explicit Calibration(std::vector<QuantizedTensor> tensors, std::string method = "");
+  explicit Calibration(std::vector<QuantizedTensor> tensors, std::string method = "",
+                       std::vector<std::string> left_out = {});
 
   std::size_t size() const noexcept { return tensors_.size(); }
   bool empty() const noexcept { return tensors_.empty(); }
@@ -47,6 +48,11 @@ class TORCHTAP_API Calibration {
   QuantizedTensor at(const std::string& path) && { return at(path); }
   /// "mse": how the ranges were found; "" if unknown.
   const std::string& method() const noexcept { return method_; }
+  /// What `calibrate` left out, which stays in floating point, because no finite value was recorded of it:
+  /// `the output 0 of "head" (Linear)`. Not part of files.
+  const std::vector<std::string>& left_out() const& noexcept { return left_out_; }
+  /// The same of a temporary, by value.
+  std::vector<std::string> left_out() && { return std::move(left_out_); }
 
   /// Writes a JSON file (docs/format.md), whole or not at all. Throws what `json` throws, `c10::ValueError`
   /// if the folder of `path` does not exist, and `c10::Error` with the system's reason if it fails.
@@ -74,14 +80,16 @@ class TORCHTAP_API Calibration {
  private:
   std::vector<QuantizedTensor> tensors_;
   std::string method_;
+  std::vector<std::string> left_out_;
 };
 
 /// The parameters of all tensors that were recorded with a reduction that `parameters` takes; modules that
-/// never ran are left out. An entry does not say which tensor of its module was recorded, so it is taken for
-/// the slot 0 unless all were (`recorders::Options::all_tensors`).
+/// never ran are left out, and tensors without a finite value, which `Calibration::left_out` names. An entry
+/// does not say which tensor of its module was recorded, so it is taken for the slot 0 unless all were
+/// (`recorders::Options::all_tensors`).
 ///
 /// Throws `c10::ValueError` that names the module for an entry that it cannot take: samples that are kept,
-/// gradients, what `parameters` throws.
+/// gradients, what else `parameters` throws; and if no tensor is left.
 TORCHTAP_API Calibration calibrate(const storage::Recording& recording, const Options& options = {});
 /// The same for the data of a recorder: `calibrate(recorder.entries())`.
 TORCHTAP_API Calibration calibrate(const std::vector<storage::Entry>& entries, const Options& options = {});

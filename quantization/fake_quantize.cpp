@@ -126,15 +126,16 @@ FakeQuantized fake_quantize(const std::vector<model::ModuleRef>& modules, const 
                             : [round](hooks::Event& event) { round(event.outputs()); };
     state->hooks.push_back(hooks::attach(
         *module, tensor.input ? hooks::Kind::forward_pre : hooks::Kind::forward_output, rounds));
-    const std::int64_t axis = module->type().rfind("ConvTranspose", 0) == 0 ? 1 : 0;
+    const bool transposed = module->type().rfind("ConvTranspose", 0) == 0;
     for (const auto& [name, weight, buffer] : model::held_by(*module)) {
-      if (!tensor.weights || name != "weight" || buffer || weight.dim() < 2 || !weight.is_floating_point())
-        continue;
+      if (!tensor.weights || buffer || weight.dim() < 2 || !weight.is_floating_point()) continue;
       if (!seen.insert(weight.unsafeGetTensorImpl()).second) continue;  // several modules share it
       try {
+        const std::int64_t axis = transposed && name == "weight" ? 1 : 0;
         state->weights.push_back(std::make_unique<detail::RoundedWeight>(weight, *tensor.weights, axis));
       } catch (c10::Error& error) {
-        error.add_context(c10::str("while rounding the weight of \"", tensor.path, "\" (", tensor.type, ")"));
+        error.add_context(
+            c10::str("while rounding the ", name, " of \"", tensor.path, "\" (", tensor.type, ")"));
         throw;
       }
     }

@@ -7,6 +7,7 @@
 #include <ATen/ops/round.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/fold_conv_bn.h>
@@ -18,8 +19,10 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torchtap/model/walk.hpp>
@@ -85,11 +88,51 @@ void look_into(const torch::jit::Block& block, Converted& found) {
   }
 }
 
-/// A copy in its own compilation unit, because the passes leave functions there and remove others.
+/// The methods that a graph calls, and those that they call.
+struct Called {
+  std::set<std::pair<const c10::ClassType*, std::string>> methods;
+  std::set<std::string> of_interfaces;  // whichever module they are of
+
+  void by(const torch::jit::Block& block) {
+    for (const torch::jit::Node* const node : block.nodes()) {
+      for (const torch::jit::Block* const inner : node->blocks()) by(*inner);
+      if (node->kind() != c10::prim::CallMethod) continue;
+      const std::string& name = node->s(c10::attr::name);
+      if (const auto type = node->input(0)->type()->cast<c10::ClassType>()) {
+        add(*type, name);
+      } else {
+        of_interfaces.insert(name);
+      }
+    }
+  }
+  void add(const c10::ClassType& type, const std::string& name) {
+    if (!methods.emplace(&type, name).second) return;
+    torch::jit::GraphFunction& function = torch::jit::toGraphFunction(type.getMethod(name));
+    function.ensure_defined();
+    by(*function.graph()->block());
+  }
+};
+
+/// A copy in its own compilation unit, because the passes leave functions there and remove others. It has no
+/// methods that `forward` does not call: the passes remove modules that only such a method uses, and then ask
+/// for them.
 torch::jit::Module script_copy(const torch::jit::Module& model) {
   std::stringstream stream;
   model.save(stream);
-  return torch::jit::load(stream);
+  torch::jit::Module copy = torch::jit::load(stream);
+  Called called;
+  called.add(*copy.type(), "forward");
+  for (const torch::jit::Module& part : copy.modules()) {
+    std::vector<std::string> unused;
+    for (const auto* const method : part.type()->methods()) {
+      const std::string& name = method->name();
+      if (name.rfind("__", 0) != 0 && called.methods.count({part.type().get(), name}) == 0 &&
+          called.of_interfaces.count(name) == 0)
+        unused.push_back(name);
+    }
+    for (const std::string& name : unused) part.type()->unsafeRemoveMethod(name);
+  }
+  return copy;
 }
 
 void check_convertible(const torch::jit::Module& model, const Options& options) {
@@ -156,20 +199,27 @@ torch::jit::Module to_int8(const torch::jit::Module& model,
   std::string unseen;
   for (std::size_t i = 0; i < activations.size(); ++i) {
     const auto& range = ranges[static_cast<std::int64_t>(i)];
-    if (range.samples() == 0) {  // right if it is in a branch for training, which `Finalize` removes
+    const core::Results counted = range.results();
+    if (counted.empty()) {  // right if it is in a branch for training, which `Finalize` removes
       unseen += (unseen.empty() ? "\"" : ", \"") + owner_of(activations[i]) + "\"";
       set_observed(activations[i], at::full({1}, std::numeric_limits<float>::quiet_NaN()),
                    at::zeros({1}, at::kInt));
       continue;
     }
-    const Parameters found = parameters(range.results(), options);
+    Parameters found;
+    try {
+      found = parameters(counted, options);
+    } catch (c10::Error& error) {
+      error.add_context("while converting \"" + owner_of(activations[i]) + "\"");
+      throw;
+    }
     set_observed(
         activations[i], seven_bits ? at::mul(found.scale, 255. / 127) : found.scale,
         seven_bits ? at::round(at::mul(found.zero_point, 127. / 255)).to(at::kInt) : found.zero_point);
   }
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    const auto& recorded = values[static_cast<std::int64_t>(i)];
-    at::Tensor value = recorded.samples() > 0 ? recorded.tensor() : at::zeros({1});
+    const core::Results recorded = values[static_cast<std::int64_t>(i)].results();
+    at::Tensor value = recorded.empty() ? at::zeros({1}) : recorded.at("value");
     // Transposed convolutions have one scale, because engines have no other.
     if (value.dim() < 2 ||
         model::find(prepared, owner_of(weights[i])).type().rfind("ConvTranspose", 0) == 0) {
@@ -191,7 +241,7 @@ torch::jit::Module to_int8(const torch::jit::Module& model,
   TORCH_CHECK_VALUE(result.operators > 0, nothing);
   TORCH_CHECK_VALUE(!result.unseen,
                     "quantization::to_int8: parts of the model never ran on the calibration "
-                    "data, so that the ranges of their tensors are unknown: in ",
+                    "data, or on no rows, so that the ranges of their tensors are unknown: in ",
                     unseen, "; use data that takes every branch.");
   return converted;
 }

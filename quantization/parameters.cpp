@@ -8,6 +8,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/quantization/detail/no_value.hpp>
 #include <torchtap/quantization/parameters.hpp>
 
 namespace torchtap::quantization {
@@ -197,9 +198,12 @@ struct Reader {
       Distribution& of = all[i];
       const double low = least.data_ptr<double>()[i], high = largest.data_ptr<double>()[i];
       of.exact = std::isfinite(low) && std::isfinite(high);
-      TORCH_CHECK_VALUE(of.exact || !of.bins.empty(), "quantization::parameters: there is no finite value",
-                        of_channel(channels, static_cast<std::int64_t>(i)), "; record other data or, if ",
-                        "infinities or NaN hide the others from Min and Max, LogHistogram.");
+      if (!of.exact && of.bins.empty()) {
+        detail::no_value(c10::str("quantization::parameters: there is no finite value",
+                                  of_channel(channels, static_cast<std::int64_t>(i)),
+                                  "; record other data or, if ",
+                                  "infinities or NaN hide the others from Min and Max, LogHistogram."));
+      }
       if (!of.bins.empty()) {
         Bin &first = of.bins.front(), &last = of.bins.back();
         if (std::isfinite(low)) first.low = std::clamp(low, first.low, first.high);
@@ -281,7 +285,47 @@ double squared_error(const std::vector<double>& counts, double first, double las
   return error;
 }
 
-Range least_squares(const Distribution& of, double levels) {
+/// The bins, with one value of each outermost one at the bound, if that is known: in a wide bin it may be the
+/// only one.
+std::vector<Bin> with_bounds(const Distribution& of) {
+  std::vector<Bin> bins = of.bins;
+  const auto [low, high] = of.bounds;
+  const auto split = [&](Bin& bin, double end) {
+    if (!of.exact || bin.low == bin.high || bin.count < 1 || end < bin.low || end > bin.high) return;
+    bin.count -= 1;
+    bins.push_back({end, end, 1});
+  };
+  bins.reserve(bins.size() + 2);  // so that references stay
+  Bin &first = bins.front(), &last = bins[of.bins.size() - 1];
+  split(first, low);
+  split(last, high);
+  return bins;
+}
+
+/// The squared error of rounding as it is done: zero is exact, and what is beyond the range is clipped.
+double rounding_error(const std::vector<Bin>& bins, Range range, const Options& options) {
+  constexpr int kPoints = 16;  // in a bin
+  const double levels = std::exp2(bits(options.format())) - 1;
+  const double least = std::min(range.low, 0.0), largest = std::max(range.high, 0.0);
+  const double scale =
+      std::max(options.symmetric() ? std::max(-least, largest) / (levels / 2) : (largest - least) / levels,
+               static_cast<double>(std::numeric_limits<float>::epsilon()));
+  const double zero =
+      options.symmetric() ? (levels + 1) / 2 : std::clamp(std::nearbyint(-least / scale), 0.0, levels);
+  double error = 0;
+  for (const Bin& bin : bins) {
+    const int points = bin.low == bin.high ? 1 : kPoints;
+    for (int i = 0; i < points && bin.count > 0; ++i) {
+      const double x = bin.low + (bin.high - bin.low) * (i + 0.5) / points;
+      const double off = x - (std::clamp(std::nearbyint(x / scale) + zero, 0.0, levels) - zero) * scale;
+      error += bin.count / points * off * off;
+    }
+  }
+  return error;
+}
+
+Range least_squares(const Distribution& of, const Options& options) {
+  const double levels = std::exp2(bits(options.format()));
   const Range all = of.bounds;
   if (all.low == all.high) return all;
   // Equal bins are searched as they are.
@@ -292,7 +336,8 @@ Range least_squares(const Distribution& of, double levels) {
       });
   std::vector<double> counts(equal ? of.bins.size() : even_bins), sums;
   std::vector<double> rounded = counts;  // all but zeros, which are exact in any range
-  for (const Bin& bin : of.bins) {
+  const std::vector<Bin> bins = equal ? of.bins : with_bounds(of);
+  for (const Bin& bin : bins) {
     spread(bin, all, counts);
     if (bin.low != 0 || bin.high != 0) spread(bin, all, rounded);
   }
@@ -320,8 +365,12 @@ Range least_squares(const Distribution& of, double levels) {
     last = new_last;
   }
   const double step = (all.high - all.low) / static_cast<double>(counts.size());
-  return {all.low + step * static_cast<double>(first),
-          last + 1 == counts.size() ? all.high : all.low + step * static_cast<double>(last + 1)};
+  const Range best{all.low + step * static_cast<double>(first),
+                   last + 1 == counts.size() ? all.high : all.low + step * static_cast<double>(last + 1)};
+  // The search takes the first step without a comparison, and does not know that zero is exact. Where both
+  // are nearly as good, wide bins cannot tell.
+  return !equal && rounding_error(bins, all, options) < 0.8 * rounding_error(bins, best, options) ? all
+                                                                                                  : best;
 }
 
 /// The range of magnitudes whose distribution loses least if what is beyond goes to its last bin, and the
@@ -380,7 +429,7 @@ Range range_of(const Distribution& of, const Options& options, const std::string
     case Method::percentile:
       return percentile(of, options.symmetric(), clipped);
     case Method::mse:
-      return least_squares(of, std::exp2(bits(options.format())));
+      return least_squares(of, options);
     case Method::entropy:
       return least_divergence(of, std::size_t{1} << (bits(options.format()) - 1));
     default:

@@ -161,7 +161,8 @@ std::vector<LayerCost> measure_costs(const std::vector<model::ModuleRef>& module
         for (const QuantizedTensor& tensor : trial.alone)
           trial.cost.format = tensor.weights.value_or(trial.cost.format);
         for (const model::Held& held : model::held_by(modules[trial.layer])) {
-          if (held.name == "weight") trial.cost.weights = held.tensor.numel();
+          const bool rounded = !held.buffer && held.tensor.dim() >= 2 && held.tensor.is_floating_point();
+          if (rounded) trial.cost.weights += held.tensor.numel();
         }
       }
       for (std::string path = one.path; !path.empty();) {

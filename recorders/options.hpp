@@ -199,7 +199,8 @@ class TORCHTAP_API Options {
 
   /// Called with the module's path instead of throwing out of the user's `forward` or `backward` when an
   /// event cannot be recorded, so that the program continues; the event is then not recorded. If the model
-  /// runs in several threads, they may call it at the same time. By default the error is thrown.
+  /// runs in several threads, they may call it at the same time. By default the error is thrown, unless it is
+  /// of a sample that does not fit (`Subrecorder::left_out`), which then is only counted.
   TORCH_ARG(ErrorHandler, on_error);
   /// How tensors are kept; has no effect on reductions.
   TORCH_ARG(Capture, capture) = Capture::copy;

@@ -49,6 +49,9 @@ struct Exchange;
 /// Keeping a quantized tensor is an error, too, because files cannot hold it (see `dequantized`).
 /// `Options::on_error` receives these errors if it is set.
 ///
+/// A sample that does not fit its reduction (another shape or device than the first one's; sparse; nested)
+/// does not end the program's forward: it is left out and counted (`Subrecorder::left_out`, `note`).
+///
 /// Threads. The model may run in any number of threads at any time, also while the recorder is called.
 /// - Any number of threads may also make, at the same time, calls that read or change the recorded data:
 ///   `size`, `samples`, `dropped`, `operator[]`, `at`, `indices`, iteration, `save`, `entries`, `snapshot`,

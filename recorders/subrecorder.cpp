@@ -25,6 +25,9 @@ std::int64_t Subrecorder::without_tensors() const noexcept {
   return record_->without_tensors();
 }
 
+std::int64_t Subrecorder::left_out() const noexcept {
+  return record_->left_out();
+}
 std::int64_t Subrecorder::unmatched() const noexcept {
   return record_->unmatched();
 }

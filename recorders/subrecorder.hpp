@@ -53,8 +53,13 @@ class TORCHTAP_API Subrecorder {
   std::int64_t dropped() const noexcept;
   /// Samples that found no companion, and companions that found no sample (`Options::with`).
   std::int64_t unmatched() const noexcept;
+  /// Events left out because their tensor does not fit the reduction: its shape or device is another than
+  /// that of the first sample, or it is sparse or nested. Kept samples that a spool cannot hold are counted,
+  /// too.
+  std::int64_t left_out() const noexcept;
   /// Why there may be no samples although the module ran: the program calls it in a way that cannot be seen
-  /// (docs/compatibility.md). Or how many found no partner (`unmatched`). Empty if nothing is known.
+  /// (docs/compatibility.md). Or how many were `left_out`, and why the first; or found no partner
+  /// (`unmatched`). Empty if nothing is known.
   std::string note() const;
   /// The reduced value. Throws `c10::ValueError` if there are no samples, if every sample is kept (see
   /// `tensors`), or if the reduction has several results (it lists their names).

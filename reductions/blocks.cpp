@@ -9,6 +9,8 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/base/strided.hpp>
+#include <torchtap/core/unfit.hpp>
 #include <torchtap/reductions/blocks.hpp>
 #include <torchtap/reductions/detail/bits.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
@@ -152,9 +154,10 @@ void Blocks::ask(Pass& pass) const {
 void Blocks::check_sample(const Pass& pass) const {
   const at::Tensor& sample = pass.sample();
   TORCH_CHECK_TYPE(sample.defined(), "reductions::Blocks::update: expected a tensor, got an undefined one.");
-  TORCH_CHECK_TYPE(sample.layout() == c10::kStrided,
-                   "reductions::Blocks::update: expected a strided tensor, got layout ", sample.layout(),
-                   "; convert it with to_dense() first.");
+  if (!base::is_strided(sample)) {
+    core::unfit<c10::TypeError>(c10::str("reductions::Blocks::update: expected a strided tensor, got ",
+                                         base::instead_of_strided(sample), "."));
+  }
   TORCH_CHECK_TYPE(!sample.is_quantized(), "reductions::Blocks::update: expected plain numbers, got dtype ",
                    sample.scalar_type(), "; convert it with dequantize() or int_repr() first.");
 }

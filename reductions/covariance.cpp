@@ -64,8 +64,8 @@ bool is_square(const detail::Owned& matrix, std::int64_t size) {
 }  // namespace
 
 CovarianceOptions detail::along_rows(const char* what, CovarianceOptions options) {
-  const bool other =
-      options.over_all() || (!options.over().empty() && options.over() != std::vector<std::int64_t>{0});
+  const bool other = options.folding().over_all ||
+                     (!options.over().empty() && options.over() != std::vector<std::int64_t>{0});
   TORCH_CHECK_VALUE(!other, "reductions::", what, ": its rows lie along dimension 0, got ",
                     detail::Intake("options", options.folding()).describe(), "; leave over() out.");
   return options.over({0});

@@ -29,6 +29,7 @@ void CrossCovariance::fold(const Pass& pass) {
     start_ = start;
     throw;
   }
+  if (count() == 0) start_ = start;  // a sample without rows fixes nothing
 }
 
 /// The step between the means is one more row of the product, which so costs no pass over D × E numbers.
@@ -142,10 +143,14 @@ CrossCovariance CrossCovariance::fresh() const {
   return fresh;
 }
 
-void CrossCovariance::restored() const {
-  if (count() == 0) return intake_.check_restored(!product_ && block_.empty() && start_ == 0);
+void CrossCovariance::restored() {
+  if (count() == 0) {
+    intake_.check_restored(!product_ && block_.empty() && start_ >= 0);
+    start_ = 0;  // which samples without rows once set
+    return;
+  }
   const std::int64_t size = intake_.kept_numel();
-  intake_.check_restored(start_ > 0 && start_ < size && block_.is_sound(size) && block_.rows() <= count());
+  intake_.check_restored(start_ >= 0 && start_ <= size && block_.is_sound(size) && block_.rows() <= count());
   if (block_.rows() == count()) return intake_.check_restored(!taken_ && !mean_ && !squares_ && !product_);
   intake_.check_restored(taken_ && taken_->dim() == 0 && mean_ && mean_->dim() == 1 &&
                          mean_->size(0) == size && squares_ && squares_->dim() == 1 &&

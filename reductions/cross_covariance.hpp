@@ -53,7 +53,7 @@ class TORCHTAP_API CrossCovariance : public ProductOfRows {
   }
   CrossCovariance settled() const;
   at::Tensor over_rows(const at::Tensor& sums) const;
-  void restored() const;
+  void restored();
 
   std::string name_;
   bool unbiased_;

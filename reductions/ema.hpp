@@ -3,6 +3,7 @@
 #include <torch/arg.h>
 
 #include <string>
+#include <type_traits>
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/reductions/reduction.hpp>
@@ -14,6 +15,9 @@ class TORCHTAP_API EMAOptions : public FoldOptions<EMAOptions> {
  public:
   /// With this decay.
   EMAOptions(double decay = 0.9) : decay_(decay) {}  // NOLINT: implicit, so that a decay can be passed alone
+  /// Not of a bool: `EMAOptions().over_all()` of constant options asks whether all is folded.
+  template <class Bool, class = std::enable_if_t<std::is_same_v<Bool, bool>>>
+  EMAOptions(Bool) = delete;  // NOLINT: as above
   /// The weight of the past, in [0, 1): each sample weighs `decay` times as much as its successor.
   TORCH_ARG(double, decay);
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -79,8 +80,8 @@ Histogram::Histogram(HistogramOptions options)
     : Reduction(detail::Intake("Histogram", options.folding(), detail::Accepts::real)),
       bins_(options.bins()),
       growing_(options.growing()),
-      low_(options.low()),
-      high_(options.high()) {
+      low_(growing_ ? 0.0 : options.low().value_or(std::numeric_limits<double>::quiet_NaN())),
+      high_(growing_ ? 0.0 : options.high().value_or(std::numeric_limits<double>::quiet_NaN())) {
   validate();
   find_edges();
 }

@@ -19,21 +19,18 @@ class BinEdges;
 class TORCHTAP_API HistogramOptions : public RowOptions<HistogramOptions> {
  public:
   /// A range that grows with the data. Needs at least two bins.
-  explicit HistogramOptions(std::int64_t bins) : bins_(bins), growing_(true) {}
+  explicit HistogramOptions(std::int64_t bins) : bins_(bins) {}
   /// `bins` equal bins on [low, high].
-  HistogramOptions(std::int64_t bins, double low, double high)
-      : bins_(bins), low_(low), high_(high), growing_(false) {}
+  HistogramOptions(std::int64_t bins, double low, double high) : bins_(bins), low_(low), high_(high) {}
 
-  bool growing() const noexcept { return growing_; }
+  /// Whether neither edge is given.
+  bool growing() const noexcept { return !low_.has_value() && !high_.has_value(); }
   /// Number of bins.
   TORCH_ARG(std::int64_t, bins);
-  /// The lower edge of a fixed range.
-  TORCH_ARG(double, low) = 0.0;
+  /// The lower edge of a fixed range, which needs both.
+  TORCH_ARG(std::optional<double>, low);
   /// The upper edge of a fixed range.
-  TORCH_ARG(double, high) = 0.0;
-
- private:
-  bool growing_;
+  TORCH_ARG(std::optional<double>, high);
 };
 
 /// Counts values in bins, per kept element or, with `over_all(true)`, over everything.

@@ -14,8 +14,10 @@ Joint::Joint(std::string other, Any reduction) : name_(std::move(other)), reduct
 
 void Joint::update(const at::Tensor& sample) {
   std::int64_t start = start_;
+  const detail::Beginning beginning("Joint", name_ + ".start", reduction_);
   reduction_.update(detail::side_by_side("Joint", name_, sample, start));
-  start_ = start;
+  beginning.check(reduction_);
+  if (count() != 0) start_ = start;  // a sample without rows fixes nothing
 }
 
 void Joint::check(const at::Tensor& sample) const {
@@ -64,10 +66,10 @@ void Joint::load(core::InputArchive& archive) {
   core::state_version(archive, "Joint", 1);
   archive(loaded.name_, loaded.start_);
   loaded.reduction_.load(archive);
-  TORCH_CHECK_VALUE(loaded.start_ >= 0 && (loaded.start_ != 0 || loaded.count() == 0),
-                    "restore: the archive claims that rows of ", loaded.describe(), " start with ",
-                    loaded.start_, " numbers of the sample; it is damaged.");
+  TORCH_CHECK_VALUE(loaded.start_ >= 0, "restore: the archive claims that rows of ", loaded.describe(),
+                    " start with ", loaded.start_, " numbers of the sample; it is damaged.");
   detail::expect_other_names("restore", loaded.name_, loaded.reduction_);
+  if (loaded.count() == 0) loaded.start_ = 0;  // which samples without rows once set
   *this = std::move(loaded);
 }
 
@@ -90,6 +92,9 @@ core::Results least_squares(const core::Results& joint_covariance) {
   TORCH_CHECK_VALUE(start.numel() == 1 && covariance.dim() == 2, "reductions::least_squares: expected ",
                     "one covariance [D, D], got ", covariance.sizes(),
                     "; ask for each key of by() alone: at(key).results().");
+  TORCH_CHECK_VALUE(at::isfinite(covariance).all().item<bool>(),
+                    "reductions::least_squares: the covariance has numbers that are not finite; it needs two "
+                    "rows or more, and NonFinite::omit where NaN or infinities come.");
   const auto d = start.item<std::int64_t>(), e = mean.size(0) - d;
   // With unit variances the matrix is a correlation, so scales do not matter for its inverse.
   const at::Tensor deviation = at::real(covariance.diagonal().narrow(0, 0, d)).sqrt();

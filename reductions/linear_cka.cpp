@@ -51,7 +51,7 @@ void LinearCKA::load(core::InputArchive& archive) {
   Joint loaded = joint_;
   loaded.load(archive);
   const auto* const covariance = loaded.inner().get<Covariance>();
-  TORCH_CHECK_VALUE(loaded.count() == 0 || loaded.start() < covariance->mean().numel(),
+  TORCH_CHECK_VALUE(loaded.count() == 0 || loaded.start() <= covariance->mean().numel(),
                     "restore: the archive claims ", loaded.start(), " features of the sample in rows of ",
                     covariance->mean().numel(), "; it is damaged.");
   joint_ = std::move(loaded);

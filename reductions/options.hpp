@@ -49,7 +49,7 @@ class RowOptions {
   const std::vector<std::int64_t>& over() const noexcept { return folding_.over; }
 
   /// Folds every dimension: each element is a row, and the result has no dimensions.
-  Derived& over_all(bool all) {
+  Derived& over_all(bool all = true) {
     folding_.over_all = all;
     return static_cast<Derived&>(*this);
   }

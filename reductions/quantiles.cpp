@@ -232,6 +232,7 @@ void Quantiles::insert_sorted(const at::Tensor& rows) {
   std::int64_t sampled = 0;  // log2 of the stride
   while (sampled < 20 && std::ldexp(1.0, static_cast<int>(sampled) + 1) <= most) ++sampled;
   const std::int64_t stride = std::int64_t{1} << sampled;
+  thins_out(rows);
 
   struct Piece {
     std::int64_t from, size, weight, offset;
@@ -245,7 +246,6 @@ void Quantiles::insert_sorted(const at::Tensor& rows) {
         random_.next() & ((std::uint64_t{1} << (level - std::min(level, sampled))) - 1));
     pieces.push_back({from, size, std::int64_t{1} << level, offset, random_.next(),
                       static_cast<std::size_t>(level), at::empty({size, kept}, rows.options())});
-    if (level != 0) exact_ = false;
     return from + (size << level);
   };
   for (std::int64_t from = 0; from < n;) {
@@ -295,6 +295,13 @@ void Quantiles::insert_sorted(const at::Tensor& rows) {
   }
 }
 
+/// Before values are left out for the first time, mixes them into the generator: sketches that are merged
+/// later would otherwise err in the same direction, as most have the same seed.
+void Quantiles::thins_out(const at::Tensor& rows) {
+  if (exact_) random_.mix(detail::fingerprint(rows));
+  exact_ = false;
+}
+
 void Quantiles::compress() {
   // A single column waits until there is enough to sort many pieces side by side, on the upper levels, too.
   const std::int64_t most = min_->numel() == 1 ? size_ : 0;
@@ -331,6 +338,7 @@ bool Quantiles::halve_pieces(std::size_t level) {
   if (pieces == 0) return false;
   if (pieces > kLine) pieces -= pieces % kLine;
   reserve(level + 1, pieces * half);
+  thins_out(from.held());
   const auto sort = [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t done = 0; done < pieces; done += kTogether) {
@@ -347,7 +355,6 @@ bool Quantiles::halve_pieces(std::size_t level) {
   } else {
     sort(0.0F);
   }
-  exact_ = false;
   return true;
 }
 
@@ -365,6 +372,7 @@ void Quantiles::halve(std::size_t level) {
   detail::Level& to = levels_[level + 1];
   const std::int64_t odd = from.rows() % 2, pairs = from.rows() / 2, kept = min_->numel();
   reserve(level + 1, pairs);
+  thins_out(from.held());
   // One coin for all kept elements; it is still fair for each. NaN sorts last, like one more large value.
   const bool coin = random_.next() >> 63 != 0;
   const auto sort = [&](auto zero) {
@@ -391,7 +399,6 @@ void Quantiles::halve(std::size_t level) {
     to.resize(to.rows() + pairs);
   }
   from.resize(odd);
-  exact_ = false;
 }
 
 void Quantiles::merge(const Quantiles& other) {
@@ -400,11 +407,9 @@ void Quantiles::merge(const Quantiles& other) {
   if (other.count() == 0) return;
   if (&other == this) return merge(Quantiles(other));
   if (count() == 0) {
-    const auto random = random_;
     const auto seed = seed_;
     auto at = at_;
-    *this = other;
-    random_ = random;
+    *this = other;  // with its generator, whose numbers compacted it
     seed_ = seed;
     at_ = std::move(at);
     return;
@@ -415,7 +420,11 @@ void Quantiles::merge(const Quantiles& other) {
   for (std::size_t level = 0; level < other.levels_.size(); ++level) {
     if (other.levels_[level].rows() != 0) append(level, other.levels_[level].held());
   }
-  exact_ = exact_ && other.exact_;
+  if (!other.exact_) {
+    detail::Random theirs = other.random_;
+    random_.mix(theirs.next());
+    exact_ = false;
+  }
   intake_.merge(other.intake_);
   compress();
 }

@@ -125,6 +125,7 @@ class TORCHTAP_API Quantiles : public Reduction {
   void take_extrema(const at::Tensor& min, const at::Tensor& max, const at::Tensor& nan);
   template <class T>
   void insert_sorted(const at::Tensor& rows);
+  void thins_out(const at::Tensor& rows);
   void compress();
   bool halve_pieces(std::size_t level);
   void halve(std::size_t level);

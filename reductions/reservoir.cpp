@@ -69,6 +69,13 @@ std::int64_t Reservoir::next_choice(detail::Random random, std::int64_t from, st
   return kNever;
 }
 
+/// The same, where the choice is not known. The first one of all mixes the rows that fill the places into the
+/// generator: parts that are merged later would otherwise choose the same places, as most have the same seed.
+std::int64_t Reservoir::first_choice(detail::Random& random, std::int64_t from, std::int64_t seen) const {
+  if (seen == k_) random.mix(detail::fingerprint(samples_->narrow(0, 0, k_)));
+  return next_choice(random, from, seen);
+}
+
 /// A small sample like those before, once all places are filled: most often no element is chosen. Returns
 /// false for any other sample, and does nothing then.
 bool Reservoir::fold_small(const Pass& pass) {
@@ -81,7 +88,7 @@ bool Reservoir::fold_small(const Pass& pass) {
   }
   if (samples_->scalar_type() != rows->type) return false;
   const std::int64_t seen = count(), end = seen + rows->rows;
-  if (chosen_next_ < seen) chosen_next_ = next_choice(random_, after_latest(indices_), seen);
+  if (chosen_next_ < seen) chosen_next_ = first_choice(random_, after_latest(indices_), seen);
   for (; chosen_next_ < end; chosen_next_ = next_choice(random_, chosen_next_ + 1, chosen_next_ + 1)) {
     const auto bytes = static_cast<std::size_t>(rows->numel) * c10::elementSize(rows->type);
     const auto place = static_cast<std::size_t>(random_.below(static_cast<std::uint64_t>(k_)));
@@ -103,31 +110,31 @@ void Reservoir::fold(const Pass& pass) {
   sizes.insert(sizes.begin(), rows.count);
   const at::Tensor x = rows.view.reshape(sizes);
 
-  // Decide all moves before copying anything. If a position is taken more than once, the last row stays.
-  detail::Random random = random_;
+  // The first k rows fill the places. Until they are counted, these places are spare ones.
   std::vector<std::int64_t> indices = indices_;
-  std::vector<std::pair<std::int64_t, std::int64_t>> moves;  // position, row of x
-  std::int64_t next = chosen_next_, row = 0;
-  for (; row < rows.count && static_cast<std::int64_t>(indices.size()) < k_; ++row) {
-    moves.emplace_back(static_cast<std::int64_t>(indices.size()), row);
-    indices.push_back(count() + row);
-  }
-  if (static_cast<std::int64_t>(indices.size()) == k_) {
-    const std::int64_t seen = count() + row, end = count() + rows.count;
-    if (next < seen) next = next_choice(random, after_latest(indices), seen);
-    for (; next < end; next = next_choice(random, next + 1, next + 1)) {
-      const auto place = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(k_)));
-      moves.emplace_back(place, next - count());
-      indices[static_cast<std::size_t>(place)] = next;
-    }
-  }
-
-  const auto filled = static_cast<std::int64_t>(indices.size());
+  const auto had = static_cast<std::int64_t>(indices.size());
+  const std::int64_t filling = std::min(k_ - had, rows.count), filled = had + filling;
+  for (std::int64_t row = 0; row < filling; ++row) indices.push_back(count() + row);
   const auto dtype =
       count() == 0 ? x.scalar_type() : c10::promoteTypes(samples_->scalar_type(), x.scalar_type());
   if (!samples_) samples_ = at::empty_like(x.narrow(0, 0, 0));
   if (samples_->size(0) < filled || samples_->scalar_type() != dtype) {
     samples_ = widened(*samples_, std::min(k_, std::max(filled, 2 * samples_->size(0))), dtype);
+  }
+  if (filling != 0) samples_->narrow(0, had, filling).copy_(x.narrow(0, 0, filling));
+
+  // Decide all moves before copying anything. If a position is taken more than once, the last row stays.
+  detail::Random random = random_;
+  std::vector<std::pair<std::int64_t, std::int64_t>> moves;  // position, row of x
+  std::int64_t next = chosen_next_;
+  if (filling < rows.count) {
+    const std::int64_t seen = count() + filling, end = count() + rows.count;
+    if (next < seen) next = first_choice(random, after_latest(indices), seen);
+    for (; next < end; next = next_choice(random, next + 1, next + 1)) {
+      const auto place = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(k_)));
+      moves.emplace_back(place, next - count());
+      indices[static_cast<std::size_t>(place)] = next;
+    }
   }
   for (const auto& [place, from] : moves) {
     if (indices[static_cast<std::size_t>(place)] == count() + from)
@@ -147,6 +154,8 @@ void Reservoir::merge(const Reservoir& other) {
   if (count() == 0) {
     samples_ = other.samples_;
     indices_ = other.indices_;
+    random_ = other.random_;  // goes on as `other` would: its numbers chose these rows
+    chosen_next_ = 0;
     intake_.merge(other.intake_);
     return;
   }
@@ -156,6 +165,12 @@ void Reservoir::merge(const Reservoir& other) {
   if (count() + other.count() <= k_) {
     for (std::int64_t place = 0; place < mine + theirs; ++place) chosen.push_back(place);
   } else {
+    for (const Reservoir* const one : std::initializer_list<const Reservoir*>{this, &other}) {
+      detail::Random theirs = one->random_;
+      random_.mix(theirs.next());
+      const auto filled = static_cast<std::int64_t>(one->indices_.size());
+      random_.mix(detail::fingerprint(one->samples_->narrow(0, 0, filled)));
+    }
     // Draw k times from both streams without replacement: pick a stream with probability proportional to its
     // remaining rows, then any member of its reservoir, which is already a uniform choice.
     std::vector<std::int64_t> members[2];

@@ -3,6 +3,7 @@
 #include <torch/arg.h>
 
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <torchtap/base/api.hpp>
@@ -15,9 +16,14 @@ namespace torchtap::reductions {
 class TORCHTAP_API ReservoirOptions : public RowOptions<ReservoirOptions> {
  public:
   ReservoirOptions(std::int64_t k = 100) : k_(k) {}  // NOLINT: implicit, so that k can be passed alone
+  /// Not of a bool: `ReservoirOptions().over_all()` of constant options asks whether all is folded.
+  template <class Bool, class = std::enable_if_t<std::is_same_v<Bool, bool>>>
+  ReservoirOptions(Bool) = delete;  // NOLINT: as above
   /// Number of samples to keep.
   TORCH_ARG(std::int64_t, k);
-  /// Seed of the reservoir's own generator; the same seed and stream give the same choice.
+  /// Seed of the reservoir's own generator; the same seed and stream give the same choice. Streams of other
+  /// rows get other choices with the same seed on the CPU, where the first k rows are mixed in. On other
+  /// devices, which would have to be waited for, give parts that are merged later different seeds.
   TORCH_ARG(std::uint64_t, seed) = 0;
 };
 
@@ -33,7 +39,9 @@ class TORCHTAP_API Reservoir : public Reduction {
   explicit Reservoir(ReservoirOptions options = {});
 
   /// Merges `other`: afterwards a uniform choice from this object's stream followed by `other`'s. It is
-  /// identical to that of a single stream while both fit into k, and has the same distribution beyond that.
+  /// identical to that of a single stream while both fit into k, and has the same distribution beyond that,
+  /// unless both saw the same rows, or chose on a device with the same seed. Without samples it goes on as
+  /// `other` would.
   /// Throws `c10::ValueError` if k or the shape differs, leaving the state unchanged.
   void merge(const Reservoir& other);
 
@@ -59,6 +67,7 @@ class TORCHTAP_API Reservoir : public Reduction {
     if constexpr (Archive::is_loading::value) restored();
   }
   void restored();
+  std::int64_t first_choice(detail::Random& random, std::int64_t from, std::int64_t seen) const;
   std::int64_t next_choice(detail::Random random, std::int64_t from, std::int64_t seen) const;
 
   std::int64_t k_;

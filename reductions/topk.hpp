@@ -3,6 +3,7 @@
 #include <torch/arg.h>
 
 #include <string>
+#include <type_traits>
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/reductions/detail/columns.hpp>
@@ -14,6 +15,9 @@ namespace torchtap::reductions {
 class TORCHTAP_API TopKOptions : public FoldOptions<TopKOptions> {
  public:
   TopKOptions(std::int64_t k = 10) : k_(k) {}  // NOLINT: implicit, so that k can be passed alone
+  /// Not of a bool: `TopKOptions().over_all()` of constant options asks whether all is folded.
+  template <class Bool, class = std::enable_if_t<std::is_same_v<Bool, bool>>>
+  TopKOptions(Bool) = delete;  // NOLINT: as above
   /// Number of values to keep.
   TORCH_ARG(std::int64_t, k);
   /// Whether to keep the largest values or the smallest.

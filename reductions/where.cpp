@@ -46,7 +46,8 @@ std::int64_t Where::with_rows(const at::Tensor& sample, const F& f) const {
 }
 
 void Where::update(const at::Tensor& sample) {
-  left_out_ += with_rows(sample, [&](Pass& pass) {
+  const detail::Beginning beginning("Where", name_ + ".left_out", reduction_);
+  const std::int64_t left_out = with_rows(sample, [&](Pass& pass) {
     if (auto* const sharing = detail::sharing(reduction_)) {
       pass.ask(*sharing);
       pass.fold_into(*sharing);
@@ -54,6 +55,8 @@ void Where::update(const at::Tensor& sample) {
       reduction_.update(pass.sample());
     }
   });
+  beginning.check(reduction_);
+  left_out_ += left_out;
 }
 
 void Where::check(const at::Tensor& sample) const {

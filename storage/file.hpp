@@ -62,6 +62,10 @@ class TORCHTAP_API LoadOptions {
 TORCHTAP_API void save_value(const std::string& path, const core::Value& value,
                              const SaveOptions& options = {});
 
+/// Whether files can hold the tensor: one with plain bytes, of a dtype that torch.load can read; or
+/// undefined.
+TORCHTAP_API bool can_hold(const at::Tensor& tensor);
+
 /// Reads the value in the file `path`, written by `save_value`, Python's `torch.save` (1.6 or later) or C++'s
 /// `torch::pickle_save`.
 ///

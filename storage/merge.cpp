@@ -86,7 +86,9 @@ void write_merged(const JoinedEntry& joined, const Restore& restore, detail::Ent
   }
   static_cast<EntryId&>(merged) = joined.parts.front().id();
   merged.reduction = joined.parts.front().reduction();
-  if (parts.empty()) merged.note = joined.parts.front().note();
+  for (const auto& part : joined.parts) {
+    if (merged.note.empty()) merged.note = part.note();
+  }
   try {
     const bool spooled = std::any_of(joined.parts.begin(), joined.parts.end(),
                                      [](const auto& entry) { return !entry.shards().empty(); });

@@ -105,10 +105,10 @@ class TORCHTAP_API Spool {
   /// Writes all appended samples to complete shards, which makes room after an error. Does not replace the
   /// old recording.
   void retry();
-  /// The same, and writes the manifest, so that readers find a finished recording. Further samples may
+  /// As `flush`, and writes the manifest, so that readers find a finished recording. Further samples may
   /// follow.
   void finish();
-  /// The same, and unlocks the directory. Appending is an error afterwards.
+  /// As `finish`, and unlocks the directory. Appending is an error afterwards.
   void close();
 
   /// All samples of an entry, read back from disk as `RecordedEntry::value` does; flushes first.
@@ -131,8 +131,8 @@ class TORCHTAP_API Spool::Stream {
   /// sample is recorded. Throws `c10::TypeError` for a tensor without plain bytes, `c10::ValueError` for a
   /// negative slot. Never waits for the disk: see `admit`.
   void append(const at::Tensor& sample, std::optional<std::int64_t> slot = std::nullopt);
-  /// Says why there may be no samples although the module ran. The manifest has it as long as there are none.
-  /// Throws `c10::ValueError` if it is not UTF-8.
+  /// Says why there may be no samples although the module ran, or what was left out; the last text is in the
+  /// manifest. Throws `c10::ValueError` if it is not UTF-8.
   void note(const std::string& text);
   /// How many samples were dropped because the queue was full.
   std::int64_t dropped() const noexcept;

@@ -40,7 +40,9 @@ Examples:
   torchtap calibrate ranges/ --method percentile --percentile 99.9 --format uint8 --save uint8.json
   torchtap calibrate ranges/ --method entropy --symmetric --to tensorrt --save calibration.cache
 
-Exit status: 0, or 2 if a tensor has no range, or something cannot be read or written.)";
+A tensor of which no finite value was recorded stays in floating point, and is named on stderr.
+
+Exit status: 0, or 2 if no tensor has a range, or something cannot be read or written.)";
 
 struct CalibrateOptions {
   std::string recording;
@@ -63,6 +65,10 @@ void calibrate_recording(const CalibrateOptions& options) {
   } else {
     const std::string text = calibration.tensorrt_cache();
     base::write_file("torchtap", options.save, [&](std::ostream& stream) { stream << text; });
+  }
+  for (const std::string& what : calibration.left_out()) {
+    std::cerr << "torchtap: " << printable(what)
+              << " stays in floating point: no finite value was recorded of it.\n";
   }
   std::cout << counted(static_cast<std::int64_t>(calibration.size()), "tensor") << ", "
             << name_of(options.how.method()) << ", in " << printable(options.save) << '\n';

@@ -17,6 +17,10 @@ namespace {
 
 Form form_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
+  if (tensor.is_nested()) {  // has no sizes, and throws if it is asked
+    return {true, std::vector<std::int64_t>(static_cast<std::size_t>(tensor.dim()), -1),
+            tensor.scalar_type()};
+  }
   return {true, tensor.sizes().vec(), tensor.scalar_type()};
 }
 

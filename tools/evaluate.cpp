@@ -6,9 +6,14 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <torchtap/base/error.hpp>
+#include <torchtap/model/held.hpp>
+#include <torchtap/model/walk.hpp>
 #include <torchtap/quantization/fake_quantize.hpp>
 #include <torchtap/quantization/sensitivity.hpp>
 
@@ -17,6 +22,7 @@
 #include "commands.hpp"
 #include "inputs.hpp"
 #include "json.hpp"
+#include "message_text.hpp"
 #include "model.hpp"
 #include "option_checks.hpp"
 #include "progress.hpp"
@@ -133,8 +139,8 @@ void measure_accuracy(std::vector<Variant>& variants, LabelledBatches& batches) 
   for (std::int64_t i = 0; i < batches.count(); ++i) {
     at::Tensor expected;
     for (Variant& variant : variants) {
-      auto arguments = to_arguments(variant.model, "forward", batches.inputs(i), at::kCPU, false);
-      for (auto& argument : arguments) argument = argument.deepcopy();  // a model may write to its inputs
+      const auto arguments =
+          copies(to_arguments(variant.model, "forward", batches.inputs(i), at::kCPU, false));
       const at::Tensor ranking = ranking_of(call(variant.model, "forward", arguments));
       if (!expected.defined()) expected = ranking;
       variant.accuracy.add(ranking, batches.labels(i));
@@ -192,20 +198,70 @@ std::string percent(double share) {
   return text;
 }
 
+/// The weights that the calibration leaves in floating point: parameters of two dimensions or more.
+std::vector<std::string> unrounded(const Variant& variant) {
+  std::set<std::string> rounded;
+  for (const auto& tensor : variant.calibration) {
+    if (tensor.weights) rounded.insert(tensor.path);
+  }
+  std::set<const void*> known;
+  std::vector<std::string> left;
+  for (const bool quantized : {true, false}) {  // a shared one is rounded with either module
+    for (const auto& module : model::walk_modules(variant.model)) {
+      if ((rounded.count(module.path()) != 0) != quantized) continue;
+      for (const auto& [name, weight, buffer] : model::held_by(module)) {
+        if (buffer || weight.dim() < 2 || !weight.is_floating_point()) continue;
+        if (known.insert(weight.unsafeGetTensorImpl()).second && !quantized)
+          left.push_back(module.path().empty() ? name : module.path() + "." + name);
+      }
+    }
+  }
+  return left;
+}
+
+/// The names, up to a limit.
+std::string first_names(std::vector<std::string> names) {
+  constexpr std::size_t kMost = 12;
+  const std::size_t all = names.size();
+  if (all > kMost) names.resize(kMost);
+  return printable(base::quoted(names)) + (all > kMost ? c10::str(" (and ", all - kMost, " more)") : "");
+}
+
 void print_evaluation(const std::vector<Variant>& variants, const std::vector<Cost>& costs) {
   using Align = Table::Align;
-  Table models({{"model", Align::left, Table::kAlways, 16, true},
-                {"images", Align::right},
-                {"top-1", Align::right},
-                {"top-5", Align::right},
-                {"changed class", Align::right}});
+  std::vector<Table::Column> titles{{"model", Align::left, Table::kAlways, 16, true},
+                                    {"images", Align::right},
+                                    {"top-1", Align::right},
+                                    {"top-5", Align::right},
+                                    {"changed class", Align::right}};
+  const bool rounds = variants.size() > 1;
+  if (rounds) {
+    titles.push_back({"activations", Align::right, 40});
+    titles.push_back({"weights", Align::right, 40});
+  }
+  Table models(titles);
   for (const Variant& variant : variants) {
     const Accuracy& accuracy = variant.accuracy;
-    models.add({variant.file, count_text(accuracy.images), percent(accuracy.share(accuracy.first)),
-                accuracy.classes > 5 ? percent(accuracy.share(accuracy.among_five)) : "-",
-                &variant == &variants.front() ? "-" : count_text(variant.changed)});
+    const bool plain = &variant == &variants.front();
+    std::vector<std::string> line{variant.file, count_text(accuracy.images),
+                                  percent(accuracy.share(accuracy.first)),
+                                  accuracy.classes > 5 ? percent(accuracy.share(accuracy.among_five)) : "-",
+                                  plain ? "-" : count_text(variant.changed)};
+    if (rounds) {
+      const std::int64_t weights = variant.rounded.weights();
+      const auto all = weights + static_cast<std::int64_t>(unrounded(variant).size());
+      line.push_back(plain ? "-" : count_text(variant.rounded.activations()));
+      line.push_back(plain ? "-" : c10::str(weights, " of ", all));
+    }
+    models.add(std::move(line));
   }
   models.print(std::cout);
+  for (const Variant& variant : variants) {
+    const auto left = unrounded(variant);
+    if (&variant != &variants.front() && !left.empty())
+      print_wrapped(std::cout, c10::str("Left in floating point by ", printable(variant.file), ": ",
+                                        first_names(left), "."));
+  }
   if (costs.empty()) return;
   std::cout << '\n';
   Table layers({{"layer", Align::left, Table::kAlways, 16, true},
@@ -232,6 +288,7 @@ void print_evaluation_json(const std::vector<Variant>& variants, const std::vect
          {"top1", to_json(accuracy.share(accuracy.first))},
          {"top5", accuracy.classes > 5 ? to_json(accuracy.share(accuracy.among_five)) : Json(nullptr)},
          {"changed", variant.changed}});
+    if (&variant != &variants.front()) models.back()["left_in_floating_point"] = unrounded(variant);
   }
   for (const auto& [file, error, lost] : costs) {
     layers.push_back({{"file", file},

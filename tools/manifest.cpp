@@ -33,14 +33,19 @@ void print_table(const std::vector<const Layer*>& layers) {
                bytes_text(entry.bytes())});
   }
   table.print(std::cout);
-  for (const Layer* layer : layers) {
-    if (layer->entry.note().empty()) continue;
-    print_wrapped(std::cout,
-                  shown_path(layer->path) + " has no samples: maybe " + printable(layer->entry.note()));
-  }
+  for (const Layer* layer : layers) print_note(*layer);
 }
 
 }  // namespace
+
+void print_note(const Layer& layer) {
+  const std::string& note = layer.entry.note();
+  if (note.empty()) return;
+  // Of what was left out the note says what it is; else it is a guess.
+  const bool guess = layer.entry.samples() == 0 && note.rfind("the program", 0) == 0;
+  print_wrapped(std::cout,
+                shown_path(layer.path) + (guess ? " has no samples: maybe " : ": ") + printable(note));
+}
 
 Json describe(const Layer& layer) {
   const auto& entry = layer.entry;
@@ -48,7 +53,7 @@ Json describe(const Layer& layer) {
           {"type", entry.type()},           {"kind", entry.kind()},     {"samples", entry.samples()},
           {"reduction", entry.reduction()}, {"results", entry.keys()},  {"dtype", entry.dtype()},
           {"shape", entry.shape()},         {"ragged", entry.ragged()}, {"file", entry.file()},
-          {"bytes", entry.bytes()}};
+          {"bytes", entry.bytes()},         {"note", entry.note()}};
 }
 
 void print_manifest(const Layers& layers, const std::string& path, const std::string& entry, Format format) {

@@ -11,6 +11,9 @@ namespace torchtap::tools {
 /// The output formats of `show`.
 enum class Format { table, json, csv };
 
+/// Prints what is known of samples that are not there, if anything is.
+void print_note(const Layer& layer);
+
 /// The manifest's entry of one module.
 Json describe(const Layer& layer);
 

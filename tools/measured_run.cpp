@@ -25,14 +25,6 @@ report::OnNonFinite on_non_finite(const std::string& word) {
   return words.at(word);
 }
 
-/// Inputs of one call: copies, as a model may write to them.
-std::vector<c10::IValue> copies(const std::vector<c10::IValue>& arguments) {
-  std::vector<c10::IValue> copied;
-  copied.reserve(arguments.size());
-  for (const c10::IValue& argument : arguments) copied.push_back(argument.deepcopy());
-  return copied;
-}
-
 void clear_gradients(const torch::jit::Module& model) {
   for (const at::Tensor& parameter : model.parameters()) parameter.mutable_grad() = at::Tensor();
 }

@@ -217,6 +217,13 @@ torch::jit::Method find_method(const torch::jit::Module& model, const std::strin
   return *found;
 }
 
+std::vector<c10::IValue> copies(const std::vector<c10::IValue>& arguments) {
+  std::vector<c10::IValue> copied;
+  copied.reserve(arguments.size());
+  for (const c10::IValue& argument : arguments) copied.push_back(argument.deepcopy());
+  return copied;
+}
+
 std::vector<c10::IValue> to_arguments(const torch::jit::Module& model, const std::string& method,
                                       const Batch& batch, at::Device device, bool requires_grad) {
   const auto& schema = find_method(model, method).function().getSchema();

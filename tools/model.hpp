@@ -32,4 +32,7 @@ torch::jit::Method find_method(const torch::jit::Module& model, const std::strin
 std::vector<c10::IValue> to_arguments(const torch::jit::Module& model, const std::string& method,
                                       const Batch& batch, at::Device device, bool requires_grad);
 
+/// Arguments of one call, as a model may write to them.
+std::vector<c10::IValue> copies(const std::vector<c10::IValue>& arguments);
+
 }  // namespace torchtap::tools

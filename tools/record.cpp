@@ -179,7 +179,7 @@ bool has_what_was_named(const Run& run) {
 void summarize(Run& run) {
   const RecordOptions& options = run.options;
   recorders::Recorder& recorder = *run.recorder;
-  std::vector<std::string> silent, empty, quantized, unmatched;
+  std::vector<std::string> silent, empty, quantized, unmatched, left_out;
   // By method, as many modules may share one.
   std::map<std::string, std::vector<std::string>> instead, others;
   for (const auto& subrecorder : recorder) {
@@ -187,6 +187,7 @@ void summarize(Run& run) {
     if (run.quantized.has(path)) quantized.push_back(path);
     if (subrecorder.without_tensors() != 0) empty.push_back(path);
     if (subrecorder.unmatched() != 0) unmatched.push_back(path);
+    if (subrecorder.left_out() != 0) left_out.push_back(path);
     if (subrecorder.events() == 0) silent.push_back(path);
     const auto other = run.methods.instead.find(path);
     if (other != run.methods.instead.end() && subrecorder.samples() != 0)
@@ -206,6 +207,7 @@ void summarize(Run& run) {
            {"without_tensors", empty},
            {"quantized", quantized},
            {"unmatched", unmatched},
+           {"left_out", left_out},
            {"recorded_by", instead},
            {"also_called_by", others}});
   } else {
@@ -223,6 +225,10 @@ void summarize(Run& run) {
   warn(quantized, "left out calls of", "they passed quantized tensors; --dequantize records their values.");
   warn(unmatched, "left out samples of",
        "a module of --with or --beside was called another number of times in the same forward.");
+  if (!left_out.empty()) {
+    warn(left_out, "left out samples of",
+         "they do not fit. Of the first one, " + recorder.at(left_out.front()).note());
+  }
   for (const auto& [method, paths] : instead) {
     warn(paths, "recorded by the method " + method + ":",
          "the model does not call their " + options.method + ".");

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <map>
 #include <set>
+#include <utility>
 
 #include <torchtap/base/error.hpp>
 
@@ -228,6 +229,10 @@ void print_legend(const std::vector<Row>& rows, const std::vector<Column>& colum
     print_wrapped(std::cout, column.title + ": " + (range.empty() ? "each row has its own range" : range));
   }
   for (const auto& text : left_out(rows)) print_wrapped(std::cout, text);
+  const Layer* last = nullptr;
+  for (const auto& row : rows) {
+    if (std::exchange(last, row.layer) != row.layer) print_note(*row.layer);
+  }
   std::set<std::string> marked;
   for (const auto& row : rows) marked.insert(row.marks.begin(), row.marks.end());
   for (const auto& rule : rules::catalogue()) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "statistics.hpp"
@@ -39,7 +40,9 @@ class Member {
   /// Counts with the bins in their last dimension, summed over all others.
   std::vector<double> bins(const char* name) const {
     const at::Tensor& counts = find(name)->tensors.front();
-    return numbers_of(counts.reshape({-1, counts.size(-1)}).sum(0));
+    std::vector<std::int64_t> rows(static_cast<std::size_t>(counts.dim() - 1));
+    std::iota(rows.begin(), rows.end(), 0);
+    return numbers_of(rows.empty() ? counts : counts.sum(rows));
   }
   at::Tensor tensor(const char* name) const { return find(name)->tensors.front(); }
 

@@ -157,6 +157,7 @@ void save(OutputArchive& archive, const at::Tensor& tensor) {
 }
 
 void load(InputArchive& archive, at::Tensor& tensor) {
+  const base::RecordingMode quiet;  // what is restored may be changed later, in any mode
   auto* const reader = dynamic_cast<StateReader*>(&archive);
   bool beside = false;
   if (reader != nullptr) archive(beside);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <torchtap/core/context.hpp>
@@ -21,9 +22,10 @@ class Record;
 struct Pair {
   std::weak_ptr<Record> owner;
   const Record* record = nullptr;
-  std::uint64_t forward = 0;               // 0: of a context
+  bool in_context = false;                 // whether a context says what belongs together
+  std::uint64_t forward = 0;               // of the thread; in a context, of its root in that
   const core::Context* context = nullptr;  // whose end releases it, if not its forward's
-  std::int64_t call = 0;                   // of the module in its forward
+  std::int64_t call = 0;                   // of the module in this forward
   bool sampled = false, refused = false;
   c10::SmallVector<at::Tensor, 1> samples;     // prepared, if the sample came first
   c10::SmallVector<std::int64_t, 1> versions;  // of the samples, where they are aliases
@@ -33,9 +35,10 @@ struct Pair {
 };
 
 /// How the samples of a record find their companions (`Options::with`): call k of the recorded module with
-/// call k of the other one, in one forward of their root, or in one context (`Context::together`) if their
-/// roots differ. Whichever comes first waits; tensors that still wait when the forward or the context ends
-/// are counted as unmatched and released.
+/// call k of the other one, in one forward of their root. If their roots differ, forward f of one root in a
+/// context (`Context::together`) belongs to forward f of the other; where a root cannot be hooked, all calls
+/// in the context count as one forward. Whichever comes first waits; tensors that still wait when the forward
+/// or the context ends are counted as unmatched and released.
 class Pairing {
  public:
   /// Throws `c10::ValueError` if a companion's path leads nowhere, `c10::NotImplementedError` if it is one of
@@ -43,15 +46,18 @@ class Pairing {
   Pairing(const std::shared_ptr<Record>& record, const model::ModuleRef& module,
           std::vector<hooks::Handle>& hooks);
 
-  /// The pair of this call in this thread. Throws `c10::ValueError` if the roots differ and there is no
-  /// context. Valid until the next call.
-  Pair& of_call(const std::shared_ptr<Record>& record, std::int64_t call) const;
+  /// The pair of this call in this thread, of the recorded module or of a companion's. Throws
+  /// `c10::ValueError` if the roots differ and there is no context. Valid until the next call.
+  Pair& of_call(const std::shared_ptr<Record>& record, std::int64_t call,
+                std::optional<std::size_t> companion) const;
   /// Takes a pair out, to be folded.
   static Pair taken(Pair& pair);
 
  private:
-  bool elsewhere_;  // their root cannot be hooked, or a companion is of another model
-  hooks::Forwards forwards_;
+  bool elsewhere_;                         // their root cannot be hooked, or a companion is of another model
+  bool hooked_ = true;                     // all roots can be
+  std::vector<hooks::Forwards> forwards_;  // of each root, that of the recorded module first
+  std::vector<std::size_t> root_of_;       // of the recorded module, then of its companions
 };
 
 }  // namespace torchtap::recorders::detail

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 
+#include <torchtap/base/capture.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/core/unfit.hpp>
 #include <torchtap/model/detail/interposed.hpp>
 #include <torchtap/model/detail/node.hpp>
 #include <torchtap/recorders/detail/record.hpp>
@@ -52,8 +54,17 @@ std::string Record::describe() const {
 }
 
 std::string Record::note() const {
-  if (unmatched() != 0)
-    return c10::str(unmatched(), " of its samples and companions found no partner in their forward.");
+  std::string text;
+  if (left_out() != 0) {
+    const std::lock_guard lock(why_mutex_);
+    text = c10::str(left_out(), " of its samples ", left_out() == 1 ? "was" : "were",
+                    " left out: ", why_left_out_);
+  }
+  if (unmatched() != 0) {
+    text += c10::str(text.empty() ? "" : " ", unmatched(),
+                     " of its samples and companions found no partner in their forward.");
+  }
+  if (!text.empty()) return text;
   const auto module = watched_.lock();
   if (samples() != 0 || module == nullptr || !model::detail::given_out(*module)) return {};
   return "the program got a pointer to this module by as<Impl>() instead of as<Holder>(), or in a file "
@@ -105,6 +116,11 @@ void Record::record(hooks::Event& event) {
   if (how.condition() && !wanted(event, tensors, first)) {
     return refuse(event);
   }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !first.defined() || first.is_cpu() || !base::is_capturing(first.device()), describe(), ": a stream of ",
+      first.device(),
+      " captures a graph, whose replays would change what is recorded "
+      "without being counted; detach the recorder while it captures, and record forwards without a graph.");
   try {
     if (!options->with().empty()) return take_with_companions(event, tensors, first);
     if (!take(event, tensors, first)) {
@@ -113,10 +129,24 @@ void Record::record(hooks::Event& event) {
     }
     if (source_ != nullptr) stream_results(event);
   } catch (c10::Error& error) {
+    if (leaves_out(error)) return;
     error.add_context(c10::str("while recording ", describe(), ", sample ", samples()));
     throw;
   }
   stop_if_last();
+}
+
+/// Counts the sample if the error says that it does not fit. True if that is all, because no `on_error` is
+/// told.
+bool Record::leaves_out(const c10::Error& error) {
+  if (dynamic_cast<const core::Unfit*>(&error) == nullptr) return false;
+  leave_out(error.msg());
+  return options->on_error() == nullptr;
+}
+
+void Record::leave_out(const std::string& why, std::int64_t samples) const {
+  const std::lock_guard lock(why_mutex_);
+  if (left_out_.fetch_add(samples, std::memory_order_relaxed) == 0) why_left_out_ = why;
 }
 
 /// The inputs or outputs that are recorded; null for gradients, which arrive one by one.

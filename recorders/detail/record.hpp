@@ -61,7 +61,9 @@ struct RecordData {
   std::int64_t samples = 0;
   std::int64_t refused = 0;
   std::int64_t without_tensors = 0;
-  std::int64_t unmatched = 0, unmatched_samples = 0;  // for `merge` in this process
+  // For `merge` in this process.
+  std::int64_t unmatched = 0, unmatched_samples = 0, left_out = 0;
+  std::string why_left_out;
 };
 
 /// The data of one subrecorder, shared with its hook, so that either may be destroyed first. Thread-safe.
@@ -115,8 +117,10 @@ class Record : public std::enable_shared_from_this<Record> {
     if (source_ != nullptr && options->reduction() == nullptr) return seen_.load();
     return samples() + refused_.load() + without_tensors() + not_recorded();
   }
-  /// Events whose sample was dropped or found no partner. Ranks do not exchange these counts.
-  std::int64_t not_recorded() const noexcept { return dropped() + unmatched_samples_.load(); }
+  /// Events whose sample was dropped, left out, or found no partner. Ranks do not exchange these counts.
+  std::int64_t not_recorded() const noexcept { return dropped() + left_out() + unmatched_samples_.load(); }
+  /// Events that were left out because the reduction could not take their tensor.
+  std::int64_t left_out() const noexcept { return left_out_.load(); }
   /// Events that had nothing to record.
   std::int64_t without_tensors() const noexcept { return without_tensors_.load(); }
   /// Events that were dropped for lack of room.
@@ -138,7 +142,8 @@ class Record : public std::enable_shared_from_this<Record> {
   void reset();
   core::Value take();
 
-  /// Why there may be no samples although the module ran; empty if there are some, or nothing is known.
+  /// Why there may be no samples although the module ran, or what was left out and why; empty if nothing is
+  /// known.
   std::string note() const;
   /// "ForwardOutput "layer1" (Conv2d)": how messages begin.
   std::string describe() const;
@@ -164,11 +169,13 @@ class Record : public std::enable_shared_from_this<Record> {
   bool take(hooks::Event& event, const hooks::Tensors* tensors, const at::Tensor& first);
   void stop_if_last() const;
   void check(const hooks::Tensors& tensors) const;
+  bool leaves_out(const c10::Error& error);
+  void leave_out(const std::string& why, std::int64_t samples = 1) const;
   at::Tensor prepare(const at::Tensor& tensor) const;
   SlotData make_slot() const;
 
   // record_pair.cpp
-  Pair& pair_of(const hooks::Event& event);
+  Pair& pair_of(const hooks::Event& event, std::optional<std::size_t> companion = {});
   void forget_sample(Pair& pair) noexcept;
   void refuse(hooks::Event& event);
   void take_with_companions(hooks::Event& event, const hooks::Tensors* tensors, const at::Tensor& first);
@@ -193,6 +200,7 @@ class Record : public std::enable_shared_from_this<Record> {
   void add_slots(std::int64_t count);
   bool within_budget(std::int64_t bytes);
   void move_to_spool();
+  const at::Tensor& held_or_left_out(const at::Tensor& sample) const;
   std::optional<std::int64_t> spooled_slot(std::int64_t slot) const {
     return options->all_tensors() ? std::optional(slot) : std::nullopt;
   }
@@ -204,9 +212,9 @@ class Record : public std::enable_shared_from_this<Record> {
   void send(const at::Tensor& tensor, const StreamSample& sample, std::uint64_t receivers);
 
   // record_values.cpp and record_data.cpp
+  RecordData copied() const;
   core::Value value_of(const SlotData& slot) const;
-  core::Value value_locked() const;
-  std::vector<core::SavedSink> saved_locked() const;
+  core::Value value_of(const std::vector<SlotData>& slots) const;
   void join(std::vector<SlotData>& mine, const std::vector<SlotData>& theirs) const;
 
   std::weak_ptr<const torch::nn::Module> watched_;
@@ -218,6 +226,9 @@ class Record : public std::enable_shared_from_this<Record> {
   std::atomic<std::int64_t> dropped_{0};  // for lack of room
   std::atomic<std::int64_t> without_tensors_{0};
   std::atomic<std::int64_t> unmatched_{0}, unmatched_samples_{0};
+  mutable std::atomic<std::int64_t> left_out_{0};
+  mutable std::mutex why_mutex_;
+  mutable std::string why_left_out_;  // the first reason
   std::mutex pairing_mutex_;
   std::shared_ptr<const Pairing> pairing_;  // null without `Options::with`; `replace` exchanges it
   const bool commutative_;                  // threads may have separate sinks
@@ -230,6 +241,7 @@ class Record : public std::enable_shared_from_this<Record> {
   std::shared_ptr<Store> store_;
   std::int64_t module_ = -1;
   storage::Spool::Stream* stream_ = nullptr;  // where samples go; null while they are kept here
+  mutable std::string noted_;                 // in the stream
   std::shared_ptr<StreamSource> source_;      // null unless something is sent
   std::atomic<std::int64_t> seen_{0};         // events that might have been sent
   std::int64_t held_ = 0;                     // the bytes of this record in `Store::held`

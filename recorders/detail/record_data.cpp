@@ -6,6 +6,11 @@ namespace torchtap::recorders::detail {
 
 RecordData Record::data() const {
   refuse_spooled("merge and snapshot");
+  return copied();
+}
+
+/// Copies: what is computed of them does not make threads wait that record.
+RecordData Record::copied() const {
   const std::lock_guard lock(mutex_);
   merge_thread_sinks();
   RecordData data;
@@ -15,6 +20,11 @@ RecordData Record::data() const {
   data.without_tensors = without_tensors_.load();
   data.unmatched = unmatched_.load();
   data.unmatched_samples = unmatched_samples_.load();
+  data.left_out = left_out();
+  if (data.left_out != 0) {
+    const std::lock_guard why(why_mutex_);
+    data.why_left_out = why_left_out_;
+  }
   return data;
 }
 
@@ -51,6 +61,7 @@ void Record::merge(const RecordData& theirs) {
   without_tensors_.fetch_add(theirs.without_tensors);
   unmatched_.fetch_add(theirs.unmatched);
   unmatched_samples_.fetch_add(theirs.unmatched_samples);
+  if (theirs.left_out != 0) leave_out(theirs.why_left_out, theirs.left_out);
   count_held();
 }
 

@@ -91,6 +91,7 @@ void Record::open_thread_sinks(c10::ArrayRef<at::Tensor> samples, std::size_t fi
       updates.push_back({&slot.sink, &samples[i]});
       continue;
     }
+    (void)slot.sink->check(samples[i]);  // says that the sample is at fault, which a merge cannot
     auto sink = slot.sink->fresh();
     sink->update(samples[i]);
     slot.sink->clone()->merge(*sink);  // throws if the sample is incompatible with earlier ones

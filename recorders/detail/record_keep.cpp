@@ -4,7 +4,9 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/base/strided.hpp>
 #include <torchtap/recorders/detail/record.hpp>
+#include <torchtap/storage/file.hpp>
 
 namespace torchtap::recorders::detail {
 
@@ -27,7 +29,10 @@ bool Record::keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_
                      sample.scalar_type(),
                      ", which files for torch.load(weights_only=True) cannot hold; record its "
                      "values with Options().transform(torchtap::recorders::dequantized).");
-    if (sample.layout() == c10::kStrided) bytes += static_cast<std::int64_t>(sample.nbytes());
+    // Memory holds any tensor but a wrapper, which ends before it is read.
+    const bool wrapper = sample.layout() == c10::kStrided && !base::is_strided(sample) && !sample.is_nested();
+    if (wrapper || !options->spool_directory().empty()) sample = held_or_left_out(sample);
+    if (sample.defined() && base::is_strided(sample)) bytes += static_cast<std::int64_t>(sample.nbytes());
   }
   if (stream_ == nullptr && options->memory_budget() && !within_budget(bytes)) return false;
   add_slots(first_slot + count);
@@ -110,8 +115,8 @@ void Record::move_to_spool() {
     };
     try {
       for (; moved < samples.size(); ++moved) {
-        const at::Tensor& sample = samples[moved];
-        const bool bytes = sample.defined() && sample.layout() == c10::kStrided;
+        const at::Tensor& sample = held_or_left_out(samples[moved]);
+        const bool bytes = sample.defined();
         store_->spool().admit(*stream, bytes ? static_cast<std::int64_t>(sample.nbytes()) : 0,
                               storage::WhenFull::wait);
         stream->append(sample, spooled_slot(static_cast<std::int64_t>(i)));
@@ -123,6 +128,18 @@ void Record::move_to_spool() {
     keep_the_rest();  // none
   }
   stream_ = stream;
+}
+
+/// The sample, or an undefined one in its place if files cannot hold it, which is counted.
+const at::Tensor& Record::held_or_left_out(const at::Tensor& sample) const {
+  static const at::Tensor none;
+  if (storage::can_hold(sample)) return sample;
+  leave_out(c10::str("files cannot hold ",
+                     base::is_strided(sample)
+                         ? c10::str("dtype ", sample.scalar_type(), " on ", sample.device())
+                         : base::instead_of_strided(sample),
+                     "."));
+  return none;
 }
 
 void Record::count_held() noexcept {
@@ -137,7 +154,9 @@ storage::Spool::Stream* Record::spooled() const {
   if (store_ == nullptr || !store_->spooling()) return nullptr;
   const std::lock_guard lock(mutex_);
   if (stream_ == nullptr) const_cast<Record*>(this)->move_to_spool();
-  if (const std::string why = note(); !why.empty()) stream_->note(why);
+  const std::string why = note();
+  if (why != noted_) stream_->note(why);
+  noted_ = why;
   return stream_;
 }
 

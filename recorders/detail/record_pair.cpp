@@ -39,13 +39,14 @@ std::vector<hooks::Handle> Record::pair(const model::ModuleRef& module) {
   return hooks;
 }
 
-Pair& Record::pair_of(const hooks::Event& event) {
+/// The pair of the recorded module's call, or of the call of a companion's module.
+Pair& Record::pair_of(const hooks::Event& event, std::optional<std::size_t> companion) {
   std::shared_ptr<const Pairing> pairing;
   {
     const std::lock_guard lock(pairing_mutex_);
     pairing = pairing_;
   }
-  return pairing->of_call(shared_from_this(), event.call_index());
+  return pairing->of_call(shared_from_this(), event.call_index(), companion);
 }
 
 void Record::count_unmatched(const Pair& pair) noexcept {
@@ -101,6 +102,10 @@ void Record::take_with_companions(hooks::Event& event, const hooks::Tensors* ten
 
 void Record::on_companion(hooks::Event& event, std::size_t index) {
   const auto& [name, how] = options->with()[index];
+  const auto report = [this] {
+    if (options->on_error() == nullptr) throw;
+    options->on_error()(id.path, std::current_exception());
+  };
   try {
     const hooks::Tensors& tensors = how.of_output() ? event.outputs() : event.inputs();
     TORCH_CHECK_TYPE(how.slot() < tensors.size() && tensors[how.slot()].defined(),
@@ -115,7 +120,7 @@ void Record::on_companion(hooks::Event& event, std::size_t index) {
                         "\" returned an undefined tensor.");
       if (options->device().has_value()) companion = companion.to(*options->device());
     }
-    Pair& pair = pair_of(event);
+    Pair& pair = pair_of(event, index);
     if (pair.companions[index].defined()) unmatched_.fetch_add(1, std::memory_order_relaxed);
     pair.companions[index] = companion;
     if (pair.complete() && pair.refused) {
@@ -133,9 +138,12 @@ void Record::on_companion(hooks::Event& event, std::size_t index) {
     }
   } catch (const StopForward&) {
     throw;
+  } catch (c10::Error& error) {
+    if (leaves_out(error)) return;
+    error.add_context(c10::str("while recording ", describe(), ", sample ", samples()));
+    report();
   } catch (...) {
-    if (options->on_error() == nullptr) throw;
-    options->on_error()(id.path, std::current_exception());
+    report();
   }
 }
 
@@ -145,12 +153,7 @@ void Record::fold_pair(const Pair& pair, c10::ArrayRef<at::Tensor> samples, bool
     names.emplace_back(options->with()[i].first, pair.companions[i]);
   }
   const core::Context named(std::move(names));
-  try {
-    fold(samples, 0, prepared);
-  } catch (c10::Error& error) {
-    error.add_context(c10::str("while recording ", describe(), ", sample ", this->samples()));
-    throw;
-  }
+  fold(samples, 0, prepared);
   stop_if_last();
 }
 

@@ -3,6 +3,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/recorders/detail/record.hpp>
+#include <torchtap/storage/file.hpp>
 
 namespace torchtap::recorders::detail {
 
@@ -14,29 +15,26 @@ core::Value Record::value_of(const SlotData& slot) const {
   return core::to_value(slot.sink->results());
 }
 
-core::Value Record::value_locked() const {
-  if (!options->all_tensors()) return value_of(slots_[0]);
-  if (slots_.empty()) return {};
+core::Value Record::value_of(const std::vector<SlotData>& slots) const {
+  if (!options->all_tensors()) return value_of(slots[0]);
+  if (slots.empty()) return {};
   core::Value::Dict dict;
-  for (std::size_t i = 0; i < slots_.size(); ++i) dict.emplace_back(std::to_string(i), value_of(slots_[i]));
+  for (std::size_t i = 0; i < slots.size(); ++i) dict.emplace_back(std::to_string(i), value_of(slots[i]));
   return dict;
 }
 
 core::Value Record::value() const {
   if (auto* stream = spooled()) return store_->spool().value(*stream);
-  const std::lock_guard lock(mutex_);
-  merge_thread_sinks();
-  return value_locked();
+  return value_of(copied().slots);
 }
 
 core::Results Record::results() const {
-  const std::lock_guard lock(mutex_);
-  merge_thread_sinks();
   TORCH_CHECK_VALUE(!options->all_tensors(), describe(),
                     ": all tensors are recorded, so there is not one value; call slot(i).");
-  const SlotData& slot = slots_[0];
-  TORCH_CHECK_VALUE(slot.sink != nullptr, describe(),
+  TORCH_CHECK_VALUE(options->reduction() != nullptr, describe(),
                     ": every sample is kept, nothing is reduced; call tensors().");
+  const RecordData now = copied();
+  const SlotData& slot = now.slots[0];
   if (!slot.fixed.has_value()) return slot.sink->results();
   core::Results results;
   if (slot.fixed->is_tensor()) return core::Results{{"value", slot.fixed->tensor()}};
@@ -44,11 +42,12 @@ core::Results Record::results() const {
   return results;
 }
 
-/// Called under the lock. The saved states of the reductions, slot by slot; nothing unless all of them can be
-/// saved.
-std::vector<core::SavedSink> Record::saved_locked() const {
+namespace {
+
+/// The saved states of the reductions, slot by slot; nothing unless all of them can be saved.
+std::vector<core::SavedSink> saved(const std::vector<SlotData>& slots) {
   std::vector<core::SavedSink> all;
-  for (const auto& slot : slots_) {
+  for (const auto& slot : slots) {
     if (slot.sink == nullptr || slot.fixed.has_value()) return {};
     auto one = core::save(*slot.sink);
     if (!one.has_value()) return {};
@@ -57,20 +56,45 @@ std::vector<core::SavedSink> Record::saved_locked() const {
   return all;
 }
 
+/// The value with nothing in place of tensors that files cannot hold, which it counts.
+core::Value holdable(const core::Value& value, std::int64_t& left_out) {
+  if (value.is_tensor() && !storage::can_hold(value.tensor())) {
+    ++left_out;
+    return at::Tensor();
+  }
+  if (value.is_list()) {
+    core::Value::List list;
+    for (const auto& item : value.list()) list.push_back(holdable(item, left_out));
+    return list;
+  }
+  if (value.is_dict()) {
+    core::Value::Dict dict;
+    for (const auto& [key, item] : value.dict()) dict.emplace_back(key, holdable(item, left_out));
+    return dict;
+  }
+  return value;
+}
+
+}  // namespace
+
 storage::Entry Record::entry() const {
   refuse_spooled("recorders::Recorder::entries");
   storage::Entry entry;
   static_cast<storage::EntryId&>(entry) = id;
   if (options->reduction() != nullptr) entry.reduction = options->reduction()->describe();
-  const std::lock_guard lock(mutex_);
-  merge_thread_sinks();
-  entry.samples = recorded_;
-  if (entry.samples == 0) {
-    entry.note = note();
-    return entry;
+  const RecordData now = copied();
+  entry.samples = now.samples;
+  entry.note = note();
+  if (entry.samples == 0) return entry;
+  std::int64_t left_out = 0;
+  entry.value = holdable(value_of(now.slots), left_out);
+  entry.state = saved(now.slots);
+  if (left_out != 0) {
+    entry.note +=
+        c10::str(entry.note.empty() ? "" : " ", left_out, " of its tensors ", left_out == 1 ? "has" : "have",
+                 " no plain bytes (sparse, nested or the like) and ", left_out == 1 ? "is" : "are",
+                 " None in the file.");
   }
-  entry.value = value_locked();
-  entry.state = saved_locked();
   return entry;
 }
 
@@ -84,11 +108,13 @@ core::Value Record::slot(std::int64_t index) const {
     const core::Value all = value();
     return options->all_tensors() ? all.at(std::to_string(index)) : all;
   }
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   merge_thread_sinks();
   TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(slots_.size()), describe(), ": slot ",
                     index, " was asked for, but ", slots_.size(), " were seen.");
-  return value_of(slots_[static_cast<std::size_t>(index)]);
+  const SlotData slot = slots_[static_cast<std::size_t>(index)].clone();
+  lock.unlock();
+  return value_of(slot);
 }
 
 void Record::set(const core::Value& value) {
@@ -168,7 +194,7 @@ core::Value Record::take() {
   refuse_spooled("recorders::Subrecorder::take");
   const std::lock_guard lock(mutex_);
   merge_thread_sinks();
-  core::Value value = value_locked();
+  core::Value value = value_of(slots_);
   // Thread sinks are not cleared: what threads fold after the merge belongs to the next value.
   samples_.fetch_sub(std::exchange(recorded_, 0));
   forget_rest();
@@ -187,6 +213,7 @@ void Record::forget_rest() {
   dropped_.store(0);
   unmatched_.store(0);
   unmatched_samples_.store(0);
+  left_out_.store(0);
 }
 
 }  // namespace torchtap::recorders::detail

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <mutex>
 
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/bit_table.hpp>
 #include <torchtap/reductions/detail/device_kernels.hpp>
 
@@ -46,6 +47,7 @@ void BitTable::reserve(const Octaves& octaves) {
     if (octaves[i] != 0 && first_[i] < 0) columns += bins_.per_octave();
   }
   if (columns > counts_->size(1)) {
+    const base::RecordingMode quiet;
     const std::int64_t room = columns_ == 0 ? columns : std::max(columns, columns_ + columns_ / 2);
     at::Tensor counts = at::zeros({counts_->size(0), room}, counts_->options());
     counts.narrow(1, 0, columns_).copy_(counts_->narrow(1, 0, columns_));

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
+#include <torchtap/base/backward.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/base/strided.hpp>
 #include <torchtap/core/context.hpp>
+#include <torchtap/core/unfit.hpp>
 #include <torchtap/reductions/detail/companion.hpp>
 #include <torchtap/reductions/detail/nested.hpp>
 
@@ -26,9 +29,14 @@ at::Tensor selected(const Selection* selection, const at::Tensor& companion, con
 void expect_plain(const char* what, const at::Tensor& sample) {
   TORCH_CHECK_TYPE(sample.defined(), "reductions::", what,
                    "::update: expected a tensor, got an undefined one.");
-  TORCH_CHECK_TYPE(sample.layout() == c10::kStrided && !sample.is_quantized(), "reductions::", what,
+  if (!base::is_strided(sample)) {
+    core::unfit<c10::TypeError>(c10::str("reductions::", what,
+                                         "::update: expected a plain strided tensor, got ",
+                                         base::instead_of_strided(sample), "."));
+  }
+  TORCH_CHECK_TYPE(!sample.is_quantized(), "reductions::", what,
                    "::update: expected a plain strided tensor, got ", sample.toString(),
-                   "; convert it with to_dense() or dequantize() first.");
+                   "; convert it with dequantize() first.");
 }
 
 at::Tensor as_matrix(const at::Tensor& tensor) {
@@ -73,6 +81,12 @@ at::Tensor as_source(const at::Tensor& sample, std::int64_t dims) {
 
 at::Tensor any_companion(const char* what, const std::string& name) {
   at::Tensor found = core::Context::find(name);
+  if (!found.defined() && base::in_backward()) {  // which a recorder must not end
+    core::unfit<c10::ValueError>(
+        c10::str("reductions::", what, "::update: nothing is called \"", name,
+                 "\" in this thread, where backward runs a part of the forward again; "
+                 "name it around the backward, too."));
+  }
   TORCH_CHECK_VALUE(found.defined(), "reductions::", what, "::update: nothing is called \"", name,
                     "\" in this thread; name it around the forward: core::Context named(\"", name,
                     "\", tensor).");
@@ -113,13 +127,27 @@ at::Tensor side_by_side(const char* what, const std::string& name, const at::Ten
                     "; bring both to one device.");
   const base::RecordingMode quiet;
   const at::Tensor x = as_matrix(sample), y = as_matrix(other);
-  TORCH_CHECK_VALUE(start == 0 || x.size(1) == start, "reductions::", what, "::update: expected ", start,
-                    " numbers in each row of the sample, as before, got ", x.size(1), ", of shape ",
-                    sample.sizes(), ".");
+  if (start != 0 && x.size(1) != start) {
+    core::unfit<c10::ValueError>(c10::str("reductions::", what, "::update: expected ", start,
+                                          " numbers in each row of the sample, as before, got ", x.size(1),
+                                          ", of shape ", sample.sizes(), "."));
+  }
   const auto dtype = c10::promoteTypes(x.scalar_type(), y.scalar_type());
   at::Tensor both = at::cat({x.to(dtype), y.to(dtype)}, 1);
   start = x.size(1);
   return both;
+}
+
+Beginning::Beginning(const char* what, std::string own, const Any& inner)
+    : what_(what), own_(std::move(own)) {
+  if (inner.count() == 0) before_ = inner;
+}
+
+void Beginning::check(Any& inner) const {
+  if (!before_ || inner.count() == 0 || !inner.results().contains(own_)) return;
+  inner = *before_;
+  TORCH_CHECK_VALUE(false, "reductions::", what_, "::update: \"", own_, "\" is a result of ",
+                    inner.describe(), ", too; use another name.");
 }
 
 void expect_other_names(const char* what, const std::string& name, const Any& inner) {

@@ -6,6 +6,7 @@
 #include <c10/util/ArrayRef.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,21 @@ at::Tensor companion(const char* what, const std::string& name, const at::Tensor
 /// Throws `c10::ValueError` if there is no such companion, or N, D or the device is another.
 at::Tensor side_by_side(const char* what, const std::string& name, const at::Tensor& sample,
                         std::int64_t& start);
+
+/// A reduction before its first sample, which shows the names of its results.
+class Beginning {
+ public:
+  /// `own`: the name of a result that class `what` adds to those of `inner`.
+  Beginning(const char* what, std::string own, const Any& inner);
+  /// After an update. Throws `c10::ValueError`, and makes `inner` what it was, if it has a result of that
+  /// name.
+  void check(Any& inner) const;
+
+ private:
+  const char* what_;
+  std::string own_;
+  std::optional<Any> before_;  // nothing once there were samples
+};
 
 /// Throws `c10::ValueError` if `inner` uses a companion called `name`, too.
 void expect_other_names(const char* what, const std::string& name, const Any& inner);

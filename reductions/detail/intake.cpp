@@ -7,6 +7,8 @@
 #include <numeric>
 
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/base/strided.hpp>
+#include <torchtap/core/unfit.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/pass.hpp>
@@ -96,12 +98,21 @@ Intake::Intake(const char* name, Folding folding, Accepts accepts, bool any_shap
                     ") and over_all(true) were both given; choose one of them.");
 }
 
+void Intake::unfit_shape(const at::Tensor& sample, at::IntArrayRef kept) const {
+  core::unfit<c10::ValueError>(c10::str("reductions::", name_, "::update: a sample of shape ", sample.sizes(),
+                                        kept == sample.sizes() ? "" : c10::str(" (rows of shape ", kept, ")"),
+                                        " does not match the shape ", at::IntArrayRef(kept_),
+                                        " fixed by the first sample (", count_, " so far). Use one ", name_,
+                                        " per shape, or fold what varies with over(dims)."));
+}
+
 Rows Intake::rows(const at::Tensor& sample) const {
   TORCH_CHECK_TYPE(sample.defined(), "reductions::", name_,
                    "::update: expected a tensor, got an undefined one.");
-  TORCH_CHECK_TYPE(sample.layout() == c10::kStrided, "reductions::", name_,
-                   "::update: expected a strided tensor, got layout ", sample.layout(),
-                   "; convert it with to_dense() first.");
+  if (!base::is_strided(sample)) {
+    core::unfit<c10::TypeError>(c10::str("reductions::", name_, "::update: expected a strided tensor, got ",
+                                         base::instead_of_strided(sample), "."));
+  }
   const auto dtype = sample.scalar_type();
   TORCH_CHECK_TYPE(!sample.is_quantized(), "reductions::", name_,
                    "::update: expected plain numbers, got dtype ", dtype,
@@ -114,9 +125,11 @@ Rows Intake::rows(const at::Tensor& sample) const {
   const std::int64_t dim = sample.dim();
   std::vector<char> is_folded(static_cast<std::size_t>(dim), folding_.over_all ? 1 : 0);
   for (const auto over : folding_.over) {
-    TORCH_CHECK_VALUE(-dim <= over && over < dim, "reductions::", name_, "::update: over(",
-                      at::IntArrayRef(folding_.over), ") needs a dimension ", over, ", the sample has shape ",
-                      sample.sizes(), "; record a tensor with that dimension, or fold others.");
+    const bool found = -dim <= over && over < dim;
+    if (!found && shaped_) unfit_shape(sample, sample.sizes());
+    TORCH_CHECK_VALUE(found, "reductions::", name_, "::update: over(", at::IntArrayRef(folding_.over),
+                      ") needs a dimension ", over, ", the sample has shape ", sample.sizes(),
+                      "; record a tensor with that dimension, or fold others.");
     auto& seen = is_folded[static_cast<std::size_t>(over < 0 ? over + dim : over)];
     TORCH_CHECK_VALUE(seen == 0, "reductions::", name_, "::update: over(", at::IntArrayRef(folding_.over),
                       ") names one dimension twice for a sample of shape ", sample.sizes(),
@@ -145,15 +158,12 @@ Rows Intake::rows(const at::Tensor& sample) const {
     rows.count *= rows.view.size(static_cast<std::int64_t>(i));
 
   if (shaped_) {
-    TORCH_CHECK_VALUE(any_shape_ || rows.kept() == at::IntArrayRef(kept_), "reductions::", name_,
-                      "::update: a sample of shape ", sample.sizes(),
-                      rows.single ? "" : c10::str(" (rows of shape ", rows.kept(), ")"),
-                      " does not match the shape ", at::IntArrayRef(kept_), " fixed by the first sample (",
-                      count_, " so far). Use one ", name_,
-                      " per shape, or fold what varies with over(dims).");
-    TORCH_CHECK_VALUE(sample.device() == device_, "reductions::", name_, "::update: a sample on ",
-                      sample.device(), " does not match the state on ", device_,
-                      "; move the sample there first.");
+    if (!any_shape_ && rows.kept() != at::IntArrayRef(kept_)) unfit_shape(sample, rows.kept());
+    if (sample.device() != device_) {
+      core::unfit<c10::ValueError>(c10::str("reductions::", name_, "::update: a sample on ", sample.device(),
+                                            " does not match the state on ", device_,
+                                            "; move the sample there first."));
+    }
   }
   return rows;
 }
@@ -198,7 +208,7 @@ struct Intake::Form {
 };
 
 /// Compiled into its callers: handing the form over in memory takes as long as finding it.
-C10_ALWAYS_INLINE bool Intake::find_form(const Pass& pass, Form& form) const noexcept {
+C10_ALWAYS_INLINE bool Intake::find_form(const Pass& pass, Form& form) const {
   const KernelPass& kernels = kernels_of(pass);
   if (!shaped_ || kernels.type() != dtype_ || !device_.is_cpu() ||
       folding_.non_finite != NonFinite::propagate)
@@ -259,7 +269,7 @@ std::optional<Lines> Intake::adjacent_lines(const Pass& pass) const {
   return lines;
 }
 
-std::optional<std::int64_t> Intake::fitting_rows(const Pass& pass) const noexcept {
+std::optional<std::int64_t> Intake::fitting_rows(const Pass& pass) const {
   Form form;
   return find_form(pass, form) ? std::optional<std::int64_t>(form.rows) : std::nullopt;
 }

@@ -127,7 +127,7 @@ class TORCHTAP_API Intake {
   const Memory* whole(const Pass& pass) const;
   /// Number of rows of a sample on the CPU, if it is of the same dtype and shape as those before, and
   /// non-finite elements are propagated, so that it is known to fit. Otherwise nothing.
-  std::optional<std::int64_t> fitting_rows(const Pass& pass) const noexcept;
+  std::optional<std::int64_t> fitting_rows(const Pass& pass) const;
   /// Whether the sample is small and known to fit.
   bool knows(const Pass& pass) const;
   /// Counts the rows of `lines` or `fitting_rows`, or the elements of `whole`.
@@ -192,7 +192,8 @@ class TORCHTAP_API Intake {
  private:
   struct Form;
   Rows rows(const at::Tensor& sample) const;
-  bool find_form(const Pass& pass, Form& form) const noexcept;
+  [[noreturn]] void unfit_shape(const at::Tensor& sample, at::IntArrayRef kept) const;
+  bool find_form(const Pass& pass, Form& form) const;
   void raise(const at::Tensor& sample, std::int64_t nan, std::int64_t infinities) const;
   void restored(std::int32_t dtype);
 

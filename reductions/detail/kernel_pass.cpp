@@ -9,6 +9,8 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/base/strided.hpp>
+#include <torchtap/core/unfit.hpp>
 #include <torchtap/reductions/detail/kernel_pass.hpp>
 #include <torchtap/reductions/detail/kernels.hpp>
 #include <torchtap/reductions/detail/small.hpp>
@@ -17,8 +19,8 @@ namespace torchtap::reductions::detail {
 namespace {
 
 bool is_in_memory(const at::Tensor& sample) {
-  return sample.defined() && sample.device().is_cpu() && sample.layout() == c10::kStrided &&
-         sample.has_storage() && !sample.is_neg() && !sample._is_zerotensor() && sample.numel() != 0;
+  return sample.defined() && sample.device().is_cpu() && base::is_strided(sample) && sample.has_storage() &&
+         !sample.is_neg() && !sample._is_zerotensor() && sample.numel() != 0;
 }
 
 /// Whether the kernels can read it; otherwise use ATen.
@@ -252,9 +254,12 @@ std::optional<Summary> KernelPass::answer_total() const {
 
 Summary KernelPass::total() const {
   if (const auto answer = answer_total()) return *answer;
+  if (source_.defined() && !base::is_strided(source_)) {
+    core::unfit<c10::TypeError>(c10::str("reductions::Pass::total: expected a strided tensor, got ",
+                                         base::instead_of_strided(source_), "."));
+  }
   TORCH_CHECK_TYPE(
-      source_.defined() && source_.layout() == c10::kStrided && !source_.is_quantized() &&
-          !source_.is_complex(),
+      source_.defined() && !source_.is_quantized() && !source_.is_complex(),
       "reductions::Pass::total: expected a strided tensor of real numbers, got ",
       source_.defined() ? c10::str(source_.toString(), " of shape ", sizes()) : "an undefined one",
       "; convert it first.");

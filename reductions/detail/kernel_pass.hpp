@@ -46,9 +46,7 @@ class TORCHTAP_API KernelPass {
 
   /// The sample. Chosen rows become a tensor here, when it is first asked for.
   const at::Tensor& sample() const { return chosen_ ? gathered() : source_; }
-  at::IntArrayRef sizes() const noexcept {
-    return chosen_ ? at::IntArrayRef(chosen_->sizes) : source_.sizes();
-  }
+  at::IntArrayRef sizes() const { return chosen_ ? at::IntArrayRef(chosen_->sizes) : source_.sizes(); }
   std::int64_t numel() const noexcept { return numel_; }
   /// The dtype of a strided sample on the CPU that has elements; otherwise undefined.
   c10::ScalarType type() const noexcept { return type_; }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 
 namespace torchtap::reductions::detail {
@@ -26,6 +28,12 @@ class Random {
     return static_cast<std::uint64_t>(product >> 64);
   }
 
+  /// Lets all further numbers depend on `number`, too.
+  void mix(std::uint64_t number) noexcept {
+    state_ ^= number;
+    state_ = next();
+  }
+
   template <class Archive>
   void serialize(Archive& archive) {
     archive(state_);
@@ -36,5 +44,10 @@ class Random {
 
   std::uint64_t state_;
 };
+
+/// A number that depends on how rows of a tensor on the CPU begin; 0 for any other, which would have to be
+/// waited for. Generators of one seed that are mixed with it are independent where their data are not the
+/// same: those of parts that are merged later (ranks, files).
+std::uint64_t fingerprint(const at::Tensor& rows);
 
 }  // namespace torchtap::reductions::detail

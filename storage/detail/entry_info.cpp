@@ -102,7 +102,7 @@ Description describe(const SpooledEntry& entry, std::size_t index) {
   part.shards = entry.shards;
   part.dropped = entry.dropped;
   part.holds = part.samples == 0 ? "none" : "list";
-  if (part.samples == 0) part.note = entry.note;
+  part.note = entry.note;
   for (const auto& shard : entry.shards) {
     part.bytes = saturating_add(part.bytes, shard.bytes);
     if (shard.slot < 0) {

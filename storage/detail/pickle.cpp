@@ -11,8 +11,10 @@
 
 #include <torchtap/base/dtypes.hpp>
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/strided.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/utf8.hpp>
+#include <torchtap/storage/file.hpp>
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "torchtap writes tensors as they lie in memory, and its files are little-endian");
@@ -29,8 +31,7 @@ std::string index_at(const std::string& where, std::size_t index) {
 }
 
 bool has_plain_bytes(const at::Tensor& tensor) {
-  return tensor.layout() == c10::kStrided && !tensor.is_quantized() && !tensor.is_meta() &&
-         !tensor.unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::NestedTensor) && tensor.has_storage();
+  return base::is_strided(tensor) && !tensor.is_quantized() && !tensor.is_meta() && tensor.has_storage();
 }
 
 void check(const std::string& call, const std::string& where, const core::Value& value, int depth) {
@@ -323,6 +324,18 @@ class Pickler {
 };
 
 }  // namespace
+}  // namespace torchtap::storage::detail
+
+namespace torchtap::storage {
+
+bool can_hold(const at::Tensor& tensor) {
+  return !tensor.defined() ||
+         (detail::has_plain_bytes(tensor) && base::dtype_by_type(tensor.scalar_type()) != nullptr);
+}
+
+}  // namespace torchtap::storage
+
+namespace torchtap::storage::detail {
 
 void check_value(const std::string& call, const std::string& where, const core::Value& value) {
   check(call, where, value, 0);

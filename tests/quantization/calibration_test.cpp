@@ -256,6 +256,33 @@ BOOST_AUTO_TEST_CASE(entries_that_it_cannot_take_name_their_module) {
   BOOST_TEST(calibrate(std::vector<tap::storage::Entry>()).empty());
 }
 
+BOOST_AUTO_TEST_CASE(tensors_without_a_finite_value_are_left_out_and_named) {
+  const auto entry = [](const std::string& path, const at::Tensor& x) {
+    tap::storage::Entry one;
+    one.path = path;
+    one.type = "Conv2d";
+    one.kind = "ForwardOutput";
+    one.samples = 1;
+    LogHistogram reduction = whole();
+    reduction.update(x);
+    one.reduction = reduction.describe();
+    one.value = tap::core::to_value(reduction.results());
+    return one;
+  };
+  const std::vector<tap::storage::Entry> all{entry("good", torch::ones({2, 3})),
+                                             entry("empty", torch::ones({0, 3})),
+                                             entry("bad", torch::full({2}, NAN))};
+  for (const Method method : {Method::min_max, Method::percentile, Method::mse, Method::entropy}) {
+    const Calibration found = calibrate(all, Options().method(method));
+    BOOST_TEST(found.size() == 1);
+    BOOST_TEST(found.at("good").path == "good");
+    BOOST_TEST(found.left_out() == (std::vector<std::string>{"the output 0 of \"empty\" (Conv2d)",
+                                                             "the output 0 of \"bad\" (Conv2d)"}));
+  }
+  BOOST_CHECK_EXCEPTION(calibrate({all[1], all[2]}), c10::ValueError,
+                        says({"no finite value in the output 0 of \"empty\"", "nor in any other"}));
+}
+
 BOOST_AUTO_TEST_CASE(a_tensor_by_its_path) {
   QuantizedTensor in = tensor("a", 0, 1), second = tensor("b", 0, 1), only = tensor("c.conv", 0, 1);
   in.input = only.input = true;

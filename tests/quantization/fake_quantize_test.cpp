@@ -306,13 +306,21 @@ BOOST_AUTO_TEST_CASE(own_modules_shared_ones_and_tuples) {
   for (int i = 0; i < 2; ++i)
     y = rounded(at::linear(rounded(y, 2, Format::uint8), w, block->shared->bias), 2);
   y = rounded(rounded(y.mm(tied), 2).mm(tied), 2);
+  std::vector<std::pair<at::Tensor, at::Tensor>>
+      matrices;  // of the LSTM, while it runs by hand, and as they were
+  for (const at::Tensor& one : block->lstm->parameters()) {
+    if (one.dim() < 2) continue;
+    matrices.emplace_back(one, one.variable_data());
+    matrices.back().first.set_data(rounded_weight(one));
+  }
   const auto [all, states] = block->lstm(y.unsqueeze(0));
   const at::Tensor want = at::cat({all[0], rounded(std::get<1>(states)[0], 0.5)}, 0);
+  for (auto& [one, values] : matrices) one.set_data(values);
 
   const Before before(block->parameters());
   FakeQuantized first = fake_quantize(*block, calibration);
   BOOST_TEST(first.activations() == 5);
-  BOOST_TEST(first.weights() == 2);  // that of own and tied is one
+  BOOST_TEST(first.weights() == 4);  // that of own and tied is one, and the LSTM has two
   BOOST_TEST(same_bits(block(x), want));
   FakeQuantized moved = std::move(first);
   BOOST_TEST(first.activations() == 0);  // NOLINT: moved from
@@ -328,6 +336,25 @@ BOOST_AUTO_TEST_CASE(own_modules_shared_ones_and_tuples) {
   recorder.children(*block);
   block(x);
   for (const auto& sample : recorder.at("own").tensors()) BOOST_TEST(same_bits(sample, rounded(sample, 2)));
+}
+
+BOOST_AUTO_TEST_CASE(all_matrices_of_a_module_are_weights) {
+  torch::manual_seed(5);
+  tap::nn::LSTM lstm(nn::LSTMOptions(4, 3).num_layers(2));
+  const auto before = lstm->named_parameters();
+  std::map<std::string, at::Tensor> values;
+  for (const auto& one : before) values[one.key()] = one.value().detach().clone();
+  {
+    const FakeQuantized guard = fake_quantize(*lstm, Calibration({output("", 1, Format::int4)}));
+    BOOST_TEST(guard.weights() == 4);
+    for (const auto& one : before) {
+      const at::Tensor& was = values[one.key()];
+      const at::Tensor now =
+          was.dim() < 2 ? was : tap::quantization::weight_parameters(was, Format::int4).apply(was);
+      BOOST_TEST(one.value().equal(now), one.key());
+    }
+  }
+  for (const auto& one : before) BOOST_TEST(one.value().equal(values[one.key()]), one.key());
 }
 
 BOOST_AUTO_TEST_CASE(torchscript_gives_the_bits_of_the_computation_by_hand) {

@@ -231,6 +231,41 @@ BOOST_AUTO_TEST_CASE(int8_refuses) {
   BOOST_CHECK_EXCEPTION(to_int8(net, on(x)), c10::ValueError, says({"no quantized engine", "setQEngine"}));
 }
 
+/// LibTorch's passes remove what `forward` does not use, of which another method would be left.
+BOOST_AUTO_TEST_CASE(methods_beside_forward_are_not_converted) {
+  torch::manual_seed(4);
+  const auto linear = [] {
+    Module leaf("Leaf");
+    leaf.register_parameter("w", torch::rand({4, 4}), false);
+    leaf.define("def forward(self, x):\n    return torch.linear(x, self.w)\n");
+    return leaf;
+  };
+  Module both("Both");
+  both.register_module("a", linear());
+  both.register_module("e", linear());
+  both.define("def half(self, x):\n    return self.a.forward(x)\n");
+  both.define("def forward(self, x):\n    return self.half(x)\n");
+  both.define("def side(self, x):\n    return self.e.forward(x)\n");
+  both.eval();
+  const at::Tensor x = torch::rand({8, 4});
+  Module int8 = to_int8(both, on(x));
+  BOOST_TEST(operators(int8)["quantized::linear"] == 1);
+  BOOST_TEST(output(int8, x).sizes() == output(both, x).sizes());
+  BOOST_TEST(both.find_method("side").has_value());
+}
+
+BOOST_AUTO_TEST_CASE(what_saw_no_rows_is_named) {
+  torch::manual_seed(4);
+  Module leaf("Rows");
+  leaf.register_parameter("w", torch::rand({4, 4}), false);
+  leaf.define("def forward(self, x):\n    return torch.linear(x, self.w)\n");
+  Module root("Root");
+  root.register_module("inner", leaf);
+  root.define("def forward(self, x):\n    return self.inner.forward(x[:0])\n");
+  root.eval();
+  BOOST_CHECK_EXCEPTION(to_int8(root, on(torch::rand({8, 4}))), c10::ValueError, says({"or on no rows"}));
+}
+
 BOOST_AUTO_TEST_CASE(a_branch_that_ran_is_converted) {
   const Module net = model("branch");
   const at::Tensor x = data("branch");

@@ -246,6 +246,39 @@ BOOST_AUTO_TEST_CASE(infinities_and_nan_are_left_out) {
                         c10::ValueError, says({"no finite value", "channel 1"}));
 }
 
+/// In a wide bin an outlier may be anywhere, but Max says where it is.
+BOOST_AUTO_TEST_CASE(the_least_squared_error_is_not_above_that_of_the_whole_range) {
+  for (const std::int64_t n : {20, 100, 1000, 20000}) {
+    for (const double outlier : {1e4, -1e4, 9000.0}) {
+      torch::manual_seed(n);
+      const at::Tensor x = at::cat({torch::randn({n}), torch::full({1}, outlier)});
+      for (const Format format : formats) {
+        for (const bool symmetric : {false, true}) {
+          BOOST_TEST_CONTEXT(n << " and " << outlier << ", " << name_of(format) << symmetric) {
+            const auto error = [&](const Results& results, Method method) {
+              const auto options = Options().method(method).format(format).symmetric(symmetric);
+              return parameters(results, options)
+                  .apply(x)
+                  .sub(x)
+                  .to(at::kDouble)
+                  .square()
+                  .sum()
+                  .item<double>();
+            };
+            const Results wide =
+                results_of(Series(LogHistogram(LogHistogramOptions().over_all()),
+                                  Min(MinOptions().over_all()), Max(MaxOptions().over_all())),
+                           x);
+            const double whole = error(wide, Method::min_max);
+            BOOST_TEST(error(wide, Method::mse) <= 1.6 * whole + 0.01);
+            BOOST_TEST(error(results_of(Blocks(), x), Method::mse) <= 1.6 * whole + 0.01);
+          }
+        }
+      }
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_fixed_range_may_lack_only_what_is_clipped_anyway) {
   const auto x = torch::linspace(-1, 1, 1000);  // 10 values below -0.98, 10 above 0.98
   const auto narrow = results_of(Histogram(HistogramOptions(100, -0.98, 0.98).over_all(true)), x);

@@ -197,6 +197,60 @@ BOOST_AUTO_TEST_CASE(two_models_within_one_context) {
   }
 }
 
+/// Forward f of one model belongs to forward f of the other, in whichever order they run.
+BOOST_AUTO_TEST_CASE(forwards_of_two_models_in_one_context_are_paired_in_their_order) {
+  at::manual_seed(10);
+  Net a, b;
+  const auto x = inputs(3);
+  const auto run = [&](Net& net, int input) { net(x[static_cast<std::size_t>(input)]); };
+  using Order = std::vector<std::pair<char, int>>;
+  const std::vector<Order> orders{{{'a', 0}, {'a', 1}, {'b', 0}, {'b', 1}},
+                                  {{'b', 0}, {'b', 1}, {'a', 0}, {'a', 1}},
+                                  {{'a', 0}, {'b', 0}, {'b', 1}, {'a', 1}},
+                                  {{'a', 0}, {'b', 0}, {'a', 1}, {'b', 1}, {'b', 2}}};
+  for (const bool head : {false, true}) {
+    CrossCovariance want("theirs");
+    for (int i = 0; i < 2; ++i) {
+      at::Tensor mine, theirs;
+      {
+        ForwardOutput one, other;
+        one.attach(a, torchtap::selectors::names(head ? "head" : "moe.second"));
+        other.attach(b, torchtap::selectors::names(head ? "head" : "moe.second"));
+        run(a, i);
+        run(b, i);
+        mine = one[0].tensors()[0];
+        theirs = other[0].tensors()[0];
+      }
+      const Context named("theirs", theirs);
+      want.update(mine);
+    }
+    for (const Order& order : orders) {
+      ForwardOutput recorder(Options().with("theirs", output(b)).reduction(CrossCovariance("theirs")));
+      recorder.attach(a, torchtap::selectors::names(head ? "head" : "moe.second"));
+      {
+        const Context together;
+        for (const auto& [which, input] : order) run(which == 'a' ? a : b, input);
+      }
+      BOOST_TEST(recorder[0].samples() == 2);
+      BOOST_TEST(recorder[0].unmatched() == static_cast<std::int64_t>(order.size()) - 4);
+      BOOST_TEST(near(recorder[0].results().at("covariance"), want.covariance()));
+    }
+    // A forward that does not call the module has its turn, too.
+    if (head) continue;
+    ForwardOutput recorder(Options().with("theirs", output(b)).reduction(CrossCovariance("theirs")));
+    recorder.attach(a, torchtap::selectors::names("moe.second"));
+    const Context together;
+    a->moe->skips = true;
+    run(a, 2);
+    a->moe->skips = false;
+    run(a, 0);
+    run(a, 1);
+    for (const int input : {2, 0, 1}) run(b, input);
+    BOOST_TEST(recorder[0].samples() == 2);
+    BOOST_TEST(near(recorder[0].results().at("covariance"), want.covariance()));
+  }
+}
+
 /// A forward that was refused does not take the next one's sample with it, nor the other way round.
 BOOST_AUTO_TEST_CASE(refused_and_accepted_forwards_in_one_context) {
   at::manual_seed(9);

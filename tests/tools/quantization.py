@@ -5,6 +5,7 @@ usage: quantization.py TORCHTAP"""
 
 import gzip
 import json
+import math
 import os
 import pathlib
 import struct
@@ -398,6 +399,12 @@ def check_quantize(data):
         file = where / f"{method}.int8.pt"
         out, _ = run("quantize", where / "net.pt", "--input", where / "images.gz", "--method", method, "--save", file)
         check(out.startswith(f"5 calls, {method}, in {file}: ") and " instead of " in out, f"quantize says: {out}")
+        with torch.no_grad():
+            (first, *_), exact = batches(data), data["net"]
+            wanted, got = exact(first).double(), torch.jit.load(str(file))(first).double()
+        decibels = 10 * math.log10(wanted.square().sum() / (wanted - got).square().sum())
+        said = float(out.split("the signal is ")[1].split(" dB")[0])
+        check(abs(said - decibels) < 0.1 + 0.01 * abs(decibels), f"{method}: {said} instead of {decibels}")
         model = torch.jit.load(str(file))
         check("quantized::" in str(model.inlined_graph), f"{method}: no operator in int8: {model.inlined_graph}")
         scores = torch.cat(scores_of(model, data))
@@ -409,6 +416,43 @@ def check_quantize(data):
             check(abs(got["top1"] - plain["top1"]) < 0.05, f"{method}: {got} is far from {plain}")
     original = torch.jit.load(str(where / "net.pt"))
     check(torch.equal(original(data["images"]), data["net"](data["images"])), "the model's file is as it was")
+    # What cannot run is not written.
+    torch.jit.script(Net().eval().double()).save(str(where / "double.pt"))
+    torch.save(torch.rand(8, 1, 12, 12).double(), where / "double_images.pt")
+    quantize = ("quantize", where / "double.pt", "--input", where / "double_images.pt")
+    _, said = run(*quantize, "--save", where / "double.int8.pt", status=2)  # beside warnings of LibTorch
+    check("does not run" in said and "Float" in said, f"quantize says: {said}")
+    check(not (where / "double.int8.pt").exists(), "a file that cannot run")
+
+
+class Ragged(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = torch.nn.LSTM(12, 8, batch_first=True)
+        self.fc = torch.nn.Linear(8, 10)
+        self.own = torch.nn.Parameter(torch.rand(10, 10))
+        self.rows = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        states, _ = self.lstm(x.squeeze(1))
+        return torch.nn.functional.linear(self.fc(states[:, -1] + self.rows(states[:0, -1]).sum()), self.own)
+
+
+def check_what_stays(data):
+    """Matrices of an LSTM are rounded; what is not is named, and so is what has no range."""
+    where = data["folder"]
+    torch.manual_seed(3)
+    torch.jit.script(Ragged().eval()).save(str(where / "ragged.pt"))
+    ranges = ("--reduce", "log_histogram,min,max", "--save", where / "ragged")
+    run("record", where / "ragged.pt", "--input", where / "images.gz", *("--names", "lstm", "--names", "fc", "--names", "rows"), *ranges)
+    _, said = run("calibrate", where / "ragged", "--save", where / "ragged.json")
+    check('the output 0 of "rows" (Linear) stays in floating point' in said, f"calibrate says: {said}")
+    evaluate = ("evaluate", where / "ragged.pt", "--input", where / "images.gz", "--labels", where / "labels.gz")
+    out, _ = run(*evaluate, "--quantize", where / "ragged.json", "--json")
+    got = json.loads(out)["models"][1]
+    check(got["weights"] == 3 and got["left_in_floating_point"] == ["own", "rows.weight"], f"{got}")
+    out, _ = run(*evaluate, "--quantize", where / "ragged.json", columns=120)
+    check("3 of 5" in out and '"own" and "rows.weight"' in out, f"evaluate says: {out}")
 
 
 def check_refusals(data):
@@ -472,6 +516,7 @@ with tempfile.TemporaryDirectory() as name:
     check_evaluate(data)
     check_sensitivity(data)
     check_quantize(data)
+    check_what_stays(data)
     check_refusals(data)
 print(f"{len(failures)} failures" if failures else "all as expected")
 sys.exit(bool(failures))

@@ -401,6 +401,41 @@ def check_gradients(folder):
     assert len(gradients) == 1 and torch.equal(gradients[0], torch.ones_like(model(x)))
 
 
+def check_left_out(folder):
+    """The last, smaller batch, and a nested tensor of one module: left out, counted and said."""
+
+    class Ragged(torch.nn.Module):
+        def forward(self, x: torch.Tensor):
+            return torch._nested_tensor_from_mask(x.unsqueeze(0), torch.ones([1, x.size(0)], dtype=torch.bool))
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.ragged = torch.nn.Linear(4, 3), Ragged()
+
+        def forward(self, x: torch.Tensor):
+            y = self.fc(x)
+            return y + self.ragged(y).numel()
+
+    torch.jit.script(Net()).save(folder / "ragged.pt")
+    torch.save(torch.rand(40, 4), folder / "forty.pt")
+    for reduce in ("moments", "log_histogram", "blocks", ""):
+        saved = folder / f"ragged_{reduce}"
+        how = ("--reduce", reduce, "--elementwise") if reduce else ()
+        done = run("record", folder / "ragged.pt", "--input", folder / "forty.pt", "--batch", "16",
+                   "--names", "fc", "--names", "ragged", *how, "--save", saved, "--json")  # fmt: skip
+        said = json.loads(done.stdout)
+        assert said["calls"] == 3, said
+        smaller = reduce in ("moments", "log_histogram")
+        assert said["left_out"] == (["fc", "ragged"] if smaller else ["ragged"]), said
+        assert "a nested tensor" in done.stderr or smaller, done.stderr
+        shown = run("show", saved, "--json").stdout
+        notes = {entry["path"]: entry["note"] for entry in json.loads(shown)["entries"]}
+        assert "3 of its samples were left out" in notes["ragged"], notes
+        assert ("1 of its samples was left out" in notes["fc"]) == smaller, notes
+        assert "were left out" in run("show", saved).stdout
+
+
 def check_spool(folder):
     """Spooled samples equal those kept in memory."""
     arguments = ("record", f"{MODELS}/siamese.script.pt", "--random", "5x6", "--count", "30", "--names", "pair*")
@@ -572,6 +607,7 @@ with tempfile.TemporaryDirectory() as temporary:
     check_groups(here)
     check_companions(here)
     check_gradients(here)
+    check_left_out(here)
     check_spool(here)
     check_list()
     check_errors(here)

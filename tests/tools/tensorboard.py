@@ -116,6 +116,30 @@ def check_recording(folder):
     check((folder / "runs/b/notes.txt").read_text() == "mine", "a foreign folder")
 
 
+def check_nothing(folder):
+    """A dead ReLU has no bins, and what saw only empty tensors has no value: both are as good as any other module."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.relu, self.rows = nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)
+            nn.init.constant_(self.fc.bias, -100)
+
+        def forward(self, x):
+            y = self.relu(self.fc(x))
+            return y + self.rows(y[:0]).sum()
+
+    torch.jit.script(Net()).save(str(folder / "dead.pt"))
+    torch.save(torch.rand(8, 4), folder / "rows.pt")
+    for reduce in ("log_histogram", "histogram:8", "blocks", "moments,log_histogram"):
+        name = "dead_" + reduce.replace(",", "_").replace(":", "_")
+        run("record", folder / "dead.pt", "--input", folder / "rows.pt", "--reduce", reduce, "--save", folder / name)
+        run("show", folder / name)
+        run("convert", folder / name, "--to", "tensorboard", "--save", folder / f"{name}_events")
+        found = series(folder / f"{name}_events")
+        check(any(tag.startswith("relu/") for tag in found), f"{reduce}: {sorted(found)}")
+
+
 def check_blocks(folder):
     """The results of blocks, as Python makes them: the bins of float32's upper three bits of the mantissa."""
     torch.manual_seed(1)
@@ -181,5 +205,6 @@ def check_blocks(folder):
 with tempfile.TemporaryDirectory() as name:
     check_recording(pathlib.Path(name))
     check_blocks(pathlib.Path(name))
+    check_nothing(pathlib.Path(name))
 print("FAILED" if failures else "convert --to tensorboard writes what the samples have")
 sys.exit(1 if failures else 0)

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <torchtap/base/capture.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/views/stream/detail/host_copy.hpp>
@@ -57,17 +58,6 @@ at::Tensor host_memory(const at::Tensor& tensor) {
   return at::empty(tensor.sizes(), options);
 }
 
-/// Whether what is put into the stream now is kept for later, again and again. Newer LibTorchs know.
-template <class Guard>
-auto captures(const Guard& guard, const c10::Stream& stream, int)
-    -> decltype(guard.isStreamCapturing(stream)) {
-  return guard.isStreamCapturing(stream);
-}
-template <class Guard>
-bool captures(const Guard&, const c10::Stream&, long) {
-  return false;
-}
-
 }  // namespace
 
 HostCopy::HostCopy(const at::Tensor& tensor) {
@@ -86,7 +76,7 @@ void HostCopy::begin(const at::Tensor& tensor) {
   const c10::Device device = tensor.device();
   const VirtualGuardImpl guard(device.type());
   const c10::Stream stream = guard.getStream(device);
-  TORCH_CHECK(!captures(guard, stream, 0), "the stream of ", device, " is being captured into a graph");
+  TORCH_CHECK(!base::is_capturing(stream), "the stream of ", device, " is being captured into a graph");
   check_events(guard, device);
   from_ = tensor.resolve_conj().resolve_neg().contiguous();
   to_ = host_memory(from_);

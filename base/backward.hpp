@@ -1,0 +1,8 @@
+#pragma once
+
+namespace torchtap::base {
+
+/// Whether this thread runs a backward, which may run parts of a forward again (checkpointing).
+bool in_backward() noexcept;
+
+}  // namespace torchtap::base

@@ -1,0 +1,32 @@
+#pragma once
+
+// Which tensors have elements that can be read one by one.
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+namespace torchtap::base {
+
+/// Whether a defined tensor has elements of its own, in strides. Others may not even be asked for their
+/// sizes: sparse and nested ones, and the wrappers that vmap and grad of functorch make, which end before
+/// what was recorded of them is read.
+inline bool is_strided(const at::Tensor& tensor) {
+  const c10::DispatchKeySet keys = tensor.key_set();
+  return tensor.layout() == c10::kStrided && !keys.has(c10::DispatchKey::NestedTensor) &&
+         !keys.has(c10::DispatchKey::FuncTorchBatched) && !keys.has(c10::DispatchKey::Batched) &&
+         !keys.has(c10::DispatchKey::FuncTorchGradWrapper);
+}
+
+/// What a tensor is instead, and what to do: "layout Sparse; convert it with to_dense() first".
+inline std::string instead_of_strided(const at::Tensor& tensor) {
+  if (tensor.layout() != c10::kStrided) {
+    return c10::str("layout ", tensor.layout(), "; convert it with to_dense() first");
+  }
+  if (tensor.key_set().has(c10::DispatchKey::NestedTensor)) {
+    return "a nested tensor; pad it with to_padded_tensor() first";
+  }
+  return "a wrapper that vmap or grad made; record outside of them";
+}
+
+}  // namespace torchtap::base

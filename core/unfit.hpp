@@ -1,0 +1,37 @@
+#pragma once
+
+/// Samples that a reduction cannot take.
+
+#include <c10/util/Exception.h>
+
+#include <cstdint>
+#include <string>
+
+#include <torchtap/base/api.hpp>
+
+namespace torchtap::core {
+
+/// What an error of `update` also is where the sample is at fault and not the program: its shape or device is
+/// another than before, or its elements cannot be read (sparse, nested). Recorders leave such a sample out
+/// and count it, where any other error leaves the model's forward. A reduction of your own throws
+/// `UnfitSample`.
+class TORCHTAP_API Unfit {
+ public:
+  /// Where the class lives, so that libraries agree on it.
+  virtual ~Unfit();
+};
+
+/// Such an error, which is also one of LibTorch's: `c10::ValueError` or `c10::TypeError`.
+template <class Error>
+class TORCHTAP_API UnfitSample final : public Error, public Unfit {
+ public:
+  using Error::Error;
+};
+
+/// Throws `UnfitSample<Error>` with this message.
+template <class Error>
+[[noreturn]] void unfit(const std::string& message) {
+  throw UnfitSample<Error>({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, message);
+}
+
+}  // namespace torchtap::core
