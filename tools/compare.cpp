@@ -76,7 +76,8 @@ Examples:
   torchtap compare stats-v1/ stats-v2/ --tolerance 0.02 --csv > drift.csv
 
 Exit status: 0 if all agree within the tolerance; 1 if some do not, or a module has samples on one side only; 2 if
-something cannot be read. A module without samples on both sides, or that one side lacks, agrees.)";
+something cannot be read; of fingerprints, 3 if nothing that was compared differs but something was not compared, which
+is said first. A module without samples on both sides, or that one side lacks, agrees.)";
 
 struct CompareAsked {
   std::string a, b;
@@ -332,6 +333,12 @@ void add_compare(CLI::App& app) {
       ->add_option("--map", prints.map,
                    "Of fingerprints: which names of A are which of B, 'layer1.*=stage1.*'")
       ->allow_extra_args(false);
+  command->add_option("--forwards", prints.forwards, "Of --run: forwards to compare; 0 for all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--skip", prints.skip, "Of --run: forwards to leave out before")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_flag("--bits", prints.bits, "Of fingerprints: other bits are a difference");
   command->add_flag("--all", prints.all, "Of fingerprints: print every line");
   auto* json = command->add_flag("--json", prints.json, "Write JSON");
@@ -339,8 +346,10 @@ void add_compare(CLI::App& app) {
   command->callback([command, options] {
     const auto runs = options->prints.runs.size();
     if (runs == 0 && options->b.empty()) throw CLI::RequiredError("A and B (or --run twice)");
-    TORCH_CHECK_VALUE(runs == 0 || runs == 2, "--run is given ", runs,
-                      " times; it names the two programs to compare.");
+    TORCH_CHECK_VALUE(runs == 0 || runs == 2, "--run is given ", runs, " time", runs == 1 ? "" : "s",
+                      "; it names the two programs to compare.");
+    TORCH_CHECK_VALUE(runs != 0 || command->count("--forwards") + command->count("--skip") == 0,
+                      "--forwards and --skip are for --run; files have the forwards that were written.");
     if (const int status = compare(*command, *options)) throw CLI::RuntimeError(status);
   });
 }

@@ -343,7 +343,7 @@ with tempfile.TemporaryDirectory() as folder:
         (("-", "-", "--atol", "0"), "--atol is for"),
         ((near,), "A and B"),
         ((), "A and B"),
-        (("--run", "true"), "1 times"),
+        (("--run", "true"), "1 time;"),
         (("--run", "true", "--run", "true", "--run", "true"), "3 times"),
         ((near, near, "--run", "true"), "--run"),
         (("--run", "true", "--run", "true", "--rtol", "0"), "--rtol is for"),
