@@ -6,7 +6,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "commands.hpp"
 #include "compare_prints.hpp"
@@ -226,9 +230,33 @@ const Compared* first_difference(const std::vector<Compared>& rows) {
   return first;
 }
 
+/// Where two checkpoints have no name in common, takes away what those of one have in front of the other's:
+/// "state_dict." for example.
+void share_names(Layers& a, Layers& b) {
+  for (auto [own, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+    std::set<std::string> known;
+    for (const auto& layer : other->all) known.insert(layer.path);
+    std::map<std::string, std::size_t> prefixes;  // and how many names of the other they lead to
+    for (const auto& layer : own->all) {
+      if (known.count(layer.path) != 0) return;
+      for (auto dot = layer.path.find('.'); dot != std::string::npos; dot = layer.path.find('.', dot + 1)) {
+        if (known.count(layer.path.substr(dot + 1)) != 0) ++prefixes[layer.path.substr(0, dot + 1)];
+      }
+    }
+    const auto best = std::max_element(prefixes.begin(), prefixes.end(),
+                                       [](const auto& x, const auto& y) { return x.second < y.second; });
+    if (best == prefixes.end()) continue;
+    for (auto& layer : own->all) {
+      if (layer.path.rfind(best->first, 0) == 0) layer.path.erase(0, best->first.size());
+    }
+    return;
+  }
+}
+
 /// Compares number by number. Returns whether all agree.
 bool compare_values(const Layers& a, const Layers& b, const CompareOptions& options) {
-  const Layers of_a = by_name(a), of_b = by_name(b);
+  Layers of_a = by_name(a), of_b = by_name(b);
+  if (a.is_file() && b.is_file() && !of_a.is_file() && !of_b.is_file()) share_names(of_a, of_b);
   const auto rows = compare_all(pair_up(of_a, of_b), options.tolerance);
   const Compared* first = first_difference(rows);
   using Align = Table::Align;

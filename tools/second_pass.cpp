@@ -4,8 +4,10 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <limits>
 
 #include <torchtap/views/compare/operations.hpp>
 
@@ -67,7 +69,8 @@ bool repeats(const prints::Run& first, const prints::Run& second, std::uint32_t 
 }
 
 double number(const Json& value) {
-  return value.is_number() ? value.get<double>() : 0;
+  const double found = value.is_number() ? value.get<double>() : 0;
+  return found < std::numeric_limits<double>::max() ? found : INFINITY;  // which JSON does not have
 }
 
 std::string text(const Json& value) {

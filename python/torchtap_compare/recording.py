@@ -108,6 +108,20 @@ class Opaque:
     reason: str
 
 
+def results(value):
+    """Names and values of all that a call returned, in the order of slots: tensors, numbers as tensors, and what else there is."""
+    found = sorted(items(value), key=lambda item: not isinstance(item[1], torch.Tensor))
+    return sorted(((name, as_tensor(one)) for name, one in found), key=lambda item: not isinstance(item[1], torch.Tensor))
+
+
+def as_tensor(value):
+    """A number as a tensor; anything else as it is."""
+    if not isinstance(value, NUMBERS) or (isinstance(value, int) and abs(value) >= 1 << 63):
+        return value
+    dtype = next(dtype for kind, dtype in DTYPE_OF if isinstance(value, kind))
+    return torch.tensor(value, dtype=dtype, device="cpu")
+
+
 NUMBERS = (bool, int, float, complex)
 DTYPE_OF = ((bool, torch.bool), (int, torch.int64), (float, torch.float64), (complex, torch.complex128))
 
@@ -332,22 +346,19 @@ class Recorder:
 
     def after(self, begun, output):
         event, tried = begun
-        self.tensors(frames.OUTPUT, output, event) if self.values is not None else self.results(output, event)
+        self.results(output, event)
         if tried:
             self.trial.after(tried, output)
 
     def results(self, output, event):
-        """Writes all that a call returned: tensors, and behind them numbers and what else there is."""
-        if not self.wants(event):
-            return
-        found = sorted(items(output), key=lambda item: not isinstance(item[1], torch.Tensor))
-        for slot, (name, one) in enumerate(found or [("", "None")]):
+        """Writes all that a call returned, where values are asked for those that are tensors or numbers."""
+        found = results(output) if self.wants(event) else None
+        for slot, (name, one) in enumerate([("", "None")] if found == [] else found or ()):
             at = dict(event, slot=slot)
             if isinstance(one, torch.Tensor):
                 self.write(frames.OUTPUT, one, text=name, **at)
-            elif isinstance(one, NUMBERS) and not (isinstance(one, int) and abs(one) >= 1 << 63):
-                kind = next(dtype for type_, dtype in DTYPE_OF if isinstance(one, type_))
-                self.write(frames.OUTPUT, torch.tensor(one, dtype=kind, device="cpu"), text=name, **at)
+            elif self.values is not None:
+                continue
             elif isinstance(one, Opaque):
                 self.writer.write(frames.OUTPUT, text=one.reason, result="fingerprint", **at)
             else:

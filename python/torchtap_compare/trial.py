@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 from . import causes, frames
 from .causes import UNIT, distance, wide
 from .fingerprint import fingerprint
-from .recording import tensors
+from .recording import results, tensors
 
 DIMS = {2: ("row", "column"), 3: ("entry", "row", "column"), 4: ("entry", "channel", "row", "column")}
 FARTHER = 8
@@ -23,6 +23,12 @@ FARTHER = 8
 
 def clones(value):
     return [tensor.detach().cpu().clone() for tensor in tensors(value)]
+
+
+def results_of(value):
+    """Names and copies of the tensors and numbers that a call returned."""
+    found = [(name, one.detach().cpu()) for name, one in results(value) if isinstance(one, torch.Tensor)]
+    return [(name, one.dequantize() if one.is_quantized else one.clone()) for name, one in found]
 
 
 def copied(module):
@@ -105,7 +111,7 @@ class Trial:
                 if frame.result == "" and frame.data is not None:
                     key = frame.kind, frame.path, frame.sample
                     threads = self.others.setdefault(key, {})
-                    threads.setdefault(frame.thread, {}).setdefault(frame.slot, frame.tensor())
+                    threads.setdefault(frame.thread, {}).setdefault(frame.slot, (frame.text, frame.tensor()))
         except EOFError:  # the calls before are whole
             pass
         nothing = dict.fromkeys(("repeatable", "proved", "own_error", "other_error", "cause", "cause_error", "where", "search"))
@@ -122,20 +128,23 @@ class Trial:
             with open(self.file, "w", encoding="utf-8") as file:
                 file.write(text)
 
-    def of_other(self, kind, call):
+    def of_other(self, kind, call, names=()):
         """Its inputs or outputs; of a module that was not seen there, what the modules before and after it gave and got."""
         places = call.get("inputs" if kind == frames.INPUT else "outputs")
         if places:
             tensors_of = [self.of_thread(of["kind"], of["path"], of["sample"], of.get("given")) for of in places]
-            return [found[of["slot"]] for of, found in zip(places, tensors_of) if of["slot"] in found]
+            return [found[of["slot"]][1] for of, found in zip(places, tensors_of) if of["slot"] in found]
         found = self.of_thread(kind, call["other_path"], call["other_sample"], call.get("other_given"))
-        return [found[slot] for slot in sorted(found)]
+        found = [found[slot] for slot in sorted(found)]
+        if sorted(names) == sorted(name for name, _ in found):  # a dict may have another order
+            found = [found.pop(next(k for k, (of, _) in enumerate(found) if of == name)) for name in names]
+        return [tensor for _, tensor in found]
 
     def of_thread(self, kind, path, sample, given):
         """The tensors of a call by slot, in the thread in which it was given what has this digest."""
         threads = self.others.get((kind, path, sample), {})
         inputs = self.others.get((frames.INPUT, path, sample), {})
-        right = [n for n in threads if given and n in inputs and is_digest(given, inputs[n][min(inputs[n])])]
+        right = [n for n in threads if given and n in inputs and is_digest(given, inputs[n][min(inputs[n])][1])]
         return threads[(right or list(threads))[0]] if threads else {}
 
     def before(self, event, module, args, kwargs):
@@ -167,9 +176,9 @@ class Trial:
 
     def after(self, begun, output):
         suspect, answer, *call = begun
-        outputs = clones(output)
+        outputs = results_of(output)
         wanted = suspect.get("digest")
-        answer["repeatable"] = wanted is None or (outputs != [] and is_digest(wanted, outputs[0]))
+        answer["repeatable"] = wanted is None or (outputs != [] and is_digest(wanted, outputs[0][1]))
         try:
             answer.update(self.tried(suspect, outputs, *call), reason=None)
         except Exception as error:
@@ -179,7 +188,8 @@ class Trial:
     def tried(self, suspect, own_outputs, module, plain, arguments, own_inputs, random):
         if isinstance(plain, Exception):
             raise plain
-        inputs, outputs = (self.of_other(kind, suspect) for kind in (frames.INPUT, frames.OUTPUT))
+        names, own_outputs = [name for name, _ in own_outputs], [tensor for _, tensor in own_outputs]
+        inputs, outputs = self.of_other(frames.INPUT, suspect), self.of_other(frames.OUTPUT, suspect, names)
         for what, mine, its in (("inputs", own_inputs, inputs), ("outputs", own_outputs, outputs)):
             if len(mine) != len(its):
                 raise ValueError(f"{self.names[1]} recorded {len(its)} {what}, {self.names[0]} has {len(mine)}")
@@ -204,7 +214,7 @@ class Trial:
             return call(module, to(given, torch.float64))
 
         def errors(module, given, results, run=in_float64):
-            expected = [wide(t) for t in clones(run(module, given))]
+            expected = [wide(t) for _, t in results_of(run(module, given))]
             return expected, [distance(a, wide(b)) for a, b in zip(expected, results)]
 
         unit = [max(UNIT.get(t.dtype, 2.0**-53) for t in pair) for pair in zip(own_outputs, outputs)]
@@ -246,9 +256,9 @@ class Trial:
         dtypes = {t.dtype for t in [*inputs, *outputs] if t.is_floating_point()}
         try:
             for dtype in dtypes:
-                again_made = clones(call(cast(plain, dtype), to(inputs, dtype)))
+                again_made = [t for _, t in results_of(call(cast(plain, dtype), to(inputs, dtype)))]
                 unit = 16 * UNIT.get(dtype, 2.0**-53)
-                if all(distance(wide(a), wide(b)) <= unit for a, b in zip(again_made, outputs)):
+                if all(is_near(a, b, unit) for a, b in zip(again_made, outputs)):
                     return True
         except Exception:
             pass
@@ -261,6 +271,13 @@ class Trial:
                 cause = causes.find_input(mine, its, *self.names)
                 return cause and {"cause": cause[0], "error": finite(cause[1])}
         return None
+
+
+def is_near(a, b, allowed):
+    """Whether rounding explains the difference; whole numbers are not rounded."""
+    if not a.is_floating_point() and not a.is_complex() and a.dtype == b.dtype:
+        return torch.equal(a, b)
+    return distance(wide(a), wide(b)) <= allowed
 
 
 def is_digest(text, tensor):

@@ -291,9 +291,11 @@ class Judge {
       if (names.find_first_not_of(", ") != std::string::npos)
         words += c10::str("; ", side == 0 ? "A" : "B", " alone has ", names);
     }
-    result_.not_compared[words] += static_cast<std::int64_t>(only[0].size() + only[1].size());
     if (!input) whole_[event.call] = false;
-    if (!is_outermost(event.call, row.b)) return;
+    if (!is_outermost(event.call, row.b)) {
+      result_.not_compared[words] += static_cast<std::int64_t>(only[0].size() + only[1].size());
+      return;
+    }
     if (!input) return fail(event, kNone, state, row, words);
     result_.gaps.push_back(c10::str("what only one of the two was given: ", words));
   }
