@@ -295,8 +295,14 @@ int compare(const CLI::App& command, const CompareAsked& options) {
                       "; compare it with another one (", remedy, ").");
     return in_a;
   };
-  if (!options.prints.runs.empty() || both(has_prints(a), has_prints(b), "a run of fingerprints",
-                                           "python3 -m torchtap_compare, torchtap preload --fingerprint")) {
+  // A program that crashed leaves an empty file, which is said where it is read.
+  const auto is_empty = [](const std::string& path) {
+    return fs::is_regular_file(path) && fs::file_size(path) == 0;
+  };
+  const bool of_prints = options.prints.runs.empty() && (has_prints(a) || has_prints(b));
+  if (!options.prints.runs.empty() ||
+      both(has_prints(a) || (of_prints && is_empty(a)), has_prints(b) || (of_prints && is_empty(b)),
+           "a run of fingerprints", "python3 -m torchtap_compare, torchtap preload --fingerprint")) {
     refuse(command, {"--rtol", "--atol", "--csv"},
            "recordings and files; fingerprints have --tolerance, --bits and --json.");
     PrintsOptions prints = options.prints;

@@ -539,6 +539,9 @@ def affine(c):
     if not y.any():
         yield f"{b} is all zeros", lambda: y
         return
+    if (y == y.reshape(-1)[0]).all():
+        yield f"{b} is {show(y.reshape(-1)[0].item())} everywhere", lambda: y
+        return
     near, size = c.allowed / 8, y.square().mean().sqrt().item()
     shift = tidy((y - base).mean().item(), near * size)
     yield f"{b} = {a} {sign(shift)}", lambda: base + shift

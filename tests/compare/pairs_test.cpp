@@ -92,6 +92,11 @@ BOOST_AUTO_TEST_CASE(threads_go_by_what_they_were_given_and_roots_by_being_one) 
              boost::test_tools::per_element());
   BOOST_TEST(compare::pair_up(of_eager, of_script).of_a[0] == 0U);
   BOOST_TEST(compare::pair_up(of_script, of_eager).of_a[0] == 0U);
+  // Frozen, it has no weights, and is called by its type.
+  Prints frozen;
+  frozen.call("Net", "Net", x, [](const at::Tensor& t) { return t.exp() + 1; });
+  const Run of_frozen = run_of(frozen.bytes);
+  BOOST_TEST(compare::pair_up(of_eager, of_frozen).of_a[0] == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(learns_other_names_which_are_a_map) {

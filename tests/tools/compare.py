@@ -363,6 +363,8 @@ with tempfile.TemporaryDirectory() as folder:
         ((near,), "A and B"),
         ((), "A and B"),
         (("--run", "true"), "1 time;"),
+        (("--run", " ", "--run", "true"), "a command line is empty"),
+        ((near, near, "--forwards", "2"), "are for --run"),
         (("--run", "true", "--run", "true", "--run", "true"), "3 times"),
         ((near, near, "--run", "true"), "--run"),
         (("--run", "true", "--run", "true", "--rtol", "0"), "--rtol is for"),

@@ -198,6 +198,8 @@ std::string in_words(const Fingerprint& a, const Fingerprint& b) {
     if (reshaped && relative_error(a, b) == 0) return "the same values, " + shapes;
     return "the same values in another order" + reordered(a, b);
   }
+  if (b.least == b.greatest && a.least != a.greatest && b.least != 0 && b.nans + b.infinities == 0)
+    return "B is " + text(b.least) + " everywhere";
   if (a.sum_sq > 0 && !(b.sum_sq > 0)) return "B is all zeros";
   if (b.sum_sq > 0 && !(a.sum_sq > 0)) return "A is all zeros";
   const double error = relative_error(a, b);

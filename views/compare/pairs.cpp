@@ -275,6 +275,25 @@ class Pairing {
     return mine.parent == kNone && its.parent == kNone && sizes(a_, mine) == sizes(b_, its);
   }
 
+  /// The only call on each side that is left of those from outside of all others: whatever a model is called
+  /// (one without weights, say of TorchScript that was frozen, by its type), it is the model.
+  void pair_roots(const Sequence& a, const Sequence& b) {
+    const auto only = [](const Run& run, const Sequence& sequence, const Indexes& taken) {
+      std::uint32_t found = kNone;
+      for (const auto call : sequence.calls) {
+        if (run.calls()[call].parent != kNone || taken[call] != kNone) continue;
+        if (found != kNone) return kNone;
+        found = call;
+      }
+      return found;
+    };
+    const std::uint32_t mine = only(a_, a, pairs_.of_a), its = only(b_, b, pairs_.of_b);
+    if (mine != kNone && its != kNone &&
+        a_.path(a_.calls()[mine]).empty() != b_.path(b_.calls()[its]).empty() &&
+        given_alike(a_.calls()[mine], b_.calls()[its]))
+      pair(mine, its, How::parent);
+  }
+
   void pair_calls(const Sequence& a, const Sequence& b) {
     std::unordered_map<std::uint32_t, Indexes> of_b;
     for (const auto call : b.calls) of_b[b_.calls()[call].path].push_back(call);
@@ -302,6 +321,7 @@ class Pairing {
       }
       if (name->second.first != kNone) pair_by(call, name->second.first, name->second.second);
     }
+    pair_roots(a, b);
     // The calls that are left between pairs, where pairs are in the same order on both sides.
     Indexes mine, others;
     for (const auto call : a.calls) {
