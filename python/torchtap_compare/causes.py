@@ -441,15 +441,15 @@ def precision(c):
 
 def autocast(c):
     """The operations that PyTorch's autocast rounds, which modules of several do inside."""
-    for name, dtype in HALVES.items():
-        if UNIT[dtype] > c.unit and UNIT[dtype] / 100 < c.unchanged < 100 * UNIT[dtype]:
+    unit = UNIT[torch.bfloat16]
+    if unit > c.unit and unit / 100 < c.unchanged < 100 * unit:
 
-            def change(dtype=dtype):
-                x = [t.float() if t.is_floating_point() else t for t in c.x]
-                with torch.autocast("cpu", dtype):
-                    return c.call(copy.deepcopy(c.module).float(), x)
+        def change():
+            x = [t.float() if t.is_floating_point() else t for t in c.x]
+            with torch.autocast("cpu", torch.bfloat16):
+                return first_tensor(c.call(copy.deepcopy(c.module).float(), x))
 
-            yield f"{c.b} computes in {name} inside, as by autocast", lambda f=change: first_tensor(f())
+        yield f"{c.b} computes in bfloat16 inside, as by autocast", change
 
 
 def tf32(tensor, half=0x1000):

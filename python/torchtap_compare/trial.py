@@ -180,7 +180,9 @@ class Trial:
         wanted = suspect.get("digest")
         answer["repeatable"] = wanted is None or (outputs != [] and is_digest(wanted, outputs[0][1]))
         try:
-            answer.update(self.tried(suspect, outputs, *call), reason=None)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                answer.update(self.tried(suspect, outputs, *call), reason=None)
         except Exception as error:
             answer["reason"] = " ".join(str(error).split())[:500] or type(error).__name__
         self.write()

@@ -277,7 +277,9 @@ def check_ends(folder):
     )
     done = run(folder, name, status=1, record=["--to", "raises.prints", "--forwards", "0"])
     assert done.stdout == b"before\n" and b"mat1 and mat2" in done.stderr
-    assert events(frames.read(folder / "raises.prints")) == [(1, "", 0, 0, 0), (2, "", 0, 0, 0), (1, "", 1, 0, 0)]
+    found = list(frames.read(folder / "raises.prints"))
+    assert events(found) == [(kind, "", n, 0, 0) for n in (0, 1) for kind in EVENTS], events(found)
+    assert [f.result for f in found[-2:]] == ["fingerprint", "exception"]
     name = script(folder, "forks.py", "import os\nm = nn.Linear(3, 2)\nm(torch.rand(1, 3))\nif os.fork() == 0:\n"
                   "    m(torch.rand(2, 3))\n    sys.exit(0)\nos.wait()\nm(torch.rand(3, 3))\n")  # fmt: skip
     run(folder, name, record=["--to", "forks.prints", "--forwards", "0"])
@@ -692,16 +694,17 @@ def check_trial():
     # Ranks that rounding exchanges, a dtype in the code, and what cannot be copied.
     rank = nn.Sequential(Ranks())
     near = torch.arange(64) * 1e-4 + 1
-    answer, *_ = try_it(rank, rank, near.flip(0), near.flip(0).bfloat16())
+    unnamed = "Sequential.0"  # what has no weights is called by its type
+    answer, *_ = try_it(rank, rank, near.flip(0), near.flip(0).bfloat16(), path=unnamed)
     assert answer["proved"] is False, answer
-    for kind in (Written, Locked):
+    for kind, path in ((Written, "0"), (Locked, unnamed)):
         plain, doubled = nn.Sequential(kind(1.0)), nn.Sequential(kind(2.0))
-        answer, *_ = try_it(plain, doubled, torch.rand(2, 3))
+        answer, *_ = try_it(plain, doubled, torch.rand(2, 3), path=path)
         assert answer["proved"] is True and answer["other_error"] > 0.4, answer
-        answer, *_ = try_it(plain, plain, torch.rand(2, 3), torch.rand(2, 3))
+        answer, *_ = try_it(plain, plain, torch.rand(2, 3), torch.rand(2, 3), path=path)
         assert answer["proved"] is False, answer
     two = nn.Sequential(nn.Identity())
-    answer, *_ = try_it(two, nn.Sequential(Twice()), torch.full((4,), 1e200, dtype=torch.float64))
+    answer, *_ = try_it(two, nn.Sequential(Twice()), torch.full((4,), 1e200, dtype=torch.float64), path=unnamed)
     assert answer["proved"] is True and answer["other_error"] == 1, answer
 
     stubborn = nn.Sequential(Stubborn(3, 3))
