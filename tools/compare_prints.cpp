@@ -102,6 +102,7 @@ int compare_prints(const PrintsOptions& options) {
         calls < 2)
       continue;
     forwards[side] = calls;
+    files[side] += ".again";  // a file that is there is another process's
     (*programs)[side].run(files[side], window(calls, options.skip));
     runs[side] = prints::Run::read(files[side]);
   }

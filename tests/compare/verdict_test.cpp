@@ -264,8 +264,13 @@ BOOST_AUTO_TEST_CASE(orders_of_dimensions_do_not_matter) {
   Prints a, b;
   const auto conv = [](const at::Tensor& t) { return t.exp(); };
   a.call("", "Net", x, [&](const at::Tensor& t) { return a.call("exp", "Exp", t, conv); });
-  b.call("", "Net", x, [&](const at::Tensor&) { return b.call("exp", "Exp", y, conv); });
+  const auto back = [](const at::Tensor& t) { return t.permute({0, 3, 1, 2}).contiguous(); };
+  b.call("", "Net", x, [&](const at::Tensor&) { return back(b.call("exp", "Exp", y, conv)); });
   BOOST_TEST(judged(a.bytes, b.bytes).agree());
+  // Where nothing follows that agrees, another order is a difference.
+  Prints last;
+  last.call("exp", "Exp", y, conv);
+  BOOST_TEST(judged(a.bytes, last.bytes).suspects.at(0).path == "exp");
   Prints c;
   c.call("", "Net", x, [&](const at::Tensor&) {
     return c.call("exp", "Exp", y, [](const at::Tensor& t) { return t.exp() * 1.1; });

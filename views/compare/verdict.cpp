@@ -292,6 +292,7 @@ class Judge {
         words += c10::str("; ", side == 0 ? "A" : "B", " alone has ", names);
     }
     if (!input) whole_[event.call] = false;
+    if (!input && b_.cut_off() && b_.calls()[row.b].outputs.empty()) return;  // they may be behind the cut
     if (!is_outermost(event.call, row.b)) {
       result_.not_compared[words] += static_cast<std::int64_t>(only[0].size() + only[1].size());
       return;
@@ -391,8 +392,8 @@ class Judge {
       if (finding.cause.find(shapes) == std::string::npos)
         finding.cause = c10::str(in_words(*x, *y), " (", shapes, ")");
       finding.error = INFINITY, finding.certain = true;
-      if (model) row.differs = true;
       if (model) {
+        row.differs = true;
         suspect(std::move(finding));
       } else {
         state.reshaped.emplace_back(at, std::move(finding));
@@ -435,7 +436,8 @@ class Judge {
     };
     const std::uint32_t other_last = last == kNone ? kNone : pairs_.of_a[last];
     finding.path = name(a_, finding.call_a, event.call, last);
-    finding.path_b = name(b_, finding.call_b, row.b, other_last);
+    const bool named_by_a = finding.call_a != kNone && finding.call_b == kNone;
+    finding.path_b = named_by_a ? finding.path : name(b_, finding.call_b, row.b, other_last);
     if (finding.call_a != kNone) finding.type = a_.text(a_.calls()[finding.call_a].type);
     if (last != kNone) finding.after = path(a_, last), finding.after_call = a_.calls()[last].ordinal;
     finding.sample = sample(a_, finding.call_a), finding.sample_b = sample(b_, finding.call_b);
