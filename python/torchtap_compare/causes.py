@@ -614,7 +614,17 @@ def few(c):
 
 
 OUTPUT_RULES = [eps, attributes, training, dropout, activation, rounding, parts, input_order, order, rows, dropped]
-OUTPUT_RULES += [turned, padding, pooling, interpolation, attention_scale, normalisation, shifted_index, precision, autocast]
+OUTPUT_RULES += [
+    turned,
+    padding,
+    pooling,
+    interpolation,
+    attention_scale,
+    normalisation,
+    shifted_index,
+    precision,
+    autocast,
+]
 OUTPUT_RULES += [residual, operations, activation_after, affine, few, by_channel]
 
 

@@ -11,7 +11,9 @@ GOLD, ALL = 0x9E3779B97F4A7C15, 2**64 - 1
 u4, u8 = np.uint32, np.uint64
 NARROW = ("uint8", "int8", "int16", "bool", "float16", "bfloat16", "float32", "float8")  # float32 holds all of these
 NANS = {torch.float16: 0x7E00, torch.bfloat16: 0x7FC0, torch.float32: 0x7FC00000, torch.float64: 0x7FF8 << 48}
-HEADER = "version:u1 dtype:u1 dims:u1 flags:u1 places:u4 sizes:8i8 digest:2u8 words:u4 exclusive:u4 either:u4 -:u4 nans:u8"
+HEADER = (
+    "version:u1 dtype:u1 dims:u1 flags:u1 places:u4 sizes:8i8 digest:2u8 words:u4 exclusive:u4 either:u4 -:u4 nans:u8"
+)
 FIELDS = f"{HEADER} infinities:u8 zeros:u8 sum:f8 sum_sq:f8 least:f8 greatest:f8 sketch:{LANES}f8 samples:{SAMPLES}f4"
 LAYOUT = np.dtype([tuple(field.split(":")) for field in FIELDS.split()])
 

@@ -44,7 +44,12 @@ def parts(tensor):
     if tensor.layout is torch.sparse_coo:
         whole = tensor.detach().coalesce()
         return [whole.indices(), whole.values()]
-    for layout, rows, columns in (("csr", "crow", "col"), ("csc", "ccol", "row"), ("bsr", "crow", "col"), ("bsc", "ccol", "row")):
+    for layout, rows, columns in (
+        ("csr", "crow", "col"),
+        ("csc", "ccol", "row"),
+        ("bsr", "crow", "col"),
+        ("bsc", "ccol", "row"),
+    ):
         if tensor.layout is getattr(torch, f"sparse_{layout}", None):
             plain = tensor.detach()
             return [getattr(plain, f"{rows}_indices")(), getattr(plain, f"{columns}_indices")(), plain.values()]
@@ -111,7 +116,9 @@ class Opaque:
 def results(value):
     """Names and values of all that a call returned, in the order of slots: tensors, numbers as tensors, and what else there is."""
     found = sorted(items(value), key=lambda item: not isinstance(item[1], torch.Tensor))
-    return sorted(((name, as_tensor(one)) for name, one in found), key=lambda item: not isinstance(item[1], torch.Tensor))
+    return sorted(
+        ((name, as_tensor(one)) for name, one in found), key=lambda item: not isinstance(item[1], torch.Tensor)
+    )
 
 
 def as_tensor(value):

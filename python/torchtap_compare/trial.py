@@ -114,7 +114,9 @@ class Trial:
                     threads.setdefault(frame.thread, {}).setdefault(frame.slot, (frame.text, frame.tensor()))
         except EOFError:  # the calls before are whole
             pass
-        nothing = dict.fromkeys(("repeatable", "proved", "own_error", "other_error", "cause", "cause_error", "where", "search"))
+        nothing = dict.fromkeys(
+            ("repeatable", "proved", "own_error", "other_error", "cause", "cause_error", "where", "search")
+        )
         self.suspects, self.input = request["suspects"], request.get("input")
         self.answer = {"suspects": [], "input": None}
         for suspect in self.suspects:
@@ -226,7 +228,10 @@ class Trial:
             exact, own = errors(again(f), own_inputs, own_outputs)
             expected, other = errors(again(f), inputs, outputs)
         except Exception as error:  # code that names a dtype: as it is, which proves to its rounding
-            f, run = None, lambda module, given: call(module, [t.to(o.dtype, copy=True) for t, o in zip(given, own_inputs)])
+            f, run = (
+                None,
+                lambda module, given: call(module, [t.to(o.dtype, copy=True) for t, o in zip(given, own_inputs)]),
+            )
             try:
                 exact, own = errors(again(plain), own_inputs, own_outputs, run)
                 expected, other = errors(again(plain), inputs, outputs, run)
@@ -236,7 +241,9 @@ class Trial:
         times = [max(a, b) / max(min(a, b), u) for a, b, u in zip(own, other, unit)]
         if any(map(math.isnan, times)):
             raise ValueError("neither program gives NaN and infinities where it does in float64")
-        slot = 0 if times[0] > FARTHER else max(range(len(times)), key=times.__getitem__)  # rules look at the first tensor
+        slot = (
+            0 if times[0] > FARTHER else max(range(len(times)), key=times.__getitem__)
+        )  # rules look at the first tensor
         found = {"proved": times[slot] > FARTHER, "own_error": finite(own[slot]), "other_error": finite(other[slot])}
         found["proved"] = found["proved"] and not self.does_the_same(plain, call, to, inputs, outputs)
         if found["proved"]:
@@ -245,7 +252,10 @@ class Trial:
             (right_inputs, right, _), (wrong_inputs, wrong, meant) = (sides[k] for k in order)
             if meant.shape == wrong.shape:
                 found["where"] = where(wide(wrong) - meant)
-            given, said = (module, right_inputs, right, wrong_inputs, wrong, f, *(self.names[k] for k in order), call), []
+            given, said = (
+                (module, right_inputs, right, wrong_inputs, wrong, f, *(self.names[k] for k in order), call),
+                [],
+            )
             cause = causes.find(*given, said) if slot == 0 and f is not None else None
             found["cause"], found["cause_error"] = cause or (None, None)
             found["search"] = said[0] if said else None

@@ -336,7 +336,11 @@ class Distances(unittest.TestCase):
         said, seconds = [], causes.SECONDS
         causes.SECONDS = -1
         try:
-            self.assertIsNone(causes.find(conv, [IMAGES], conv(IMAGES), [IMAGES], 2 * conv(IMAGES), copy.deepcopy(conv).double(), said=said))
+            self.assertIsNone(
+                causes.find(
+                    conv, [IMAGES], conv(IMAGES), [IMAGES], 2 * conv(IMAGES), copy.deepcopy(conv).double(), said=said
+                )
+            )
         finally:
             causes.SECONDS = seconds
         self.assertEqual(said, ["the search for a cause ended after -1 s"])

@@ -73,7 +73,9 @@ with tempfile.TemporaryDirectory() as folder:
         unseen = name == "unchanged"
         answer = compare("python.prints", f"{name}.prints", status=3 if unseen else 0)
         assert answer["agree"] is (None if unseen else True) and answer["first"] is None, (name, answer["first"])
-        assert answer["gaps"] == (["what B's model returned, whose own call was not seen"] if unseen else []), answer["gaps"]
+        assert answer["gaps"] == (["what B's model returned, whose own call was not seen"] if unseen else []), answer[
+            "gaps"
+        ]
         weights = [row for row in answer["weights"] if row["path"] and row["path_b"]]
         assert len(weights) == 122 and all(row["same_bits"] for row in weights), (name, len(weights))
         # Under preload the root, batch normalisation and Sequential are compiled into the program.
@@ -100,7 +102,9 @@ with tempfile.TemporaryDirectory() as folder:
     original = f"{sys.executable} original.py"
     port_line = f"{PORT} weights.pt images.pt"
     done = run(TORCHTAP, "compare", "--run", port_line, "--run", original, status=3)
-    assert "\nNot all was compared: what A's model returned, whose own call was not seen.\nNothing that was" in done.stdout
+    assert (
+        "\nNot all was compared: what A's model returned, whose own call was not seen.\nNothing that was" in done.stdout
+    )
     # What is not seen in the port is tried with what the modules before and after it gave and got.
     first = compare("--run", original, "--run", f"{port_line} --eps {FAULT}=1e-3", status=1)["first"]
     assert (first["kind"], first["path"], first["unseen"]) == ("between", "layer2.0", FAULT), first
@@ -147,7 +151,9 @@ with tempfile.TemporaryDirectory() as folder:
     compare("--run", f"{program} 0 1 3", "--run", f"{program} 0 1 3", "--forwards", "0")
     # A program that does not repeat itself proves nothing, whichever it is.
     noisy = f"{sys.executable} noisy.py"
-    pathlib.Path("noisy.py").write_text(pathlib.Path("twice.py").read_text().replace("int(sys.argv[1])", "torch.seed() % 999983"))
+    pathlib.Path("noisy.py").write_text(
+        pathlib.Path("twice.py").read_text().replace("int(sys.argv[1])", "torch.seed() % 999983")
+    )
     for lines in ((f"{program} 0 1 1", f"{noisy} 0 1 1"), (f"{noisy} 0 1 1", f"{program} 0 1 1")):
         error = run(TORCHTAP, "compare", "--run", lines[0], "--run", lines[1], status=2).stderr
         assert f'"{noisy} 0 1 1"' in error and "computes other values each time it runs" in error, error

@@ -419,7 +419,12 @@ def check_calls():
     assert [f.slot for f in found if f.kind == 1 and f.path == ""] == [0, 1, 2, 3]  # x, scale, b, a
     assert kept([f for f in found if f.kind == 1 and f.path == ""][2]) == bits(torch.ones(1))
     results = [(f.slot, f.result, f.text) for f in found if f.kind == 2 and f.path == ""]
-    assert results == [(0, "fingerprint", "x"), (1, "fingerprint", "more"), (2, "fingerprint", "more"), (3, "value", "more\t'text'")]
+    assert results == [
+        (0, "fingerprint", "x"),
+        (1, "fingerprint", "more"),
+        (2, "fingerprint", "more"),
+        (3, "value", "more\t'text'"),
+    ]
     threw = [(f.result, f.text[:30]) for f in found if f.kind == 2 and f.path == "fails"]
     assert threw == [("exception", "\tRuntimeError: mat1 and mat2 s")], threw
     assert [(f.sample, f.call) for f in found if f.path == "Sequential.0" and f.kind == 1] == [(0, 0), (1, 0)]
