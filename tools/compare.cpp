@@ -6,7 +6,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "commands.hpp"
 #include "compare_prints.hpp"
@@ -76,7 +80,8 @@ Examples:
   torchtap compare stats-v1/ stats-v2/ --tolerance 0.02 --csv > drift.csv
 
 Exit status: 0 if all agree within the tolerance; 1 if some do not, or a module has samples on one side only; 2 if
-something cannot be read. A module without samples on both sides, or that one side lacks, agrees.)";
+something cannot be read; of fingerprints, 3 if nothing that was compared differs but something was not compared, which
+is said first. A module without samples on both sides, or that one side lacks, agrees.)";
 
 struct CompareAsked {
   std::string a, b;
@@ -225,9 +230,33 @@ const Compared* first_difference(const std::vector<Compared>& rows) {
   return first;
 }
 
+/// Where two checkpoints have no name in common, takes away what those of one have in front of the other's:
+/// "state_dict." for example.
+void share_names(Layers& a, Layers& b) {
+  for (auto [own, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+    std::set<std::string> known;
+    for (const auto& layer : other->all) known.insert(layer.path);
+    std::map<std::string, std::size_t> prefixes;  // and how many names of the other they lead to
+    for (const auto& layer : own->all) {
+      if (known.count(layer.path) != 0) return;
+      for (auto dot = layer.path.find('.'); dot != std::string::npos; dot = layer.path.find('.', dot + 1)) {
+        if (known.count(layer.path.substr(dot + 1)) != 0) ++prefixes[layer.path.substr(0, dot + 1)];
+      }
+    }
+    const auto best = std::max_element(prefixes.begin(), prefixes.end(),
+                                       [](const auto& x, const auto& y) { return x.second < y.second; });
+    if (best == prefixes.end()) continue;
+    for (auto& layer : own->all) {
+      if (layer.path.rfind(best->first, 0) == 0) layer.path.erase(0, best->first.size());
+    }
+    return;
+  }
+}
+
 /// Compares number by number. Returns whether all agree.
 bool compare_values(const Layers& a, const Layers& b, const CompareOptions& options) {
-  const Layers of_a = by_name(a), of_b = by_name(b);
+  Layers of_a = by_name(a), of_b = by_name(b);
+  if (a.is_file() && b.is_file() && !of_a.is_file() && !of_b.is_file()) share_names(of_a, of_b);
   const auto rows = compare_all(pair_up(of_a, of_b), options.tolerance);
   const Compared* first = first_difference(rows);
   using Align = Table::Align;
@@ -266,8 +295,14 @@ int compare(const CLI::App& command, const CompareAsked& options) {
                       "; compare it with another one (", remedy, ").");
     return in_a;
   };
-  if (!options.prints.runs.empty() || both(has_prints(a), has_prints(b), "a run of fingerprints",
-                                           "python3 -m torchtap_compare, torchtap preload --fingerprint")) {
+  // A program that crashed leaves an empty file, which is said where it is read.
+  const auto is_empty = [](const std::string& path) {
+    return fs::is_regular_file(path) && fs::file_size(path) == 0;
+  };
+  const bool of_prints = options.prints.runs.empty() && (has_prints(a) || has_prints(b));
+  if (!options.prints.runs.empty() ||
+      both(has_prints(a) || (of_prints && is_empty(a)), has_prints(b) || (of_prints && is_empty(b)),
+           "a run of fingerprints", "python3 -m torchtap_compare, torchtap preload --fingerprint")) {
     refuse(command, {"--rtol", "--atol", "--csv"},
            "recordings and files; fingerprints have --tolerance, --bits and --json.");
     PrintsOptions prints = options.prints;
@@ -332,6 +367,12 @@ void add_compare(CLI::App& app) {
       ->add_option("--map", prints.map,
                    "Of fingerprints: which names of A are which of B, 'layer1.*=stage1.*'")
       ->allow_extra_args(false);
+  command->add_option("--forwards", prints.forwards, "Of --run: forwards to compare; 0 for all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--skip", prints.skip, "Of --run: forwards to leave out before")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_flag("--bits", prints.bits, "Of fingerprints: other bits are a difference");
   command->add_flag("--all", prints.all, "Of fingerprints: print every line");
   auto* json = command->add_flag("--json", prints.json, "Write JSON");
@@ -339,8 +380,10 @@ void add_compare(CLI::App& app) {
   command->callback([command, options] {
     const auto runs = options->prints.runs.size();
     if (runs == 0 && options->b.empty()) throw CLI::RequiredError("A and B (or --run twice)");
-    TORCH_CHECK_VALUE(runs == 0 || runs == 2, "--run is given ", runs,
-                      " times; it names the two programs to compare.");
+    TORCH_CHECK_VALUE(runs == 0 || runs == 2, "--run is given ", runs, " time", runs == 1 ? "" : "s",
+                      "; it names the two programs to compare.");
+    TORCH_CHECK_VALUE(runs != 0 || command->count("--forwards") + command->count("--skip") == 0,
+                      "--forwards and --skip are for --run; files have the forwards that were written.");
     if (const int status = compare(*command, *options)) throw CLI::RuntimeError(status);
   });
 }

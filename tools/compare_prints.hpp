@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,11 @@ struct PrintsOptions {
   std::vector<std::string> map;    ///< "layer1.*=stage1.*"
   std::string tolerance;           ///< "16,4"; "" for the default
   bool bits = false, all = false, json = false;
+  std::int64_t forwards = 1, skip = 0;  ///< of both programs: which are compared; 0 forwards are all
 };
 
-/// Compares two runs by their fingerprints and prints what differs first. Returns the exit status.
+/// Compares two runs by their fingerprints and prints what differs first. Returns the exit status: 0 if
+/// everything was compared and agrees, 1 if something differs, 3 if not all was compared and the rest agrees.
 int compare_prints(const PrintsOptions& options);
 
 }  // namespace torchtap::tools

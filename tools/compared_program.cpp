@@ -38,6 +38,8 @@ ComparedProgram::ComparedProgram(std::string line) : line_(std::move(line)) {
   static const std::regex python(
       R"(^\s*(?:[A-Za-z_]\w*=\S*\s+)*(?:\S*/)?python[0-9.]*(?=\s)(?:\s+-[bBdEiIOPqsSuvx]+(?=\s))*)");
   std::smatch found;
+  TORCH_CHECK_VALUE(line_.find_first_not_of(" \t\n") != std::string::npos,
+                    "--run: a command line is empty; it names the program to run.");
   if (std::regex_search(line_, found, python)) interpreter_end_ = static_cast<std::size_t>(found.length());
 }
 

@@ -48,6 +48,7 @@ void compare(const at::Tensor& a, const at::Tensor& b, const std::string& where,
   }
   result.compared = true;
   if (a.numel() == 0) return;
+  const bool whole = at::isIntegralType(a.scalar_type(), true) && at::isIntegralType(b.scalar_type(), true);
   const bool complex = a.is_complex() || b.is_complex();
   const auto type = complex ? at::kComplexDouble : at::kDouble;
   const at::Tensor x = a.to(type).flatten();
@@ -55,12 +56,19 @@ void compare(const at::Tensor& a, const at::Tensor& b, const std::string& where,
   result.dot += number(at::real(x * y.conj()).sum());
   result.norm_a += number(x.abs().square().sum());
   result.norm_b += number(y.abs().square().sum());
-  const at::Tensor same = x.eq(y).logical_or(x.isnan().logical_and(y.isnan()));
+  // float64 does not hold all whole numbers.
+  const at::Tensor same = whole ? a.to(at::kLong).flatten().eq(b.to(at::kLong).flatten())
+                                : x.eq(y).logical_or(x.isnan().logical_and(y.isnan()));
   if (a.scalar_type() == b.scalar_type() && a.equal(b)) return;
   if (same.all().item<bool>()) return;
   const at::Tensor zero = at::zeros({}, at::kDouble);
   // An infinity or NaN on one side only counts as infinitely far away.
-  const at::Tensor distance = at::where(same, zero, (x - y).abs().nan_to_num(INFINITY, INFINITY, INFINITY));
+  at::Tensor apart = (x - y).abs().nan_to_num(INFINITY, INFINITY, INFINITY);
+  if (whole) {  // which is exact unless it overflows, and then float64 is near enough
+    const at::Tensor exact = (a.to(at::kLong) - b.to(at::kLong)).flatten().abs().to(at::kDouble);
+    apart = at::where(apart.lt(0x1p62), exact, apart);
+  }
+  const at::Tensor distance = at::where(same, zero, apart);
   const at::Tensor relative = at::where(same, zero, (distance / y.abs()).nan_to_num(INFINITY, INFINITY));
   result.max_abs = std::max(result.max_abs, number(distance.max()));
   result.max_rel = std::max(result.max_rel, number(relative.max()));

@@ -59,6 +59,7 @@ class Printed {
         first["where"] = or_null(answer_.tried->where);
         first["operation"] = or_null(answer_.tried->operation);
         first["reason"] = or_null(answer_.tried->reason);
+        first["search"] = or_null(answer_.tried->search);
         first["unseen"] = or_null(answer_.tried->unseen);
       }
     }
@@ -91,7 +92,10 @@ class Printed {
       missing.push_back({{"reason", reason}, {"count", tensors}});
     print(Json{{"a", head_of(a_, 0)},
                {"b", head_of(b_, 1)},
-               {"agree", !answer_.first},
+               {"agree", answer_.first          ? Json(false)
+                         : answer_.gaps.empty() ? Json(true)
+                                                : Json(nullptr)},
+               {"gaps", answer_.first ? verdict_.gaps : answer_.gaps},
                {"first", first},
                {"suspects", suspects},
                {"innocent", answer_.innocent},
@@ -123,7 +127,9 @@ class Printed {
             {"rank", finding.rank},
             {"thread", finding.thread},
             {"after", finding.after},
+            {"after_call", finding.after_call},
             {"before", finding.before},
+            {"before_call", finding.before_call},
             {"error", to_json(finding.error)},
             {"scale", to_json(finding.scale)},
             {"allowed", to_json(finding.allowed)}};
@@ -131,7 +137,7 @@ class Printed {
 
   bool proved() const {
     return answer_.first && (answer_.first->kind == Kind::weight || answer_.first->kind == Kind::input ||
-                             (answer_.tried && answer_.tried->proved == true));
+                             answer_.first->certain || (answer_.tried && answer_.tried->proved == true));
   }
 
   std::string cause() const {
@@ -178,12 +184,17 @@ class Printed {
                              known == run.header().end() ? "" : ", PyTorch " + printable(known->second),
                              run.cut_off() ? "; the file is cut off" : ""));
     }
-    std::size_t same = 0, differ = 0, paired = 0;
-    for (const auto& row : verdict_.weights)
-      same += row.difference.same_bits ? 1 : 0, differ += row.agrees ? 0 : 1;
+    std::size_t same = 0, differ = 0, paired = 0, only_a = 0, only_b = 0;
+    for (const auto& row : verdict_.weights) {
+      only_a += row.b == prints::kNone ? 1 : 0, only_b += row.a == prints::kNone ? 1 : 0;
+      same += row.difference.same_bits ? 1 : 0;
+      differ += row.agrees || row.a == prints::kNone || row.b == prints::kNone ? 0 : 1;
+    }
     if (!verdict_.weights.empty())
       std::cout << "weights  " << same << " of " << verdict_.weights.size() << " have the same bits"
-                << (differ == 0 ? "" : c10::str(", ", differ, " differ")) << '\n';
+                << (differ == 0 ? "" : c10::str(", ", differ, " differ"))
+                << (only_a == 0 ? "" : c10::str(", ", only_a, " only in A"))
+                << (only_b == 0 ? "" : c10::str(", ", only_b, " only in B")) << '\n';
     for (const auto other : pairs_.of_a) paired += other != prints::kNone ? 1 : 0;
     std::cout << "paired   " << paired << " of " << a_.calls().size() << " calls of A and "
               << b_.calls().size() << " of B";
@@ -272,6 +283,10 @@ class Printed {
     return std::isinf(error) ? std::string("shape, NaN or infinities") : short_text(error);
   }
 
+  static std::string numbered(const std::string& path, std::uint32_t call) {
+    return shown_path(path) + (call == 0 ? "" : c10::str(" (call ", call, ")"));
+  }
+
   std::string where() const {
     const prints::Finding& finding = *answer_.first;
     std::string text = shown_path(finding.path);
@@ -284,7 +299,13 @@ class Printed {
   }
 
   void sentences() const {
-    answer_.first ? differing() : agreeing();
+    if (answer_.first) {
+      differing();
+    } else {
+      agreeing();
+    }
+    other_weights();
+    for (const std::string& words : verdict_.dtypes) say("Mind the dtypes: ", words, ".");
     for (const auto& [reason, tensors] : verdict_.not_compared)
       say("Not compared: ", counted(tensors, "tensor"), " (", reason, ").");
     const auto only = [&](const std::vector<std::uint32_t>& calls, const char* side, const prints::Run& run) {
@@ -304,18 +325,43 @@ class Printed {
   void agreeing() const {
     const auto weights = std::count_if(verdict_.weights.begin(), verdict_.weights.end(),
                                        [](const auto& row) { return row.compared; });
+    if (!answer_.gaps.empty()) {
+      std::string list;
+      for (const std::string& gap : answer_.gaps) list += (list.empty() ? "" : "; ") + gap;
+      say("Not all was compared: ", list, ".");
+    }
     std::string more = verdict_.largest_error > 0 ? ", of " + shown_path(verdict_.largest_at) + "." : ".";
     if (answer_.innocent != 0) {
       more +=
           " " + count(answer_.innocent, "module") +
           " differed by more, and computed the same from the same inputs in float64: rounding was amplified.";
     }
-    if (answer_.exhausted) more += " Later calls were not tried.";
-    say("Nothing differs by more than rounding: ", counted(verdict_.compared, "tensor"), " of ",
-        count(verdict_.rows.size(), "call"), " and ", counted(weights, "weight"),
-        " were compared; the largest error is ", short_text(verdict_.largest_error), more);
+    say(answer_.gaps.empty() ? "Nothing differs by more than rounding: "
+                             : "Nothing that was compared differs by more than rounding: ",
+        counted(verdict_.compared, "tensor"), " of ", count(verdict_.rows.size(), "call"), " and ",
+        counted(weights, "weight"), " were compared; the largest error is ",
+        short_text(verdict_.largest_error), more);
     if (verdict_.first_bits)
       say("The first different bits are in ", shown_path(verdict_.first_bits->path), ".");
+    if (const bool later = a_.later_forwards() + b_.later_forwards() > 0; later)
+      say("--forwards 0 compares all forwards.");
+  }
+
+  /// Names the weights that differ beside the answer.
+  void other_weights() const {
+    std::string list;
+    std::size_t count = 0;
+    for (const auto& row : verdict_.weights) {
+      if (row.agrees || row.a == prints::kNone || row.b == prints::kNone) continue;
+      const std::string name = a_.path(a_.records()[row.a]);
+      if (answer_.first && answer_.first->kind == Kind::weight && answer_.first->path == name) continue;
+      constexpr std::size_t kSome = 4;
+      if (++count <= kSome) list += (list.empty() ? "" : ", ") + shown_path(name);
+      if (count == kSome + 1) list += ", …";
+    }
+    if (count != 0)
+      say(counted(static_cast<std::int64_t>(count), "weight"),
+          answer_.first && answer_.first->kind == Kind::weight ? " more differ: " : " differ: ", list, ".");
   }
 
   void differing() const {
@@ -324,23 +370,45 @@ class Printed {
     const std::string how = why.empty() ? "the relative error is " + error : why;
     switch (finding.kind) {
       case Kind::weight:
-        return say("The weights differ: ", shown_path(finding.path.empty() ? finding.path_b : finding.path),
-                   ": ", how, ".");
+        say("The weights differ: ", shown_path(finding.path.empty() ? finding.path_b : finding.path), ": ",
+            how, ".");
+        if (finding.call_a == prints::kNone && !verdict_.rows.empty())
+          say("Nothing that was computed differs by more than rounding: no call that was compared depends on "
+              "it.");
+        return;
       case Kind::input:
-        say("The inputs differ already: ", how, ".");
+        say("The inputs differ already", finding.slot == 0 ? "" : c10::str(", in tensor ", finding.slot),
+            ": ", how, ".");
         if (why.empty() && options_.runs.empty()) say(how_to_prove());
         return;
       case Kind::between: {
         std::string place;
-        if (!finding.after.empty()) place = " behind " + finding.after;
+        if (!finding.after.empty()) place = " behind " + numbered(finding.after, finding.after_call);
         if (!finding.before.empty())
-          place += (place.empty() ? " in front of " : " and in front of ") + finding.before;
-        say("The first difference is made by the code of ", where(), place,
-            ": all before agrees, and what it computes there has the error ", error, ".");
+          place += (place.empty() ? " in front of " : " and in front of ") +
+                   numbered(finding.before, finding.before_call);
+        // What calls models is no module.
+        const auto language = a_.header().find("language");
+        const bool program =
+            finding.call_a == prints::kNone && language != a_.header().end() && language->second == "python";
+        say("The first difference is made by the code of ", program ? std::string("the program") : where(),
+            place, ": all before agrees, and what it computes there has the error ", error, ".");
         break;
       }
       case Kind::module: {
+        if (finding.certain) {
+          say("The first difference is ", where(), ": ", how, ".");
+          return;
+        }
         const auto row = first_row();
+        if (finding.unjudged) {
+          say("The first difference is ", where(),
+              ": rounding was amplified before it, so that its input has the "
+              "error ",
+              row == verdict_.rows.end() ? std::string("-") : error_text(row->error_in),
+              ", but it computes something else from the same input, too.");
+          break;
+        }
         const double given = row == verdict_.rows.end() ? 0 : row->error_in;
         const bool scaled = std::abs(finding.scale - 1) > 1e-6 && std::isfinite(finding.error);
         say("The first difference is ", where(), ": its input agrees (",
@@ -369,6 +437,7 @@ class Printed {
     } else if (!tried.where.empty()) {
       say("The difference lies in ", tried.where, ".");
     }
+    if (!tried.search.empty()) say("No cause is known: ", tried.search, ".");
   }
 
   std::string how_to_prove() const {

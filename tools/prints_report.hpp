@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <torchtap/views/compare/pairs.hpp>
 #include <torchtap/views/compare/run.hpp>
@@ -17,7 +18,8 @@ struct PrintsAnswer {
   std::optional<views::compare::Finding> first;
   std::optional<SecondPass::Tried> tried;  // the first, if it is a module
   std::size_t innocent = 0;                // suspects before it that amplified rounding
-  bool exhausted = false;                  // all suspects did, and there may be more
+  std::size_t judged = 0;                  // modules that only values can judge, and did
+  std::vector<std::string> gaps;           // why agreement is not enough to say that nothing differs
   std::string input_cause;
   bool own_is_a = true;
 };

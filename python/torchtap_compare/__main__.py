@@ -90,7 +90,8 @@ def run(program, is_module):
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__dict__.update(__file__=path, __builtins__=builtins)
     with io.open_code(path) as file:
-        exec(compile(file.read(), path, "exec"), main.__dict__)
+        code = compile(file.read(), path, "exec")
+    exec(code, main.__dict__)
 
 
 def is_prints(path):

@@ -73,10 +73,17 @@ def first_tensor(value):
 
 
 def distance(a, b):
-    """‖a - b‖ / ‖a‖; infinite if shapes or places of what is not finite differ."""
+    """‖a - b‖ / ‖a‖; infinite if shapes differ, or NaN and infinities or their places."""
     if a is None or a.shape != b.shape or not torch.equal(torch.isfinite(a), torch.isfinite(b)):
         return math.inf
-    a, b = (torch.nan_to_num(t, 0.0, 0.0, 0.0) for t in (a, b))
+    if not torch.isfinite(a).all():
+        kinds = [torch.nan_to_num(t[~torch.isfinite(t)], 0.0, 1.0, -1.0) for t in (a, b)]
+        if not torch.equal(*kinds):
+            return math.inf
+        a, b = (torch.nan_to_num(t, 0.0, 0.0, 0.0) for t in (a, b))
+    largest = max((t.abs().max().item() for t in (a, b) if t.numel()), default=0.0)
+    if not 1e-140 < largest < 1e140 and largest > 0:  # squares overflow or vanish
+        a, b = a / largest, b / largest
     off, norm = (a - b).norm().item(), a.norm().item()
     return off / norm if norm > 0 else math.inf if off > 0 else 0.0
 
@@ -88,6 +95,7 @@ class Case:
         self.base, self.y, self.a, self.b = base, y, own, other
         self.unit = max((UNIT[dtype] for dtype in dtypes if dtype in UNIT), default=2.0**-24)
         self.unchanged, self.allowed, self.until = distance(base, y), 16 * self.unit, time.monotonic() + SECONDS
+        self.ended = False
 
     def says(self, what, other, own):
         return f"{what} is {show(other)} in {self.b}, {show(own)} in {self.a}"
@@ -95,6 +103,7 @@ class Case:
     def error(self, change):
         """How far the change is from the other's tensor; infinite if it explains nothing or cannot be computed."""
         if time.monotonic() > self.until:
+            self.ended = True
             return math.inf
         try:
             error = distance(wide(change()), self.y)
@@ -430,6 +439,19 @@ def precision(c):
                 yield f"{c.b} rounds {what} and output to {name}", lambda m=moved, n=name: snapped(c, m(), HALVES[n])
 
 
+def autocast(c):
+    """The operations that PyTorch's autocast rounds, which modules of several do inside."""
+    unit = UNIT[torch.bfloat16]
+    if unit > c.unit and unit / 100 < c.unchanged < 100 * unit:
+
+        def change():
+            x = [t.float() if t.is_floating_point() else t for t in c.x]
+            with torch.autocast("cpu", torch.bfloat16):
+                return first_tensor(c.call(copy.deepcopy(c.module).float(), x))
+
+        yield f"{c.b} computes in bfloat16 inside, as by autocast", change
+
+
 def tf32(tensor, half=0x1000):
     bits = tensor.float().contiguous().view(torch.int32)
     return ((bits + half) & ~0x1FFF).view(torch.float32).double()
@@ -481,7 +503,12 @@ def rows(c):
             continue  # in half precision a few numbers are near to others by chance
         index = matched(base.movedim(d, 0).reshape(count, -1), y.movedim(d, 0).reshape(count, -1))
         moved = (index != torch.arange(count)).nonzero().flatten().tolist()
-        if moved:
+        if moved and len(set(index.tolist())) < count:  # no order: some are there again
+            pairs = [f"{c.b}[{k}] = {c.a}[{index[k]}]" for k in moved[:3]]
+            words = f"repeats entries of {c.a} along {place(c, d)}: {', '.join(pairs)}"
+            more = f" and {len(moved) - 3} others" if len(moved) > 3 else ""
+            yield f"{c.b} {words}{more}", partial(base.index_select, d, index)
+        elif moved:
             said, by = (
                 f"{c.b} is {c.a} with {place(c, d)}",
                 ((torch.arange(count) - index) % count).mode().values.item(),
@@ -511,6 +538,9 @@ def affine(c):
         return
     if not y.any():
         yield f"{b} is all zeros", lambda: y
+        return
+    if (y == y.reshape(-1)[0]).all():
+        yield f"{b} is {show(y.reshape(-1)[0].item())} everywhere", lambda: y
         return
     near, size = c.allowed / 8, y.square().mean().sqrt().item()
     shift = tidy((y - base).mean().item(), near * size)
@@ -584,14 +614,25 @@ def few(c):
 
 
 OUTPUT_RULES = [eps, attributes, training, dropout, activation, rounding, parts, input_order, order, rows, dropped]
-OUTPUT_RULES += [turned, padding, pooling, interpolation, attention_scale, normalisation, shifted_index, precision]
+OUTPUT_RULES += [
+    turned,
+    padding,
+    pooling,
+    interpolation,
+    attention_scale,
+    normalisation,
+    shifted_index,
+    precision,
+    autocast,
+]
 OUTPUT_RULES += [residual, operations, activation_after, affine, few, by_channel]
 
 
-def find(module, own_inputs, own_output, other_inputs, other_output, f, own="A", other="B", call=None):
+def find(module, own_inputs, own_output, other_inputs, other_output, f, own="A", other="B", call=None, said=None):
     """Why `other_output` is not what `f`, the own module in float64, gives for `other_inputs`: (text, error), or None.
 
-    `call(module, tensors)` calls a module whose arguments are not tensors alone."""
+    `call(module, tensors)` calls a module whose arguments are not tensors alone. A search that took too long is said in the list
+    `said`."""
     call = call or (lambda called, tensors: called(*tensors))
     dtypes = [own_output.dtype, other_output.dtype]
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -599,7 +640,11 @@ def find(module, own_inputs, own_output, other_inputs, other_output, f, own="A",
             case = ModuleCase(f, other_inputs, other_output, dtypes, call, own, other, own_inputs, own_output)
         except Exception:  # a module that cannot be run again in float64
             return None
-        return case.cause(OUTPUT_RULES)
+        large = case.base.numel() > 1 << 20  # what is quick comes first, where the rest may not be reached
+        found = case.cause([few, affine, rounding, *OUTPUT_RULES] if large else OUTPUT_RULES)
+        if found is None and case.ended and said is not None:
+            said.append(f"the search for a cause ended after {SECONDS} s")
+        return found
 
 
 # Rules about inputs alone.

@@ -11,7 +11,9 @@ GOLD, ALL = 0x9E3779B97F4A7C15, 2**64 - 1
 u4, u8 = np.uint32, np.uint64
 NARROW = ("uint8", "int8", "int16", "bool", "float16", "bfloat16", "float32", "float8")  # float32 holds all of these
 NANS = {torch.float16: 0x7E00, torch.bfloat16: 0x7FC0, torch.float32: 0x7FC00000, torch.float64: 0x7FF8 << 48}
-HEADER = "version:u1 dtype:u1 dims:u1 flags:u1 -:u4 sizes:8i8 digest:2u8 words:u4 exclusive:u4 either:u4 --:u4 nans:u8"
+HEADER = (
+    "version:u1 dtype:u1 dims:u1 flags:u1 places:u4 sizes:8i8 digest:2u8 words:u4 exclusive:u4 either:u4 -:u4 nans:u8"
+)
 FIELDS = f"{HEADER} infinities:u8 zeros:u8 sum:f8 sum_sq:f8 least:f8 greatest:f8 sketch:{LANES}f8 samples:{SAMPLES}f4"
 LAYOUT = np.dtype([tuple(field.split(":")) for field in FIELDS.split()])
 
@@ -54,7 +56,7 @@ def elements(tensor):
 
 
 def in_numpy(flat, out):
-    names = "words exclusive either nans infinities zeros sum sum_sq".split()
+    names = "words exclusive either places nans infinities zeros sum sum_sq".split()
     halves, counts = [0, 0], dict.fromkeys(names, 0)
     least, greatest, sketch = np.inf, -np.inf, np.zeros(LANES)
     wide = torch.float32 if str(flat.dtype)[6:].startswith(NARROW) else torch.float64
@@ -68,6 +70,9 @@ def in_numpy(flat, out):
             counts["nans"] += np.count_nonzero(nan)
             counts["infinities"] += np.count_nonzero(~finite & ~nan)
             raw = np.where(nan, raw.dtype.type(NANS[flat.dtype]), raw) if flat.dtype in NANS else raw
+            at = np.flatnonzero(~finite)
+            kinds = np.where(nan[at], 1, np.where(numbers[at] > 0, 2, 3))
+            counts["places"] += int(mix(((start + at) * 4 + kinds).astype(u8)).sum(dtype=u8))
             numbers = np.where(finite, numbers, numbers.dtype.type(0))
         low, high = there.min(initial=np.inf), there.max(initial=-np.inf)
         least, greatest = min(least, low + 0.0), max(greatest, high + 0.0)  # 0, and not -0
@@ -99,6 +104,7 @@ def in_numpy(flat, out):
         shape = (shape * GOLD + size + 1) & ALL
     out["digest"] = mix(np.array([halves[0] & ALL ^ shape, halves[1] + shape & ALL], u8))
     counts["words"] &= 0xFFFFFFFF
+    counts["places"] = counts["places"] & 0xFFFFFFFF or int(counts["nans"] + counts["infinities"] > 0)
     for name, value in (*counts.items(), ("least", least), ("greatest", greatest), ("sketch", sketch)):
         out[name] = value
     n = len(bits)

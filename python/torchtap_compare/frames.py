@@ -19,7 +19,7 @@ INPUT, OUTPUT, PARAMETER, BUFFER, ARGUMENT, RESULT, HEADER = 1, 2, 6, 7, 8, 9, 1
 DEVICES = {"cpu": 0, "cuda": 1, "xpu": 12, "mps": 13, "meta": 14}
 CHECKSUM, WITHOUT_DATA = 1, 2
 FIXED = struct.Struct("<4sHH8Q3I5H4B2b20x8q8x")
-KEPT_BACK = 1 << 16  # bytes, which a program that is killed loses
+KEPT_BACK = 1 << 16  # bytes at most, which a program that is killed in a forward loses
 TEXTS = ("path", "type", "text", "result")
 
 
@@ -63,6 +63,11 @@ class Writer:
             if len(self.waiting) >= KEPT_BACK:
                 self.flush()
 
+    def sync(self):
+        """Hands over all that was written."""
+        with self.lock:
+            self.flush()
+
     def flush(self):
         try:
             rest = memoryview(bytes(self.waiting)) if self.error is None else b""
@@ -75,8 +80,11 @@ class Writer:
     def close(self):
         with self.lock:
             self.flush()
-            if self.mine:
-                self.file.close()
+            try:
+                if self.mine:
+                    self.file.close()
+            except OSError as error:  # the program closed all descriptors
+                self.error = self.error or error
 
 
 class Frame:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import inspect
 import itertools
 import os
 import shlex
@@ -12,6 +13,7 @@ import time
 import weakref
 from collections import Counter
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -37,10 +39,27 @@ def is_traced():
     return fx or torch._C._get_tracing_state() is not None or detect_fake_mode() is not None
 
 
+def parts(tensor):
+    """The tensors that hold the values of a tensor: itself, or those of a sparse one."""
+    if tensor.layout is torch.sparse_coo:
+        whole = tensor.detach().coalesce()
+        return [whole.indices(), whole.values()]
+    for layout, rows, columns in (
+        ("csr", "crow", "col"),
+        ("csc", "ccol", "row"),
+        ("bsr", "crow", "col"),
+        ("bsc", "ccol", "row"),
+    ):
+        if tensor.layout is getattr(torch, f"sparse_{layout}", None):
+            plain = tensor.detach()
+            return [getattr(plain, f"{rows}_indices")(), getattr(plain, f"{columns}_indices")(), plain.values()]
+    return [tensor]
+
+
 def tensors(value):
     """The tensors of arguments or results, in the order of slots."""
     if isinstance(value, torch.Tensor):
-        return [value]
+        return parts(value)
     if isinstance(value, dict):
         value = value.values()
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -48,6 +67,81 @@ def tensors(value):
     elif not isinstance(value, (tuple, list)):
         return []
     return [tensor for item in value for tensor in tensors(item)]
+
+
+def items(value, name="", within=()):
+    """Names and items of all that a call returned: tensors, numbers and anything else. Names are those of keys and fields."""
+    if value is None or id(value) in within:
+        return
+    within = (*within, id(value))
+    inner = lambda key: f"{name}.{key}" if name else str(key)  # noqa: E731
+    if isinstance(value, torch.Tensor):
+        yield from ((name, part) for part in parts(value))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from items(item, inner(key), within)
+    elif hasattr(value, "_fields") and isinstance(value, tuple):
+        for key, item in zip(value._fields, value):
+            yield from items(item, inner(key), within)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from items(getattr(value, field.name), inner(field.name), within)
+    elif isinstance(value, (tuple, list)) or (isinstance(value, (set, frozenset)) and len(value) == 1):
+        for item in value:
+            yield from items(item, name, within)
+    elif isinstance(value, np.generic):
+        yield from items(value.item(), name, within)
+    elif isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        yield name, torch.from_numpy(np.ascontiguousarray(value))
+    elif isinstance(value, (*NUMBERS, str, bytes)):
+        yield name, value
+    else:
+        found, inside = False, {} if isinstance(value, (type, torch.nn.Module)) else getattr(value, "__dict__", {})
+        for key, item in list(inside.items()) if len(within) < 8 else ():
+            for path, one in items(item, inner(key), within):
+                if isinstance(one, torch.Tensor):
+                    found = True
+                    yield path, one
+        if not found:
+            yield name, Opaque(f"an object of {type(value).__name__} is not looked into")
+
+
+@dataclasses.dataclass
+class Opaque:
+    """Something whose value nobody can compare, and why."""
+
+    reason: str
+
+
+def results(value):
+    """Names and values of all that a call returned, in the order of slots: tensors, numbers as tensors, and what else there is."""
+    found = sorted(items(value), key=lambda item: not isinstance(item[1], torch.Tensor))
+    return sorted(
+        ((name, as_tensor(one)) for name, one in found), key=lambda item: not isinstance(item[1], torch.Tensor)
+    )
+
+
+def as_tensor(value):
+    """A number as a tensor; anything else as it is."""
+    if not isinstance(value, NUMBERS) or (isinstance(value, int) and abs(value) >= 1 << 63):
+        return value
+    dtype = next(dtype for kind, dtype in DTYPE_OF if isinstance(value, kind))
+    return torch.tensor(value, dtype=dtype, device="cpu")
+
+
+NUMBERS = (bool, int, float, complex)
+DTYPE_OF = ((bool, torch.bool), (int, torch.int64), (float, torch.float64), (complex, torch.complex128))
+
+
+def ordered(module, kwargs):
+    """Keyword arguments in the order in which the module names them, whatever order the caller chose."""
+    if len(kwargs) < 2:
+        return kwargs
+    try:
+        places = {name: place for place, name in enumerate(inspect.signature(module.forward).parameters)}
+    except (TypeError, ValueError):  # as of TorchScript
+        return kwargs
+    return dict(sorted(kwargs.items(), key=lambda item: places.get(item[0], len(places))))
 
 
 def type_of(module):
@@ -117,7 +211,7 @@ class Recorder:
         self.values, self.trial, self.command = values, trial, command or shlex.join(sys.argv)
         self.writer, self.has_header, self.is_open, self.error = None if to is None else Writer(to), False, False, None
         self.thread, self.threads, self.lock, self.process = Thread(), itertools.count(), threading.RLock(), os.getpid()
-        self.main, self.root_of, self.taken = None, {}, set()
+        self.main, self.root_of, self.taken, self.later = None, {}, set(), Counter()
 
     def __enter__(self):
         """Takes the place of `torch.nn.Module.__call__`: PyTorch's global hooks see neither keyword arguments, nor what other
@@ -143,6 +237,8 @@ class Recorder:
             torch.nn.Module.__call__ = self.original
         if self.is_open and self.writer and os.getpid() == self.process:
             self.header()
+            if self.values is None and self.later:
+                self.writer.write(frames.HEADER, text=f"later_forwards\t{max(self.later.values())}\n")
             self.writer.close()
             self.error = self.error or self.writer.error
         self.is_open = False
@@ -160,7 +256,11 @@ class Recorder:
                 return self.original(module, *args, **kwargs)
             begun = self.reading(self.before, module, args, kwargs)
             with Inside(self, begun[0]) if begun and self.values and self.wants(begun[0]) else contextlib.nullcontext():
-                output = self.original(module, *args, **kwargs)
+                try:
+                    output = self.original(module, *args, **kwargs)
+                except BaseException as error:
+                    self.reading(self.failed, begun, error)
+                    raise
             self.reading(self.after, begun, output)
             return output
         finally:
@@ -170,6 +270,8 @@ class Recorder:
                 if thread.start == thread.root.path:
                     thread.root.recorded = None
                 thread.root = None
+            if outermost and thread.recorded and self.writer:
+                self.writer.sync()  # however the program may end
 
     def reading(self, function, *arguments):
         """Calls a function that reads. If it throws, that is not the program's error."""
@@ -196,6 +298,8 @@ class Recorder:
         else:
             recorded = thread.forwards[start, root.number] in self.window
             thread.forwards[start, root.number] += 1
+            if thread.forwards[start, root.number] > self.window.stop:
+                self.later[start, root.number] += 1
         if start == root.path:
             root.recorded = recorded
         if recorded:
@@ -238,6 +342,7 @@ class Recorder:
                 path = self.name(module, thread.paths[-1] if thread.paths else "")
                 root.add(module, path)
                 self.weights(module, path)
+        kwargs = ordered(module, kwargs)
         event = dict(path=path, type=type_of(module), sample=thread.samples[path], call=thread.calls[path])
         event["thread"] = thread.number
         thread.samples[path] += 1
@@ -248,9 +353,30 @@ class Recorder:
 
     def after(self, begun, output):
         event, tried = begun
-        self.tensors(frames.OUTPUT, output, event)
+        self.results(output, event)
         if tried:
             self.trial.after(tried, output)
+
+    def results(self, output, event):
+        """Writes all that a call returned, where values are asked for those that are tensors or numbers."""
+        found = results(output) if self.wants(event) else None
+        for slot, (name, one) in enumerate([("", "None")] if found == [] else found or ()):
+            at = dict(event, slot=slot)
+            if isinstance(one, torch.Tensor):
+                self.write(frames.OUTPUT, one, text=name, **at)
+            elif self.values is not None:
+                continue
+            elif isinstance(one, Opaque):
+                self.writer.write(frames.OUTPUT, text=one.reason, result="fingerprint", **at)
+            else:
+                text = one if found == [] else repr(one)[:1000]
+                self.writer.write(frames.OUTPUT, text=f"{name}\t{text}", result="value", **at)
+
+    def failed(self, begun, error):
+        event = begun[0]
+        if self.wants(event) and self.values is None:
+            text = f"\t{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            self.writer.write(frames.OUTPUT, text=text, result="exception", slot=0, **event)
 
     def weights(self, module, path):
         if self.values is not None or self.writer is None:
@@ -279,7 +405,9 @@ class Recorder:
             else:
                 data, dtype, sizes = fingerprint(tensor).tobytes(), 0, [LAYOUT.itemsize]
         except Exception as error:
-            data, dtype, sizes, event["text"] = None, 0, [], str(error)
+            data, dtype, sizes, event["text"] = None, 0, [], " ".join(str(error).split())[:200]
+            if torch.nn.parameter.is_lazy(tensor):
+                event["text"] = "it was not initialised before the first forward"
         result = "" if whole else "fingerprint"
         self.writer.write(kind, data, dtype, sizes, device=tensor.device, result=result, **event)
 

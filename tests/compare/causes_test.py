@@ -5,6 +5,7 @@ usage: causes_test.py FOLDER_OF_PYTHON_PACKAGES"""
 
 import copy
 import io
+import math
 import pathlib
 import sys
 import unittest
@@ -303,6 +304,10 @@ INPUTS = [
     ("resized", IMAGE, lambda x: F.interpolate(x, (10, 12), mode="bilinear"), "resized: bilinear$",
      lambda x: F.interpolate(x + 0.1, (10, 12), mode="bilinear")),
     ("order of a batch", torch.randn(5, 3, 8, 8), lambda x: x[[4, 2, 0, 1, 3]], "dim 0 in another order", lambda x: x[[4, 2, 0, 1, 1]] + 0.01 * x),
+    ("a row that is there again", torch.randn(4, 8), lambda x: x[[0, 1, 0, 3]], r"^B repeats entries of A along dim 0: B\[2\] = A\[0\]$",
+     lambda x: x[[0, 2, 1, 3]]),
+    ("one row everywhere", torch.randn(6, 8), lambda x: x[[0] * 6], r"B\[1\] = A\[0\], B\[2\] = A\[0\], B\[3\] = A\[0\] and 2 others$", None),
+    ("a constant", torch.randn(4, 8), lambda x: torch.full_like(x, 3), "^B is 3 everywhere$", None),
     ("nothing known", IMAGE, lambda x: torch.rand(x.shape), "^None$", None),
 ]  # fmt: skip
 
@@ -315,6 +320,30 @@ class Inputs(unittest.TestCase):
             if near:
                 with self.subTest("nearly " + name):
                     self.assertNotRegex(str((causes.find_input(a, near(a)) or [None])[0]), words)
+
+
+class Distances(unittest.TestCase):
+    def test_what_is_not_finite_has_a_place_and_a_sign(self):
+        inf, nan = math.inf, math.nan
+        for a, b, expected in (
+            ([1, inf], [1, inf], 0), ([1, inf], [1, -inf], inf), ([inf, 1], [1, inf], inf), ([1, nan], [1, nan], 0),
+            ([1, nan], [1, inf], inf), ([1e200] * 4, [5e199] * 4, 0.5), ([1e-200] * 4, [2e-200] * 4, 1), ([0, 0], [0, 0], 0),
+        ):  # fmt: skip
+            a, b = (torch.tensor(v, dtype=torch.float64) for v in (a, b))
+            self.assertAlmostEqual(causes.distance(a, b), expected)
+
+    def test_a_search_that_ends_early_is_said(self):
+        said, seconds = [], causes.SECONDS
+        causes.SECONDS = -1
+        try:
+            self.assertIsNone(
+                causes.find(
+                    conv, [IMAGES], conv(IMAGES), [IMAGES], 2 * conv(IMAGES), copy.deepcopy(conv).double(), said=said
+                )
+            )
+        finally:
+            causes.SECONDS = seconds
+        self.assertEqual(said, ["the search for a cause ended after -1 s"])
 
 
 class Calls(unittest.TestCase):

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -161,6 +162,26 @@ BOOST_AUTO_TEST_CASE(is_what_its_definition_says) {
       }
     }
   }
+}
+
+BOOST_AUTO_TEST_CASE(knows_where_numbers_are_not_finite) {
+  const double kinds[] = {NAN, INFINITY, -INFINITY};
+  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    std::set<std::uint32_t> places;
+    at::Tensor x = at::ones({3, 300000}, type);
+    BOOST_TEST(fingerprint(x).places == 0U);
+    for (const double kind : kinds) {
+      for (const std::int64_t at : {0, 5, 299999}) {
+        at::Tensor y = x.clone();
+        y[2][at] = kind;
+        places.insert(fingerprint(y).places);
+        BOOST_TEST(fingerprint(y.t().contiguous().t()).places == fingerprint(y).places);
+      }
+    }
+    BOOST_TEST(places.size() == 9U);
+    BOOST_TEST(places.count(0) == 0U);
+  }
+  BOOST_TEST(fingerprint(at::full({2}, 1e200, at::kDouble)).places == 0U);  // which float32 does not hold
 }
 
 BOOST_AUTO_TEST_CASE(samples_are_elements_of_equal_parts) {

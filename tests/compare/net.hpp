@@ -27,6 +27,7 @@ class Prints {
 
   std::string bytes;
   std::uint32_t thread = 0, rank = 0;
+  std::string name;               // of the next results
   std::vector<std::size_t> ends;  // of each frame
   /// Calls that are not seen, as those that a compiler put into the program are not.
   std::function<bool(const std::string& path, const std::string& type)> hides;
@@ -54,8 +55,18 @@ class Prints {
     } else {
       print = compare::fingerprint(tensor);
       frame.dims = 1, frame.sizes[0] = frame.data_bytes = sizeof print;
-      frame.data = &print, frame.result = "fingerprint";
+      frame.data = &print, frame.result = "fingerprint", frame.text = name;
     }
+    add(frame);
+  }
+  /// What is no tensor: `result` is "value" or "exception".
+  void other(const std::string& path, const std::string& type, const std::string& result,
+             const std::string& text, std::uint16_t slot = 0) {
+    frames::Frame frame;
+    frame.kind = frames::Kind::forward_output, frame.path = path, frame.type = type, frame.slot = slot;
+    frame.without_data = true, frame.result = result;
+    const std::string line = name + "\t" + text;
+    frame.text = line;
     add(frame);
   }
   void weight(const std::string& name, const std::string& type, const at::Tensor& value,

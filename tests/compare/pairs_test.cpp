@@ -64,6 +64,41 @@ BOOST_AUTO_TEST_CASE(goes_by_path) {
   check(weights(a, b, pairs), [](const std::string& name) { return name; });
 }
 
+BOOST_AUTO_TEST_CASE(threads_go_by_what_they_were_given_and_roots_by_being_one) {
+  const auto threads = [](const std::vector<double>& inputs) {
+    Prints prints;
+    for (const double x : inputs) {
+      prints.call("", "Net", at::full({2}, x), [](const at::Tensor& t) { return t + 1; });
+      ++prints.thread;
+    }
+    return run_of(prints.bytes);
+  };
+  const Run a = threads({1, 2, 3}), b = threads({3, 1, 4});
+  const Pairs pairs = compare::pair_up(a, b);
+  const std::vector<std::uint32_t> expected = {1, 2, 0};
+  BOOST_TEST(pairs.of_a == expected, boost::test_tools::per_element());
+
+  // TorchScript shows its root alone, whose output is also the last module's.
+  Prints eager, script;
+  const auto x = at::rand({3});
+  const auto inside = [&](const at::Tensor& t) {
+    return eager.call("fc", "Linear", t.exp(), [](const at::Tensor& y) { return y + 1; });
+  };
+  eager.call("", "Net", x, inside);
+  script.call("", "Net", x, [](const at::Tensor& t) { return t.exp() + 1; });
+  const Run of_eager = run_of(eager.bytes), of_script = run_of(script.bytes);
+  const std::vector<std::string> roots = {"=", "fc="};
+  BOOST_TEST(paths(of_eager, of_script, compare::pair_up(of_eager, of_script)) == roots,
+             boost::test_tools::per_element());
+  BOOST_TEST(compare::pair_up(of_eager, of_script).of_a[0] == 0U);
+  BOOST_TEST(compare::pair_up(of_script, of_eager).of_a[0] == 0U);
+  // Frozen, it has no weights, and is called by its type.
+  Prints frozen;
+  frozen.call("Net", "Net", x, [](const at::Tensor& t) { return t.exp() + 1; });
+  const Run of_frozen = run_of(frozen.bytes);
+  BOOST_TEST(compare::pair_up(of_eager, of_frozen).of_a[0] == 0U);
+}
+
 BOOST_AUTO_TEST_CASE(learns_other_names_which_are_a_map) {
   Net net, other;
   other.blocks = "stages.";

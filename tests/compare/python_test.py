@@ -5,6 +5,7 @@ usage: python_test.py SOURCE     libtorchtap_compare.so is compared as well if T
 
 import collections
 import copy
+import dataclasses
 import io
 import json
 import os
@@ -87,7 +88,9 @@ def check_golden():
     for tensor, of in zip(found[::2], found[1::2]):
         expected = numpy.frombuffer(of.data, LAYOUT)[0]
         for function in (None, LIBRARY):
-            numbers_agree(fingerprint(tensor.tensor(), function), expected, tensor.tensor().numel())
+            made = fingerprint(tensor.tensor(), function)
+            made["places"] *= expected["places"] != 0  # which older versions left out
+            numbers_agree(made, expected, tensor.tensor().numel())
 
 
 def check_fingerprint():
@@ -268,20 +271,29 @@ def check_ends(folder):
                   "for _ in range(20): m(torch.rand(2, 4))\nos.kill(os.getpid(), signal.SIGKILL)\n")  # fmt: skip
     run(folder, name, status=-signal.SIGKILL, record=["--to", "killed.prints", "--forwards", "0"])
     found, size = list(frames.read(folder / "killed.prints")), (folder / "killed.prints").stat().st_size
-    assert 20 * 20 * 1088 - (1 << 16) <= size, size
-    assert len(found) > 300 and found[-1].path, len(found)
+    assert len(found) == 1 + 18 + 20 * 20 and size >= 20 * 20 * 1088, (len(found), size)  # all of its forwards
     name = script(
         folder, "raises.py", "m = nn.Linear(3, 2)\nprint('before')\nm(torch.rand(1, 3))\nm(torch.rand(1, 4))\n"
     )
     done = run(folder, name, status=1, record=["--to", "raises.prints", "--forwards", "0"])
     assert done.stdout == b"before\n" and b"mat1 and mat2" in done.stderr
-    assert events(frames.read(folder / "raises.prints")) == [(1, "", 0, 0, 0), (2, "", 0, 0, 0), (1, "", 1, 0, 0)]
+    found = list(frames.read(folder / "raises.prints"))
+    assert events(found) == [(kind, "", n, 0, 0) for n in (0, 1) for kind in EVENTS], events(found)
+    assert [f.result for f in found[-2:]] == ["fingerprint", "exception"]
     name = script(folder, "forks.py", "import os\nm = nn.Linear(3, 2)\nm(torch.rand(1, 3))\nif os.fork() == 0:\n"
                   "    m(torch.rand(2, 3))\n    sys.exit(0)\nos.wait()\nm(torch.rand(3, 3))\n")  # fmt: skip
     run(folder, name, record=["--to", "forks.prints", "--forwards", "0"])
     found = list(frames.read(folder / "forks.prints"))
     sizes = [numpy.frombuffer(f.data, LAYOUT)[0]["sizes"][0] for f in found if f.kind == 1]
     assert sizes == [1, 3] and [f.sequence for f in found] == list(range(len(found))), sizes
+    closes = script(folder, "closes.py", "import os\nnn.Linear(3, 2)(torch.rand(1, 3))\nos.closerange(3, 100)\n")
+    run(folder, closes, record=["--to", "closes.prints"])  # as daemons do
+    assert len(list(frames.read(folder / "closes.prints"))) == 5
+    for how in ("os._exit(0)", "os.abort()", "os.kill(os.getpid(), 15)"):
+        name = script(folder, "ends.py", f"import os\nnn.Linear(3, 2)(torch.rand(1, 3))\n{how}\n")
+        status = {"0": 0, "a": -signal.SIGABRT, "k": -signal.SIGTERM}[how[3] if how[3] != "_" else "0"]
+        run(folder, name, status=status, record=["--to", "ends.prints"])
+        assert len(list(frames.read(folder / "ends.prints"))) == 5, how
     done = run(folder, "forks.py", record=["--to", "/dev/full"])
     assert b"No space left" in done.stderr and b"not all was recorded" in done.stderr, done.stderr
     traced = (
@@ -406,8 +418,15 @@ def check_calls():
     assert [f.path for f in inside] == names and [f.call for f in inside] == [0, 1, 2, 0, 0, 0, 0, 1]
     assert [f.slot for f in found if f.kind == 1 and f.path == ""] == [0, 1, 2, 3]  # x, scale, b, a
     assert kept([f for f in found if f.kind == 1 and f.path == ""][2]) == bits(torch.ones(1))
-    assert [f.slot for f in found if f.kind == 2 and f.path == ""] == [0, 1, 2]
-    assert not [f for f in found if f.kind == 2 and f.path == "fails"]
+    results = [(f.slot, f.result, f.text) for f in found if f.kind == 2 and f.path == ""]
+    assert results == [
+        (0, "fingerprint", "x"),
+        (1, "fingerprint", "more"),
+        (2, "fingerprint", "more"),
+        (3, "value", "more\t'text'"),
+    ]
+    threw = [(f.result, f.text[:30]) for f in found if f.kind == 2 and f.path == "fails"]
+    assert threw == [("exception", "\tRuntimeError: mat1 and mat2 s")], threw
     assert [(f.sample, f.call) for f in found if f.path == "Sequential.0" and f.kind == 1] == [(0, 0), (1, 0)]
     weights = [f.path for f in found if f.kind == 6]
     assert weights == [
@@ -423,10 +442,11 @@ def check_calls():
         "shared",
         "fails.weight",
     }
-    sparse = record(lambda: nn.Identity()(torch.eye(3).to_sparse()))
-    assert [(f.data, f.text) for f in sparse[1:]] == [
-        (None, "a sparse_coo tensor has no fingerprint")
-    ] * 2 or "sparse" in sparse[1].text
+    eye = torch.eye(3)
+    for of, expected in ((eye.to_sparse(), [torch.tensor([[0, 1, 2]] * 2)]),
+                         (eye.to_sparse_csr(), [torch.tensor([0, 1, 2, 3]), torch.tensor([0, 1, 2])])):  # fmt: skip
+        expected = [bits(part) for part in (*expected, torch.ones(3))]  # a sparse tensor is its parts
+        assert [kept(f) for f in record(lambda of=of: nn.Identity()(of))[1:]] == expected * 2
     calls = nn.Module.__call__
     first, second = Recorder(io.BytesIO()), Recorder(io.BytesIO())
     first.__enter__(), second.__enter__()
@@ -444,7 +464,7 @@ def check_calls():
     except TypeError:
         pass
     cut = [f.path for f in frames.read(io.BytesIO(file.getvalue()))]
-    assert cut[-1] == "fails.bias" and nn.Module.__call__ is calls
+    assert cut[-2:] == ["fails.bias", ""] and nn.Module.__call__ is calls
     data = io.BytesIO(record_bytes(lambda: other(torch.rand(1, 3)))).getvalue()
     for end in range(1, len(data), 97):
         try:
@@ -459,6 +479,60 @@ def check_calls():
             raise AssertionError(why)
         except ValueError as error:
             assert why in str(error), error
+
+
+class Returns(nn.Module):
+    """Returns what it is told to."""
+
+    def forward(self, x, function, **more):
+        return function(x)
+
+
+@dataclasses.dataclass
+class Named:
+    logits: torch.Tensor
+    loss: float = 0.5
+
+
+class Plain:
+    def __init__(self, tensor):
+        self.tensor, self.number = tensor, 3
+
+
+def check_results():
+    """All that a call returns is written, with its names."""
+    x = torch.rand(3)
+    pair = collections.namedtuple("Pair", "a b")
+    for function, expected in (
+        (lambda t: None, [("value", "\tNone", None)]),
+        (lambda t: (t, None, 2, True, 1.5), [("fingerprint", "", x), *[("fingerprint", "", torch.tensor(v, dtype=d))
+            for v, d in ((2, torch.int64), (True, torch.bool), (1.5, torch.float64))]]),
+        (lambda t: {"b": t, "a": [t + 1, {"c": "so"}]}, [("fingerprint", "b", x), ("fingerprint", "a", x + 1), ("value", "a.c\t'so'", None)]),
+        (lambda t: pair(t, t * 2), [("fingerprint", "a", x), ("fingerprint", "b", x * 2)]),
+        (lambda t: Named(t), [("fingerprint", "logits", x), ("fingerprint", "loss", torch.tensor(0.5, dtype=torch.float64))]),
+        (lambda t: t.numpy()[::-1], [("fingerprint", "", x.flip(0))]),
+        (lambda t: {t * 2}, [("fingerprint", "", x * 2)]),
+        (lambda t: Plain(t), [("fingerprint", "tensor", x)]),
+        (lambda t: (u for u in [t]), [("fingerprint", "an object of generator is not looked into", None)]),
+        (lambda t: 1 << 70, [("value", f"\t{1 << 70}", None)]),
+    ):  # fmt: skip
+        found = [f for f in record(lambda f=function: Returns()(x, f)) if f.kind == frames.OUTPUT]
+        assert [(f.result, f.text) for f in found] == [e[:2] for e in expected], [(f.result, f.text) for f in found]
+        for f, (_, _, tensor) in zip(found, expected):
+            assert (f.data is None) if tensor is None else kept_bits(f) == bits(tensor), (f.text, tensor)
+        assert [f.slot for f in found] == list(range(len(found)))
+    # Keyword arguments are in the module's order, and forwards that are not written are counted.
+    bilinear, y = nn.Bilinear(3, 2, 1), torch.rand(2)
+    given = [f for f in record(lambda: bilinear(input2=y, input1=x)) if f.kind == frames.INPUT]
+    assert [kept(f) for f in given] == [bits(x), bits(y)]
+    file = io.BytesIO()
+    with Recorder(file, forwards=2):
+        [nn.ReLU()(x) for _ in range(3)], [bilinear(x, y) for _ in range(5)]
+    assert list(frames.read(io.BytesIO(file.getvalue())))[-1].text == "later_forwards\t3\n"
+
+
+def kept_bits(frame):
+    return struct.unpack_from("<QQ", frame.data, 72)
 
 
 def record_bytes(function):
@@ -559,6 +633,39 @@ class Stubborn(nn.Linear):
         raise RuntimeError("there can be only one")
 
 
+class Ranks(nn.Module):
+    def forward(self, x):
+        return x.argsort(stable=True)
+
+
+class Twice(nn.Module):
+    def forward(self, x):
+        return x * 2
+
+
+class Written(nn.Module):
+    """Its code names a dtype."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.scale, self.linear = scale, nn.Linear(3, 3)
+        nn.init.eye_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x):
+        return self.linear(x.float()) * self.scale
+
+
+class Locked(Twice):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale, self.lock = scale, threading.Lock()
+
+    def forward(self, x):
+        with self.lock:
+            return x * self.scale
+
+
 def try_it(own, other, x, x_other=None, path="0", with_input=False, **call):
     """The answer about one module of two models."""
     file, here = io.BytesIO(), {"path": path, "sample": 0, "other_path": path, "other_sample": 0}
@@ -588,6 +695,22 @@ def check_trial():
     _, given, _ = try_it(model, model, x, x.flip(1), with_input=True)
     assert given["cause"] == "B = A.flip(1) (RGB and BGR)", given
     assert try_it(model, model, x, with_input=True)[1] is None
+
+    # Ranks that rounding exchanges, a dtype in the code, and what cannot be copied.
+    rank = nn.Sequential(Ranks())
+    near = torch.arange(64) * 1e-4 + 1
+    unnamed = "Sequential.0"  # what has no weights is called by its type
+    answer, *_ = try_it(rank, rank, near.flip(0), near.flip(0).bfloat16(), path=unnamed)
+    assert answer["proved"] is False, answer
+    for kind, path in ((Written, "0"), (Locked, unnamed)):
+        plain, doubled = nn.Sequential(kind(1.0)), nn.Sequential(kind(2.0))
+        answer, *_ = try_it(plain, doubled, torch.rand(2, 3), path=path)
+        assert answer["proved"] is True and answer["other_error"] > 0.4, answer
+        answer, *_ = try_it(plain, plain, torch.rand(2, 3), torch.rand(2, 3), path=path)
+        assert answer["proved"] is False, answer
+    two = nn.Sequential(nn.Identity())
+    answer, *_ = try_it(two, nn.Sequential(Twice()), torch.full((4,), 1e200, dtype=torch.float64), path=unnamed)
+    assert answer["proved"] is True and answer["other_error"] == 1, answer
 
     stubborn = nn.Sequential(Stubborn(3, 3))
     answer, *_ = try_it(stubborn, nn.Sequential(nn.Linear(3, 3)), torch.rand(2, 3))
@@ -633,6 +756,7 @@ def main():
     check_fingerprint()
     check_resnet()
     check_calls()
+    check_results()
     check_threads()
     check_script_models()
     check_trial()

@@ -183,7 +183,10 @@ BOOST_AUTO_TEST_CASE(weights_that_explain_nothing_do_not_decide) {
   Net net;
   unused(net);
   const auto verdict = judged(prints({}, false), prints(net, true));
-  BOOST_TEST(verdict.agree());
+  // It is said, and is the answer if there is no other; a call that it belongs to is not named.
+  BOOST_TEST_REQUIRE(verdict.suspects.size() == 1U);
+  BOOST_TEST(name_of(verdict.suspects[0].kind) + " " + verdict.suspects[0].path == "weight unused.weight");
+  BOOST_TEST(verdict.suspects[0].call_a == compare::kNone);
   BOOST_TEST(std::count_if(verdict.weights.begin(), verdict.weights.end(),
                            [](const auto& row) { return !row.agrees; }) == 1);
   // A weight that differs behind the first difference.
@@ -261,8 +264,13 @@ BOOST_AUTO_TEST_CASE(orders_of_dimensions_do_not_matter) {
   Prints a, b;
   const auto conv = [](const at::Tensor& t) { return t.exp(); };
   a.call("", "Net", x, [&](const at::Tensor& t) { return a.call("exp", "Exp", t, conv); });
-  b.call("", "Net", x, [&](const at::Tensor&) { return b.call("exp", "Exp", y, conv); });
+  const auto back = [](const at::Tensor& t) { return t.permute({0, 3, 1, 2}).contiguous(); };
+  b.call("", "Net", x, [&](const at::Tensor&) { return back(b.call("exp", "Exp", y, conv)); });
   BOOST_TEST(judged(a.bytes, b.bytes).agree());
+  // Where nothing follows that agrees, another order is a difference.
+  Prints last;
+  last.call("exp", "Exp", y, conv);
+  BOOST_TEST(judged(a.bytes, last.bytes).suspects.at(0).path == "exp");
   Prints c;
   c.call("", "Net", x, [&](const at::Tensor&) {
     return c.call("exp", "Exp", y, [](const at::Tensor& t) { return t.exp() * 1.1; });
@@ -278,12 +286,237 @@ BOOST_AUTO_TEST_CASE(says_what_was_not_compared) {
     prints.tensor(frames::Kind::forward_output, "m", "M", second, 0, 1);
     if (third) prints.tensor(frames::Kind::forward_output, "m", "M", at::ones({3}), 0, 2);
   };
-  two(a, {}, true), two(b, at::ones({3}), false);
-  const auto verdict = judged(a.bytes, b.bytes);
+  two(a, {}, false), two(b, at::ones({3}), false);
+  auto verdict = judged(a.bytes, b.bytes);
   BOOST_TEST(verdict.agree());
   BOOST_TEST(verdict.compared == 2);
   BOOST_TEST(verdict.not_compared.at("it is undefined") == 1);
-  BOOST_TEST(verdict.not_compared.at("B returned fewer tensors") == 1);
+  BOOST_TEST(verdict.gaps.at(0) == "what m (M) returned in A");
+  Prints more;
+  two(more, at::ones({3}), true);
+  for (const bool turned : {false, true}) {
+    verdict = turned ? judged(more.bytes, b.bytes) : judged(b.bytes, more.bytes);
+    BOOST_TEST_REQUIRE(!verdict.agree());
+    BOOST_TEST(verdict.suspects[0].certain);
+    BOOST_TEST(verdict.suspects[0].cause == (turned ? "A returns 3 values, B 2" : "A returns 2 values, B 3"));
+  }
+}
+
+namespace {
+
+/// A model whose forward is called once with `inputs`, and calls `inside` between.
+std::string model(const std::vector<at::Tensor>& inputs, const std::function<void(Prints&)>& inside,
+                  const std::function<void(Prints&)>& returns, const std::string& language = "python") {
+  Prints prints;
+  prints.header("language\t" + language + "\n");
+  std::uint16_t slot = 0;
+  for (const auto& x : inputs) prints.tensor(frames::Kind::forward_input, "", "Net", x, 0, slot++);
+  inside(prints);
+  returns(prints);
+  return prints.bytes;
+}
+std::string returning(const std::function<void(Prints&)>& returns) {
+  return model(
+      {at::ones({3})}, [](Prints&) {}, returns);
+}
+std::string returning(const std::vector<std::pair<std::string, at::Tensor>>& outputs) {
+  return returning([&](Prints& prints) {
+    std::uint16_t slot = 0;
+    for (const auto& [name, tensor] : outputs) {
+      prints.name = name;
+      prints.tensor(frames::Kind::forward_output, "", "Net", tensor, 0, slot++);
+    }
+  });
+}
+std::string first_of(const std::string& a, const std::string& b) {
+  const Verdict verdict = judged(a, b);
+  if (verdict.agree()) return verdict.gaps.empty() ? "" : "gap: " + verdict.gaps[0];
+  const Finding& first = verdict.suspects[0];
+  return name_of(first.kind) + " " + first.path + ": " + first.cause;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(infinities_agree_where_they_are_and_with_their_signs) {
+  const auto with = [](double value, std::int64_t at) {
+    const at::Tensor t = at::ones({40});
+    t[at] = value;
+    return returning({{"", t}});
+  };
+  BOOST_TEST(first_of(with(INFINITY, 3), with(INFINITY, 3)) == "");
+  for (const auto& other : {with(-INFINITY, 3), with(INFINITY, 4)})
+    BOOST_TEST(contains(first_of(with(INFINITY, 3), other), "infinities have another sign"));
+  // What is behind such a difference is not judged by it.
+  const auto masked = [](double value) {
+    const at::Tensor mask = at::full({6, 6}, value).triu(1),
+                     x = at::rand({6, 6}, at::make_generator<at::CPUGeneratorImpl>(2));
+    return model(
+        {x},
+        [&](Prints& prints) {
+          prints.call("mask", "Mask", at::ones({1}), [&](const at::Tensor&) { return mask; });
+          prints.call("softmax", "Softmax", x + mask, [](const at::Tensor& t) { return t.softmax(-1); });
+        },
+        [&](Prints& prints) {
+          prints.tensor(frames::Kind::forward_output, "", "Net", (x + mask).softmax(-1));
+        });
+  };
+  const Verdict verdict = judged(masked(-INFINITY), masked(INFINITY));
+  BOOST_TEST_REQUIRE(verdict.suspects.size() == 1U);
+  BOOST_TEST(verdict.suspects[0].path == "mask");
+  BOOST_TEST(verdict.unjudged.at(0).path == "softmax");
+  BOOST_TEST(verdict.unjudged_tensors == 3);
+}
+
+BOOST_AUTO_TEST_CASE(outputs_of_the_model_have_one_shape_and_whole_numbers_one_dtype) {
+  const at::Tensor t = at::rand({3, 6, 50});
+  const auto other = [&](const at::Tensor& y) {
+    return first_of(returning({{"", t}}), returning({{"", y}}));
+  };
+  BOOST_TEST(
+      other(t.transpose(0, 1).contiguous()) ==
+      "module : the same values in another order: B = A.transpose(0, 1) ([3, 6, 50] in A, [6, 3, 50] in B)");
+  BOOST_TEST(other(t.reshape({6, 3, 50})) == "module : the same values, [3, 6, 50] in A, [6, 3, 50] in B");
+  BOOST_TEST(other(t.unsqueeze(1)) == "module : the same values, [3, 6, 50] in A, [3, 1, 6, 50] in B");
+  const auto empty = [](std::int64_t n) { return returning({{"", at::empty({0, n})}}); };
+  BOOST_TEST(contains(first_of(empty(4), empty(5)), "[0, 4] in A, [0, 5] in B"));
+  BOOST_TEST(first_of(empty(4), empty(4)) == "");
+  // Whole numbers are the same or not, however large they are and however much else was rounded.
+  const auto whole = [](std::int64_t value, at::ScalarType type = at::kLong) {
+    return returning({{"", at::full({1}, value, type)}});
+  };
+  BOOST_TEST(first_of(whole((1LL << 62) + 1), whole(1LL << 62)) != "");
+  BOOST_TEST(contains(first_of(whole(7), whole(7, at::kInt)), "int64 in A, int32 in B"));
+  const Verdict half = judged(returning({{"", t}}), returning({{"", t.to(at::kHalf)}}));
+  BOOST_TEST(half.agree());
+  BOOST_TEST(half.dtypes.at(0) == "(root) returns float32 in A, float16 in B");
+  // Squares that overflow, and those that vanish.
+  for (const double size : {1e200, 1e-200}) {
+    const auto sized = [&](double by) { return returning({{"", at::full({4}, size * by, at::kDouble)}}); };
+    BOOST_TEST(contains(first_of(sized(1), sized(0.5)), "module "));
+    BOOST_TEST(first_of(sized(1), sized(1)) == "");
+    BOOST_TEST(judged(sized(1), sized(0.5)).suspects.at(0).error == 0.5, boost::test_tools::tolerance(1e-6));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(results_are_compared_by_name_and_all_of_them) {
+  const at::Tensor x = at::rand({3}), y = at::rand({3});
+  const auto reference = returning({{"boxes", x}, {"labels", y}});
+  BOOST_TEST(first_of(reference, returning({{"labels", y}, {"boxes", x}})) == "");
+  BOOST_TEST(first_of(reference, returning({{"", x}, {"", y}})) == "");  // a language without names
+  BOOST_TEST(first_of(reference, returning({{"boxes", x}})) ==
+             "module : A returns 2 values, B 1; A alone has labels");
+  BOOST_TEST(first_of(returning({{"boxes", x}}), reference) ==
+             "module : A returns 1 value, B 2; B alone has labels");
+  BOOST_TEST(first_of(reference, returning({{"boxes", x}, {"scores", y}})) ==
+             "module : A returns 2 values, B 2; A alone has labels; B alone has scores");
+  const auto other = [](const char* result, const char* text) {
+    return returning([=](Prints& prints) { prints.other("", "Net", result, text); });
+  };
+  BOOST_TEST(first_of(returning({{"", x}}), other("value", "None")) == "module : A returns 1 value, B 0");
+  BOOST_TEST(first_of(other("value", "'a'"), other("value", "'b'")) ==
+             "module : it returns 'b' in B, 'a' in A");
+  BOOST_TEST(first_of(returning({{"", x}}), other("exception", "RuntimeError: no")) ==
+             "module : B throws RuntimeError: no");
+  BOOST_TEST(first_of(other("exception", "RuntimeError: no"), other("exception", "TypeError: no")) ==
+             "module : A throws RuntimeError: no, B throws TypeError: no");
+  // A file of C++ says that a tensor is undefined, one of Python nothing.
+  BOOST_TEST(first_of(returning({{"", x}}), returning([&](Prints& prints) {
+                        prints.tensor(frames::Kind::forward_output, "", "Net", x);
+                        prints.other("", "Net", "value", "None", 1);
+                      })) == "");
+}
+
+BOOST_AUTO_TEST_CASE(all_arguments_of_the_model_are_inputs) {
+  const at::Tensor x = at::rand({3, 4}), mask = at::ones({3});
+  const auto with = [&](const std::vector<at::Tensor>& inputs) {
+    return model(
+        inputs, [&](Prints& prints) { prints.call("l", "Linear", x, [](const at::Tensor& t) { return t; }); },
+        [&](Prints& prints) {
+          prints.tensor(frames::Kind::forward_output, "", "Net", x * inputs.back().sum());
+        });
+  };
+  const Verdict verdict = judged(with({x, mask}), with({x, mask * 2}));
+  BOOST_TEST_REQUIRE(!verdict.agree());
+  BOOST_TEST(name_of(verdict.suspects[0].kind) == "input");
+  BOOST_TEST(verdict.suspects[0].slot == 1);
+  BOOST_TEST(first_of(with({x}), with({x, x})) ==
+             "gap: what only one of the two was given: A was given 1 value, B 2");
+}
+
+BOOST_AUTO_TEST_CASE(nothing_differs_only_if_all_was_compared) {
+  const at::Tensor x = at::rand({3, 4});
+  const auto calls = [&](const std::vector<std::string>& names, const char* language = "python") {
+    Prints prints;
+    prints.header(c10::str("language\t", language, "\n"));
+    at::Tensor t = x;
+    for (const auto& name : names)
+      t = prints.call(name, name, t, [](const at::Tensor& y) { return y.exp(); });
+    return prints.bytes;
+  };
+  BOOST_TEST(first_of(calls({"A", "B"}), calls({"A", "B"})) == "");
+  BOOST_TEST(first_of(calls({"A", "B"}), calls({"A"})) == "gap: what B (B) returned in A");
+  BOOST_TEST(first_of(calls({"A"}), calls({"A", "B"})) == "gap: what B (B) returned in B");
+  BOOST_TEST(contains(first_of(calls({"A"}), calls({"A"}, "c++")), "gap: what B's model returned"));
+  Prints later;
+  later.bytes = calls({"A"});
+  later.header("later_forwards\t3\n");
+  BOOST_TEST(first_of(later.bytes, calls({"A"})) == "gap: 3 later forwards of A");
+  // A compiled model has no output that was seen; that of the whole is not that of its last module.
+  Net net;
+  net.compiled = true;
+  BOOST_TEST(contains(first_of(prints({}, false), prints(net, false)), "gap: what B's model returned"));
+  const std::string whole = prints({}, false);
+  BOOST_TEST(first_of(whole, whole.substr(0, whole.size() - 64)) != "");
+}
+
+BOOST_AUTO_TEST_CASE(errors_that_hide_faults_are_said) {
+  // Rounding that is amplified to an error of 1 at once, and a module behind it.
+  const at::Tensor x = at::rand({64}, at::make_generator<at::CPUGeneratorImpl>(3));
+  const auto chaotic = [&](double by) {
+    Prints prints;
+    const auto amplified = [&](const at::Tensor& t) { return (t * 1e9 * by).sin(); };
+    prints.call("", "Net", x, [&](const at::Tensor& t) {
+      const auto y = prints.call("amplifier", "Amplifier", t, amplified);
+      return prints.call("fc", "Linear", y, [](const at::Tensor& in) { return in * 2; });
+    });
+    return prints.bytes;
+  };
+  const Verdict verdict = judged(chaotic(1), chaotic(1 + 1e-6));
+  BOOST_TEST_REQUIRE(!verdict.agree());
+  BOOST_TEST(verdict.suspects[0].path == "amplifier");
+  BOOST_TEST_REQUIRE(verdict.unjudged.size() == 1U);
+  BOOST_TEST(verdict.unjudged[0].path == "fc");
+  BOOST_TEST(verdict.unjudged_from == "fc");
+}
+
+BOOST_AUTO_TEST_CASE(code_of_a_model_that_was_not_seen_is_named_by_what_the_other_side_saw) {
+  // In B the residual of layer2 is forgotten; the next module that is seen lies in layer3.
+  const auto net = [](bool compiled, bool residual) {
+    Prints prints;
+    prints.header(compiled ? "language\tc++\n" : "language\tpython\n");
+    if (compiled) {
+      prints.hides = [](const std::string&, const std::string& type) { return type != "Linear"; };
+    }
+    const at::Tensor x = at::rand({4, 8}, at::make_generator<at::CPUGeneratorImpl>(5));
+    prints.call("", "Net", x, [&](at::Tensor t) {
+      for (const std::string i : {"1", "2", "3"}) {
+        t = prints.call("layer" + i, "Block", t, [&](const at::Tensor& in) {
+          const auto y =
+              prints.call("layer" + i + ".fc", "Linear", in, [](const at::Tensor& z) { return z.sin(); });
+          return i == "2" && !residual ? y : y + in;
+        });
+      }
+      return t;
+    });
+    return prints.bytes;
+  };
+  const Verdict verdict = judged(net(false, true), net(true, false));
+  BOOST_TEST_REQUIRE(!verdict.agree());
+  const Finding& first = verdict.suspects[0];
+  BOOST_TEST(name_of(first.kind) + " " + first.path + ", " + first.after + ", " + first.before ==
+             "between layer2, layer2.fc, layer3.fc");
+  BOOST_TEST(first.unseen != compare::kNone);  // so that a second pass can try it from layer2.fc's input
+  BOOST_TEST(first.unseen_inputs.size() == 1U);
 }
 
 BOOST_AUTO_TEST_CASE(never_agrees_about_nothing) {

@@ -330,6 +330,25 @@ with tempfile.TemporaryDirectory() as folder:
     check("manifest" in compare(near, folder / "empty", status=2), "nothing in a folder")
 
     # Options that say nothing of what is compared, and sides that do not go together.
+    # Whole numbers that float64 does not hold, and names behind another name.
+    for name, value in (("large", 2**53), ("larger", 2**53 + 1), ("seed", 2**62 + 12345), ("seed2", 2**62 + 12346)):
+        numpy.save(folder / f"{name}.npy", numpy.array([value, 7]))
+    exact = ("--rtol", "0", "--atol", "0")
+    for a, b in (("large", "larger"), ("seed", "seed2")):
+        found = compare(folder / f"{a}.npy", folder / f"{b}.npy", *exact, status=1)["entries"][0]
+        check(found["max_abs"] == 1, f"exact whole numbers: {found}")
+        compare(folder / f"{a}.npy", folder / f"{a}.npy", *exact, status=0)
+        compare(folder / f"{a}.npy", folder / f"{b}.npy", status=0)  # within the usual tolerance
+    layer = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
+    torch.save(dict(layer.state_dict()), folder / "plain.pt")
+    torch.save({"state_dict": dict(layer.state_dict())}, folder / "nested.pt")
+    compare(folder / "nested.pt", folder / "plain.pt", status=0)
+    with torch.no_grad():
+        layer[1].bias += 1
+    torch.save({"model": dict(layer.state_dict())}, folder / "other.pt")
+    found = compare(folder / "plain.pt", folder / "other.pt", status=1)
+    check(found["first"] == "1.bias" and len(found["entries"]) == 4, f"nested checkpoint: {found}")
+
     (folder / "run.prints").write_bytes(b"TTF1")
     for arguments, says in (
         ((near, near, "--tolerance", "0.1"), "--rtol"),
@@ -343,7 +362,9 @@ with tempfile.TemporaryDirectory() as folder:
         (("-", "-", "--atol", "0"), "--atol is for"),
         ((near,), "A and B"),
         ((), "A and B"),
-        (("--run", "true"), "1 times"),
+        (("--run", "true"), "1 time;"),
+        (("--run", " ", "--run", "true"), "a command line is empty"),
+        ((near, near, "--forwards", "2"), "are for --run"),
         (("--run", "true", "--run", "true", "--run", "true"), "3 times"),
         ((near, near, "--run", "true"), "--run"),
         (("--run", "true", "--run", "true", "--rtol", "0"), "--rtol is for"),

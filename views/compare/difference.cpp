@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -44,16 +45,21 @@ double unit_of(std::uint8_t dtype) {
 
 using Sizes = std::vector<std::int64_t>;
 
+/// The sizes but for ones.
+Sizes sizes_of(const Fingerprint& print) {
+  Sizes sizes;
+  for (const auto size : print.shape()) {
+    if (size != 1) sizes.push_back(size);
+  }
+  return sizes;
+}
+bool same_but_for_ones(const Fingerprint& a, const Fingerprint& b) {
+  return sizes_of(a) == sizes_of(b);
+}
 /// Whether both have the same sizes but for ones, in another order.
 bool permuted(const Fingerprint& a, const Fingerprint& b) {
-  Sizes sizes[2];
-  for (const Fingerprint* const print : {&a, &b}) {
-    for (const auto size : print->shape()) {
-      if (size != 1) sizes[print == &b].push_back(size);
-    }
-  }
-  return sizes[0] != sizes[1] &&
-         std::is_permutation(sizes[0].begin(), sizes[0].end(), sizes[1].begin(), sizes[1].end());
+  const Sizes mine = sizes_of(a), its = sizes_of(b);
+  return mine != its && std::is_permutation(mine.begin(), mine.end(), its.begin(), its.end());
 }
 
 bool same_multiset(const Fingerprint& a, const Fingerprint& b) {
@@ -64,6 +70,7 @@ bool same_multiset(const Fingerprint& a, const Fingerprint& b) {
 /// How far apart is what does not depend on the order.
 double error_in_any_order(const Fingerprint& a, const Fingerprint& b) {
   if (same_multiset(a, b)) return 0;
+  if (a.nans != b.nans || a.infinities != b.infinities) return std::numeric_limits<double>::infinity();
   const double norm = std::sqrt(std::max(a.sum_sq, b.sum_sq));
   if (!(norm > 0)) return 0;
   const double largest = std::max(std::abs(a.least), std::abs(a.greatest));
@@ -157,9 +164,20 @@ Difference difference(const Fingerprint& a, const Fingerprint& b) {
   if (result.same_bits) return result;
   result.scale = log_scale(a, b);
   result.error = relative_error(a, b);
-  if (std::isfinite(result.error) && permuted(a, b))
-    result.error = std::min(result.error, error_in_any_order(a, b));
+  result.reshaped = a.shape() != b.shape() && a.numel() == b.numel();
+  const bool other_order = permuted(a, b);
+  if (a.numel() == b.numel() && other_order) result.error = std::min(result.error, error_in_any_order(a, b));
+  // None of these has elements that could show it.
+  if (a.numel() == 0 && b.numel() == 0 && result.reshaped && !other_order && !same_but_for_ones(a, b))
+    result.error = std::numeric_limits<double>::infinity();
+  // Sketches do not hold large whole numbers, digests do.
+  const bool exact = is_whole(a) && a.dtype == b.dtype && a.shape() == b.shape();
+  if (exact) result.error = std::max(result.error, std::numeric_limits<double>::epsilon());
   return result;
+}
+
+bool is_whole(const Fingerprint& print) {
+  return print.dtype <= 4 || print.dtype == 11 || (print.dtype >= 27 && print.dtype <= 29);
 }
 
 std::string in_words(const Fingerprint& a, const Fingerprint& b) {
@@ -169,6 +187,9 @@ std::string in_words(const Fingerprint& a, const Fingerprint& b) {
   };
   if (a.nans != b.nans) return counted("NaN", a.nans, b.nans);
   if (a.infinities != b.infinities) return counted("infinities", a.infinities, b.infinities);
+  if (a.places != b.places && a.places != 0 && b.places != 0 && a.shape() == b.shape())
+    return a.infinities == 0 ? "NaN is at other places"
+                             : "infinities have another sign or are at other places";
   std::string shapes = a.shape() == b.shape() ? "" : c10::str(a.shape(), " in A, ", b.shape(), " in B");
   if (a.numel() != b.numel()) return shapes;
   if (same_multiset(a, b)) {
@@ -177,6 +198,8 @@ std::string in_words(const Fingerprint& a, const Fingerprint& b) {
     if (reshaped && relative_error(a, b) == 0) return "the same values, " + shapes;
     return "the same values in another order" + reordered(a, b);
   }
+  if (b.least == b.greatest && a.least != a.greatest && b.least != 0 && b.nans + b.infinities == 0)
+    return "B is " + text(b.least) + " everywhere";
   if (a.sum_sq > 0 && !(b.sum_sq > 0)) return "B is all zeros";
   if (b.sum_sq > 0 && !(a.sum_sq > 0)) return "A is all zeros";
   const double error = relative_error(a, b);

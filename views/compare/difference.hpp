@@ -13,17 +13,27 @@ namespace torchtap::views::compare {
 
 struct Difference {
   bool same_bits = false;
-  double error = 0;     ///< the relative error, infinite if shapes or the numbers of NaN or infinities differ
-  double scale = 0;     ///< the logarithm of B's norm by A's
-  double unit = 0;      ///< half an ulp of 1 of the coarser dtype; 0 of whole numbers
-  double elements = 1;  ///< how many there are, at least 1
+  /// The relative error, infinite if shapes, or the numbers or places of NaN or infinities differ. Whole
+  /// numbers of one dtype have one above 0 unless they are the same.
+  double error = 0;
+  double scale = 0;       ///< the logarithm of B's norm by A's
+  double unit = 0;        ///< half an ulp of 1 of the coarser dtype; 0 of whole numbers
+  double elements = 1;    ///< how many there are, at least 1
+  bool reshaped = false;  ///< the shapes differ, though not the number of elements
+
+  /// Whether nothing that is computed from it can be judged: rounding makes no other shapes, NaN or whole
+  /// numbers, and what does is unlike rounding.
+  bool breaks() const noexcept { return !std::isfinite(error) || (unit == 0 && error > 0); }
 };
 
 /// How far several tensors are apart, or may be: the largest error and |scale|.
 struct Extent {
   double error = 0, scale = 0;
+  bool broken = false;  ///< something among these `breaks`, and is not in `error`
 
   void add(const Difference& difference) {
+    broken |= difference.breaks();
+    if (difference.breaks()) return;
     error = std::max(error, difference.error), scale = std::max(scale, std::abs(difference.scale));
   }
   /// Whether a difference is not larger; NaN is.
@@ -35,6 +45,9 @@ struct Extent {
 /// Sizes that differ only by ones, or as a view's do, count as equal. If they are in another order (NCHW and
 /// NHWC), what does not depend on the order is compared.
 TORCHTAP_API Difference difference(const Fingerprint& a, const Fingerprint& b);
+
+/// Whether it has whole numbers, or true and false.
+TORCHTAP_API bool is_whole(const Fingerprint& print);
 
 /// "B is rounded to bfloat16", "B = 0.5 A", "the same values in another order: B = A.transpose(0, 1)"; empty
 /// if the fingerprints tell nothing.

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -163,10 +164,35 @@ class Elements {
   std::array<std::int64_t, Fingerprint::kDims + 1> sizes_, strides_;
 };
 
+/// Hashes where elements are not finite. Few tensors have such, so that these alone pay for it.
+std::uint32_t places_of(const Elements& elements, std::int64_t first, std::int64_t end, const float* table) {
+  std::uint32_t hash = 0;
+  std::int64_t places[kCopied];
+  float numbers[kCopied];
+  for (std::int64_t i = first; i < end; i += kCopied) {
+    const std::int64_t some = std::min(kCopied, end - i);
+    std::iota(places, places + some, i);
+    elements.find(places, places + some);
+    const bool wide = elements.type == Element::f64;  // float32 does not hold all of these
+    if (!wide) detail::take(elements.type, elements.data, places, static_cast<int>(some), table, numbers);
+    for (std::int64_t k = 0; k < some; ++k) {
+      double number = 0;
+      wide ? void(std::memcpy(&number, elements.data + places[k] * elements.item(), sizeof number))
+           : void(number = double{numbers[k]});
+      if (std::isfinite(number)) continue;
+      const std::uint64_t kind = std::isnan(number) ? 1 : number > 0 ? 2 : 3;
+      hash += static_cast<std::uint32_t>(detail::mix(4 * static_cast<std::uint64_t>(i + k) + kind));
+    }
+  }
+  return hash;
+}
+
 /// Makes `part` the fingerprint of a piece; facts about the whole tensor stay.
 void read(const Elements& elements, std::int64_t first, const float* table, Fingerprint& part) {
   Sums sums(part.sketch);
-  elements.add(first, std::min(kPiece, elements.numel - first), table, sums);
+  const std::int64_t size = std::min(kPiece, elements.numel - first);
+  elements.add(first, size, table, sums);
+  if (sums.nans + sums.infinities != 0) part.places = places_of(elements, first, first + size, table);
   part.digest[0] = sums.bits.digest[0];
   part.digest[1] = sums.bits.digest[1];
   part.words = sums.bits.elements;
@@ -196,6 +222,7 @@ void read(const Elements& elements, std::int64_t first, const float* table, Fing
 void add(const Fingerprint& part, Fingerprint& to) {
   to.digest[0] += part.digest[0];
   to.digest[1] += part.digest[1];
+  to.places += part.places;
   to.words += part.words;
   to.exclusive ^= part.exclusive;
   to.either |= part.either;
@@ -257,6 +284,7 @@ Fingerprint make(c10::ScalarType type, const void* data, at::IntArrayRef sizes, 
                      });
     for (const Fingerprint& part : parts) add(part, made);
   }
+  if (made.places == 0 && made.nans + made.infinities != 0) made.places = 1;
   std::uint64_t shape = made.dtype + std::uint64_t{1};
   for (const std::int64_t size : sizes)
     shape = shape * detail::kGolden + static_cast<std::uint64_t>(size) + 1;
@@ -304,17 +332,46 @@ bool same_bits(const Fingerprint& a, const Fingerprint& b) {
          a.digest[1] == b.digest[1];
 }
 
+namespace {
+
+/// The norms of a, b and a - b, up to one factor.
+struct Norms {
+  double a, b, apart;
+};
+Norms norms(const Fingerprint& a, const Fingerprint& b) {
+  const auto sum = [](const auto& term) {
+    double result = 0;
+    for (int l = 0; l < Fingerprint::kSketch; ++l) result += term(l) * term(l);
+    return result;
+  };
+  double unit = 1;
+  const auto lost = [](double square) { return square < 1e-290 || std::isinf(square); };
+  const bool scaled = lost(a.sum_sq) || lost(b.sum_sq);  // squares of what is very large or small
+  if (scaled) {
+    unit = std::numeric_limits<double>::min();
+    for (int l = 0; l < Fingerprint::kSketch; ++l)
+      unit = std::max({unit, std::abs(a.sketch[l]), std::abs(b.sketch[l])});
+  }
+  const double apart = sum([&](int l) { return a.sketch[l] / unit - b.sketch[l] / unit; });
+  const double of_a = scaled ? sum([&](int l) { return a.sketch[l] / unit; }) : a.sum_sq;
+  const double of_b = scaled ? sum([&](int l) { return b.sketch[l] / unit; }) : b.sum_sq;
+  return {std::sqrt(of_a), std::sqrt(of_b), std::sqrt(apart)};
+}
+
+}  // namespace
+
 double relative_error(const Fingerprint& a, const Fingerprint& b) {
-  if (a.numel() != b.numel() || a.nans != b.nans || a.infinities != b.infinities)
+  const bool elsewhere = a.places != b.places && a.places != 0 && b.places != 0;
+  if (a.numel() != b.numel() || a.nans != b.nans || a.infinities != b.infinities || elsewhere)
     return std::numeric_limits<double>::infinity();
-  double square = 0;
-  for (int l = 0; l < Fingerprint::kSketch; ++l)
-    square += (a.sketch[l] - b.sketch[l]) * (a.sketch[l] - b.sketch[l]);
-  return square == 0 ? 0 : std::sqrt(square / std::max(a.sum_sq, b.sum_sq));
+  const Norms norm = norms(a, b);
+  return norm.apart == 0 ? 0 : norm.apart / std::max(norm.a, norm.b);
 }
 
 double log_scale(const Fingerprint& a, const Fingerprint& b) {
-  return a.sum_sq == b.sum_sq ? 0 : std::log(b.sum_sq / a.sum_sq) / 2;
+  if (a.sum_sq == b.sum_sq && !std::isinf(a.sum_sq)) return 0;
+  const Norms norm = norms(a, b);
+  return norm.a == norm.b ? 0 : std::log(norm.b / norm.a);
 }
 
 }  // namespace torchtap::views::compare

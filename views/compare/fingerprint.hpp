@@ -26,7 +26,9 @@ struct TORCHTAP_API Fingerprint {
   std::uint8_t dtype = 0;  ///< the number of the tensor's c10::ScalarType
   std::uint8_t dims = 0;
   std::uint8_t flags = 0;
-  std::uint32_t reserved = 0;
+  /// Of what is not finite: a hash of where NaN, inf and -inf are. 0 if all is finite, or if an older version
+  /// made the fingerprint.
+  std::uint32_t places = 0;
   std::int64_t sizes[kDims] = {};
   /// Of dtype, shape and the bits of all elements, in order: NH of UMAC (Black et al. 1999) and Fletcher's
   /// sum, by blocks. All NaN count as one number, -0 and 0 as two. It is no cryptographic hash.
@@ -63,7 +65,7 @@ TORCHTAP_API Fingerprint fingerprint(const at::Tensor& tensor);
 TORCHTAP_API bool same_bits(const Fingerprint& a, const Fingerprint& b);
 
 /// The norm of a - b by the greater norm of both, estimated from the sketches; exact for 64 elements or
-/// fewer. Infinite if they do not have as many elements, NaN or infinities.
+/// fewer. Infinite if they do not have as many elements, NaN or infinities, or have these at other places.
 TORCHTAP_API double relative_error(const Fingerprint& a, const Fingerprint& b);
 
 /// The logarithm of b's norm by a's: rounding cancels in it, another factor does not. 0 if both are zero,

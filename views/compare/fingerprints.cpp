@@ -6,6 +6,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -53,6 +54,7 @@ std::string header_text() {
 class Data {
  public:
   void fingerprint_of(const at::Tensor& tensor, frames::Frame& frame) {
+    if (!tensor.defined()) return nothing(frame);
     frame.result = kResult;
     try {
       print_ = compare::fingerprint(tensor);
@@ -66,8 +68,8 @@ class Data {
   }
 
   void whole(const at::Tensor& tensor, frames::Frame& frame) {
+    if (!tensor.defined()) return nothing(frame);
     try {
-      TORCH_CHECK_VALUE(tensor.defined(), "the tensor is undefined");
       TORCH_CHECK_VALUE(tensor.dim() <= static_cast<std::int64_t>(frames::kMostDims), "the tensor has ",
                         tensor.dim(), " dimensions");
       tensor_ = tensor.is_quantized() ? tensor.dequantize() : tensor.detach();
@@ -83,6 +85,13 @@ class Data {
   }
 
  private:
+  /// An undefined tensor is what None is in Python.
+  static void nothing(frames::Frame& frame) {
+    frame.result = "value";
+    frame.text = "None";
+    frame.without_data = true;
+  }
+
   void without(frames::Frame& frame, const c10::Error& error) {
     why_ = error.what_without_backtrace();
     frame.without_data = true;
@@ -229,6 +238,8 @@ struct Fingerprints::State final : recorders::Stream, std::enable_shared_from_th
   std::unordered_map<std::thread::id, std::uint32_t> threads;
   std::vector<std::vector<model::ModuleRef>> waiting;  // whose weights are not written yet
   std::set<std::pair<frames::Kind, std::string>> noted;
+  std::int64_t headers = 1;                     // frames that are no tensors
+  std::atomic<std::int64_t> later_forwards{0};  // of the module with the most
   std::map<std::uint32_t, std::vector<std::unique_ptr<detail::Inside>>> inside;  // by thread
   std::vector<std::unique_ptr<recorders::Recorder>> recorders;  // hold this as their stream until `detach`
 
@@ -254,6 +265,20 @@ struct Fingerprints::State final : recorders::Stream, std::enable_shared_from_th
       frame.text = known.what();
       file.write(frame);
     }
+  }
+
+  /// Says at the end what the file lacks.
+  void end() {
+    const std::int64_t later = later_forwards.exchange(0);
+    if (later == 0 || !options.values().empty()) return;
+    const std::string text = c10::str("later_forwards\t", later, "\n");
+    frames::Frame frame;
+    frame.kind = frames::Kind::header;
+    frame.without_data = true;
+    frame.text = text;
+    frame.rank = static_cast<std::uint32_t>(options.rank());
+    file.write(frame);
+    ++headers;
   }
 
   void detach() {
@@ -302,7 +327,7 @@ class Fingerprints::State::Source final : public recorders::StreamSource {
       } else {
         data.whole(tensor, frame);
       }
-      state_->file.write(frame);
+      state_->file.write(frame, kind_ == frames::Kind::forward_output);
     }
     if (!values.empty() && kind_ == frames::Kind::forward_input) state_->watch(frame);
   }
@@ -327,6 +352,10 @@ class Fingerprints::State::Source final : public recorders::StreamSource {
       const std::int64_t forward = counts.forwards - 1 - options.skip();
       counts.wanted = forward >= 0 && (options.forwards() == 0 || forward < options.forwards());
       if (counts.wanted) ++counts.recorded;
+      const std::int64_t later = options.forwards() == 0 ? 0 : forward + 1 - options.forwards();
+      std::int64_t most = state_->later_forwards;
+      while (later > most && !state_->later_forwards.compare_exchange_weak(most, later)) {
+      }
     }
     return counts.wanted ? counts.recorded - 1 : -1;
   }
@@ -352,13 +381,13 @@ Fingerprints::Fingerprints(const std::string& file, FingerprintsOptions options)
 Fingerprints::Fingerprints(Fingerprints&&) noexcept = default;
 
 Fingerprints& Fingerprints::operator=(Fingerprints&& other) noexcept {
-  if (state_ != nullptr) state_->detach();
+  if (state_ != nullptr) state_->detach(), state_->end();
   state_ = std::move(other.state_);
   return *this;
 }
 
 Fingerprints::~Fingerprints() {
-  if (state_ != nullptr) state_->detach();
+  if (state_ != nullptr) state_->detach(), state_->end();
 }
 
 Fingerprints& Fingerprints::attach(torch::nn::Module& model) {
@@ -402,7 +431,7 @@ std::shared_ptr<recorders::Stream> Fingerprints::stream() const {
 }
 
 std::int64_t Fingerprints::tensors() const {
-  return state_->file.frames() - 1;  // without the header
+  return state_->file.frames() - state_->headers;
 }
 
 void Fingerprints::write_weights(const std::vector<model::ModuleRef>& modules) {
@@ -411,6 +440,7 @@ void Fingerprints::write_weights(const std::vector<model::ModuleRef>& modules) {
 
 void Fingerprints::close() {
   state_->detach();
+  state_->end();
   state_->file.close();
 }
 

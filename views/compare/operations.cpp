@@ -2,6 +2,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include <torchtap/views/compare/detail/alignment.hpp>
@@ -18,9 +19,17 @@ struct Operation {
 std::vector<Operation> operations_of(const CallOf& call) {
   std::vector<Operation> all;
   const std::uint32_t path = call.run.number_of(call.path);
+  std::optional<std::uint32_t> thread;
+  for (const Record& record : call.run.records()) {
+    if (record.kind == frames::Kind::forward_input && record.path == path && record.sample == call.sample &&
+        record.digest == call.given && !thread)
+      thread = record.thread;
+  }
   for (const std::uint32_t index : call.run.operations()) {
     const Record& record = call.run.records()[index];
     if (record.path != path || record.sample != call.sample) continue;
+    if (record.thread != thread.value_or(record.thread)) continue;
+    thread = record.thread;
     if (all.empty() || all.back().number != record.call) all.push_back({record.type, record.call, {}, {}});
     const bool argument = record.kind == frames::Kind::operation_argument;
     if (const auto print = call.run.print(record)) {
@@ -49,7 +58,7 @@ std::string first_operation(const CallOf& a, const CallOf& b, const Thresholds& 
     for (std::size_t k = 0; k < std::min(x.arguments.size(), y.arguments.size()); ++k)
       given.add(difference(x.arguments[k], y.arguments[k]));
     const Difference made = difference(x.results[0], y.results[0]);
-    if (thresholds.allowed(made, given).holds(made)) continue;
+    if (given.broken || thresholds.allowed(made, given).holds(made)) continue;  // given something else
     const std::string &name = a.run.text(x.name), &its = b.run.text(y.name);
     return c10::str(name, name == its ? "" : " (in B " + its + ")", ", operation ", i + 1, " of ",
                     mine.size());

@@ -2,6 +2,7 @@
 
 /// Which operation inside of a call differs first.
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -11,11 +12,13 @@
 
 namespace torchtap::views::compare {
 
-/// A call of a module: its path, and its number among the recorded calls of the module.
+/// A call of a module: its path, and its number among the recorded calls of the module in a thread; of
+/// several threads, that which was given what has the digest `given`, or the first.
 struct CallOf {
   const Run& run;
   std::string path;
   std::uint32_t sample = 0;
+  std::array<std::uint64_t, 2> given = {};
 };
 
 /// The first operation of `a` whose arguments agree with the operation of `b` at the same place, and whose

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <unordered_map>
+#include <utility>
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/glob.hpp>
@@ -176,13 +177,22 @@ class Pairing {
 
   Pairs operator()() {
     find_shifted();
-    std::map<std::uint32_t, std::vector<const Sequence*>> of_rank;
-    for (const auto& sequence : b_.sequences()) of_rank[sequence.rank].push_back(&sequence);
-    std::map<std::uint32_t, std::size_t> next;
-    for (const auto& sequence : a_.sequences()) {
-      const auto& others = of_rank[sequence.rank];
-      const std::size_t i = next[sequence.rank]++;
-      if (i < others.size()) pair_calls(sequence, *others[i]);
+    // Threads are numbered as they came to a module: those that were given the same belong together.
+    const auto given = [](const Run& run, const Sequence& sequence) {
+      return std::make_pair(sequence.rank, run.records()[sequence.events.front().record].digest);
+    };
+    std::vector<const Sequence*> mine, others;
+    for (const auto& sequence : a_.sequences()) mine.push_back(&sequence);
+    for (const auto& sequence : b_.sequences()) others.push_back(&sequence);
+    for (const bool same_input : {true, false}) {
+      for (auto& sequence : mine) {
+        const auto other = std::find_if(others.begin(), others.end(), [&](const Sequence* one) {
+          return one != nullptr && sequence != nullptr && one->rank == sequence->rank &&
+                 (!same_input || given(a_, *sequence) == given(b_, *one));
+        });
+        if (other == others.end()) continue;
+        pair_calls(*std::exchange(sequence, nullptr), *std::exchange(*other, nullptr));
+      }
     }
     learn();
     pair_weights();
@@ -254,6 +264,36 @@ class Pairing {
     return !is_shifted(path);
   }
 
+  /// Whether the first inputs have the same sizes, in any order.
+  bool given_alike(const Call& mine, const Call& its) const {
+    const auto sizes = [](const Run& run, const Call& call) {
+      const auto print = call.inputs.empty() ? std::nullopt : run.print(run.records()[call.inputs.front()]);
+      std::vector<std::int64_t> result = print ? print->shape().vec() : std::vector<std::int64_t>{-1};
+      std::sort(result.begin(), result.end());
+      return result;
+    };
+    return mine.parent == kNone && its.parent == kNone && sizes(a_, mine) == sizes(b_, its);
+  }
+
+  /// The only call on each side that is left of those from outside of all others: whatever a model is called
+  /// (one without weights, say of TorchScript that was frozen, by its type), it is the model.
+  void pair_roots(const Sequence& a, const Sequence& b) {
+    const auto only = [](const Run& run, const Sequence& sequence, const Indexes& taken) {
+      std::uint32_t found = kNone;
+      for (const auto call : sequence.calls) {
+        if (run.calls()[call].parent != kNone || taken[call] != kNone) continue;
+        if (found != kNone) return kNone;
+        found = call;
+      }
+      return found;
+    };
+    const std::uint32_t mine = only(a_, a, pairs_.of_a), its = only(b_, b, pairs_.of_b);
+    if (mine != kNone && its != kNone &&
+        a_.path(a_.calls()[mine]).empty() != b_.path(b_.calls()[its]).empty() &&
+        given_alike(a_.calls()[mine], b_.calls()[its]))
+      pair(mine, its, How::parent);
+  }
+
   void pair_calls(const Sequence& a, const Sequence& b) {
     std::unordered_map<std::uint32_t, Indexes> of_b;
     for (const auto call : b.calls) of_b[b_.calls()[call].path].push_back(call);
@@ -263,8 +303,11 @@ class Pairing {
       const auto found = of_b.find(name);
       if (!free_a(call) || found == of_b.end() || mine.ordinal >= found->second.size()) return;
       const std::uint32_t other = found->second[mine.ordinal];
-      // A program without a single root calls several, all with the name "".
-      if (!free_b(other) || (a_.path(mine).empty() && mine.leaf != b_.calls()[other].leaf)) return;
+      // A program without a single root calls several, all with the name "". Of TorchScript no module inside
+      // is seen.
+      const Call& its = b_.calls()[other];
+      if (!free_b(other) || (a_.path(mine).empty() && mine.leaf != its.leaf && !given_alike(mine, its)))
+        return;
       pair(call, other, how);
     };
     for (const auto call : a.calls) {
@@ -278,6 +321,7 @@ class Pairing {
       }
       if (name->second.first != kNone) pair_by(call, name->second.first, name->second.second);
     }
+    pair_roots(a, b);
     // The calls that are left between pairs, where pairs are in the same order on both sides.
     Indexes mine, others;
     for (const auto call : a.calls) {

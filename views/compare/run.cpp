@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <sstream>
@@ -192,7 +193,18 @@ void Run::add(const Frame& frame, std::uint64_t at) {
   record.call = static_cast<std::uint32_t>(frame.call);
   record.thread = frame.thread, record.rank = frame.rank;
   record.slot = frame.slot, record.kind = frame.kind;
-  if (!frame.without_data && frame.result == "fingerprint") {
+  record.name = record.text = number("");
+  const bool undefined = frame.without_data && frame.result == "fingerprint" &&
+                         frame.text.find("got one that is undefined") != std::string_view::npos;
+  if (undefined || frame.result == "value" || frame.result == "exception") {
+    const auto tab = std::min(frame.text.find('\t'), frame.text.size());  // behind a name
+    record.holds = frame.result == "exception" ? Record::Holds::exception : Record::Holds::value;
+    record.name = number(tab == frame.text.size() ? "" : frame.text.substr(0, tab));
+    record.text = number(undefined                  ? "None"
+                         : tab == frame.text.size() ? frame.text
+                                                    : frame.text.substr(tab + 1));
+  } else if (!frame.without_data && frame.result == "fingerprint") {
+    record.name = number(frame.text);
     TORCH_CHECK_VALUE(frame.data_bytes == sizeof(Fingerprint), "its fingerprint has ", frame.data_bytes,
                       " bytes, but ", sizeof(Fingerprint), " are one");
     std::string fault;
@@ -263,8 +275,24 @@ void Run::find_calls(Sequence& sequence, std::uint32_t number) {
   }
 }
 
+bool Run::is_there(const Record& record) const {
+  return record.holds != Record::Holds::value || text(record.text) != "None";
+}
+
+bool Run::model_is_unseen() const {
+  const auto language = header_.find("language");
+  return !calls_.empty() && language != header_.end() && language->second == "c++" &&
+         std::none_of(calls_.begin(), calls_.end(), [&](const Call& call) { return path(call).empty(); });
+}
+
+std::int64_t Run::later_forwards() const {
+  const auto found = header_.find("later_forwards");
+  return found == header_.end() ? 0 : std::strtoll(found->second.c_str(), nullptr, 10);
+}
+
 std::optional<Fingerprint> Run::print(const Record& record) const {
-  if (record.holds == Record::Holds::nothing) return std::nullopt;
+  if (record.holds != Record::Holds::fingerprint && record.holds != Record::Holds::tensor)
+    return std::nullopt;
   if (record.holds == Record::Holds::tensor) {
     std::shared_ptr<void> kept;
     return fingerprint_of(file_->frame(record.at, kept));

@@ -24,13 +24,21 @@ inline constexpr std::uint32_t kNone = UINT32_MAX;
 
 /// One tensor of a run. Its fingerprint stays in the file (`Run::print`).
 struct Record {
-  enum class Holds : std::uint8_t { nothing, fingerprint, tensor };
+  enum class Holds : std::uint8_t {
+    nothing,      ///< a tensor without a fingerprint; `Run::reason` says why
+    fingerprint,  ///< of a tensor or number
+    tensor,       ///< all of it
+    value,        ///< something else that was returned, such as None or a string: `text`
+    exception,    ///< the call threw: `text`
+  };
 
   std::uint64_t at = 0;  ///< position of the fingerprint, or of the frame if it holds none
   std::array<std::uint64_t, 2> digest = {};  ///< 0 without a fingerprint
   std::uint32_t path = 0, type = 0;          ///< of the module, or the name of a weight: indexes of texts
-  std::uint32_t sample = 0;                  ///< which of the recorded calls of the module
-  std::uint32_t call = 0;                    ///< which call within one forward of the root
+  std::uint32_t name = 0;    ///< a text: which of the results it is, as a dict calls it; "" in a tuple
+  std::uint32_t text = 0;    ///< a text: of a value or an exception
+  std::uint32_t sample = 0;  ///< which of the recorded calls of the module
+  std::uint32_t call = 0;    ///< which call within one forward of the root
   std::uint32_t thread = 0, rank = 0;
   std::uint16_t slot = 0;
   frames::Kind kind = frames::Kind::other;
@@ -88,6 +96,14 @@ class TORCHTAP_API Run {
   const std::string& text(std::uint32_t index) const { return texts_[index]; }
   const std::string& path(const Record& record) const { return texts_[record.path]; }
   const std::string& path(const Call& call) const { return texts_[call.path]; }
+  const std::string& name(const Record& record) const { return texts_[record.name]; }
+  /// Whether there is something: None and undefined tensors are as good as nothing.
+  bool is_there(const Record& record) const;
+  /// Whether all modules lie in a model whose own call was not seen, as of one that a compiler put into the
+  /// program.
+  bool model_is_unseen() const;
+  /// How many forwards its program made after those that are here, as far as it says.
+  std::int64_t later_forwards() const;
   /// The number of a text, or `kNone`.
   std::uint32_t number_of(const std::string& text) const;
   /// The fingerprint of a record, or nothing if it has none.

@@ -1,9 +1,14 @@
 // Finds the first difference of two runs.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
+#include <set>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
+#include <torchtap/base/dtypes.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/views/compare/verdict.hpp>
 
@@ -14,7 +19,8 @@ using frames::Kind;
 namespace {
 
 constexpr char kJudge[] = "views::compare::judge";
-constexpr std::size_t kMostSuspects = 5;
+constexpr std::size_t kMostSuspects = 5, kMostUnjudged = 32;
+using Digest = std::array<std::uint64_t, 2>;
 
 /// The findings so far.
 struct Reached {
@@ -28,6 +34,12 @@ struct Reached {
 std::string around(const std::string& path) {
   const auto dot = path.rfind('.');
   return dot == std::string::npos ? "" : path.substr(0, dot);
+}
+/// The path of what is around both.
+std::string common(const std::string& one, const std::string& other) {
+  std::string path = around(one);
+  while (!path.empty() && other.compare(0, path.size() + 1, path + ".") != 0) path = around(path);
+  return path;
 }
 /// Whether `name` is of a module or weight in the module `path`.
 bool lies_in(const std::string& name, const std::string& path) {
@@ -45,25 +57,32 @@ class Judge {
 
   Verdict operator()() {
     judge_weights();
+    whole_.assign(a_.calls().size(), false);
     for (const auto& sequence : a_.sequences()) judge_calls(sequence);
-    const auto by_order = [](const Finding& x, const Finding& y) { return x.record_a < y.record_a; };
-    std::stable_sort(result_.suspects.begin(), result_.suspects.end(), by_order);  // of all threads
-    if (result_.suspects.size() > kMostSuspects) result_.suspects.resize(kMostSuspects);
+    for (auto* const findings : {&result_.suspects, &result_.unjudged}) {
+      const auto by_order = [](const Finding& x, const Finding& y) { return x.record_a < y.record_a; };
+      std::stable_sort(findings->begin(), findings->end(), by_order);  // of all threads
+      const std::size_t most = findings == &result_.suspects ? kMostSuspects : kMostUnjudged;
+      if (findings->size() > most) findings->resize(most);
+    }
     for (auto& suspect : result_.suspects) explain(suspect);
-    if (result_.suspects.empty()) blame_a_weight();
+    blame_a_weight();
     for (std::uint32_t i = 0; i < pairs_.of_a.size(); ++i) {
       if (pairs_.of_a[i] == kNone) result_.only_a.push_back(i);
     }
     for (std::uint32_t i = 0; i < pairs_.of_b.size(); ++i) {
       if (pairs_.of_b[i] == kNone) result_.only_b.push_back(i);
     }
+    find_gaps();
     const bool weights_alone = a_.calls().empty() && b_.calls().empty() &&
                                std::any_of(result_.weights.begin(), result_.weights.end(),
                                            [](const WeightRow& row) { return row.compared; });
-    TORCH_CHECK_VALUE(result_.compared > 0 || weights_alone, kJudge, ": nothing of \"", a_.file(), "\" (",
-                      a_.calls().size(), " calls) and \"", b_.file(), "\" (", b_.calls().size(),
-                      " calls) could be compared; ",
-                      a_.calls().empty() || b_.calls().empty()
+    TORCH_CHECK_VALUE(result_.compared > 0 || weights_alone || !result_.suspects.empty(), kJudge,
+                      ": nothing of \"", a_.file(), "\" (", a_.calls().size(), " calls) and \"", b_.file(),
+                      "\" (", b_.calls().size(), " calls) could be compared; ",
+                      a_.cut_off() || b_.cut_off()
+                          ? c10::str(a_.cut_off() ? "the first" : "the second", " file is cut off.")
+                      : a_.calls().empty() || b_.calls().empty()
                           ? "did the model run where they were written?"
                           : "name modules that belong together by a map.");
     return std::move(result_);
@@ -87,7 +106,7 @@ class Judge {
         continue;
       }
       const Record &mine = a_.records()[pair.a], &other = b_.records()[pair.b];
-      row.compared = mine.holds != Record::Holds::nothing && other.holds != Record::Holds::nothing;
+      row.compared = has_print(mine) && has_print(other);
       row.agrees = row.difference.same_bits = row.compared && mine.digest == other.digest;
       if (!row.compared) {
         skip(mine, other);
@@ -103,61 +122,237 @@ class Judge {
     }
   }
 
-  void skip(const Record& mine, const Record& other) {
-    ++result_.not_compared[mine.holds == Record::Holds::nothing ? a_.reason(mine) : b_.reason(other)];
+  static bool has_print(const Record& record) {
+    return record.holds == Record::Holds::fingerprint || record.holds == Record::Holds::tensor;
   }
 
-  void judge_calls(const Sequence& sequence) {
+  void skip(const Record& mine, const Record& other) {
+    const std::string reason = has_print(mine) ? b_.reason(other) : a_.reason(mine);
+    ++result_.not_compared[reason.empty() ? "only one of the two is a tensor" : reason];
+  }
+
+  /// Which of A's records of a call are which of B's: those of one name, then the others in their order.
+  /// Names that both sides give and that differ are of different things.
+  using Slots = c10::SmallVector<std::uint32_t, 2>;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> matched(const Slots& of_a, const Slots& of_b) const {
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> result;
+    std::vector<std::uint32_t> rest;
+    for (const auto j : of_b) {
+      if (b_.is_there(b_.records()[j])) rest.push_back(j);
+    }
+    const auto is_value = [](const Record& record) { return record.holds == Record::Holds::value; };
+    for (const auto i : of_a) {
+      if (a_.is_there(a_.records()[i])) result.emplace_back(i, kNone);
+    }
+    for (const bool by_name : {true, false}) {
+      for (auto& [i, other] : result) {
+        const Record& mine = a_.records()[i];
+        const auto found = std::find_if(rest.begin(), rest.end(), [&](std::uint32_t j) {
+          const Record& its = b_.records()[j];
+          const bool named = !a_.name(mine).empty() && !b_.name(its).empty();
+          return by_name ? named && a_.name(mine) == b_.name(its) : !named && is_value(mine) == is_value(its);
+        });
+        if (other != kNone || found == rest.end()) continue;
+        other = *found;
+        rest.erase(found);
+      }
+    }
+    for (const auto j : rest) result.emplace_back(kNone, j);
+    return result;
+  }
+
+  /// What is known of a sequence while its events are gone through.
+  struct State {
     Reached all;
+    std::uint32_t first = kNone;  // the first call that was compared
     std::unordered_map<std::uint32_t, Reached> inputs;
     std::unordered_map<std::uint32_t, std::uint32_t> last;  // of a call, the last within that has returned
     std::unordered_map<std::uint32_t, std::size_t> rows;
+    std::unordered_map<std::uint32_t, std::vector<std::pair<std::uint32_t, std::uint32_t>>>
+        slots;                             // of events
+    std::vector<std::uint32_t> unseen;     // calls that B lacks and that returned since one that B has
+    std::map<Digest, std::uint32_t> of_b;  // records of B by what A has there
+    std::size_t settled = 0;               // the last event that agrees, in its shape, too
+    std::vector<std::pair<std::size_t, Finding>> reshaped;  // by event
+  };
+
+  /// The nearest call around a call that both have.
+  std::uint32_t around_in_both(std::uint32_t call) const {
+    do {
+      call = a_.calls()[call].parent;
+    } while (call != kNone && pairs_.of_a[call] == kNone);
+    return call;
+  }
+
+  void judge_calls(const Sequence& sequence) {
+    State state;
     std::uint32_t ended = kNone;
-    for (const auto& event : sequence.events) {
-      if (ended != event.call) inputs.erase(ended), last.erase(ended), rows.erase(ended);
-      const Call& call = a_.calls()[event.call];
+    for (std::size_t at = 0; at < sequence.events.size(); ++at) {
+      const auto& event = sequence.events[at];
+      if (ended != kNone && ended != event.call)
+        state.inputs.erase(ended), state.last.erase(ended), state.rows.erase(ended);
       const Record& mine = a_.records()[event.record];
       const bool input = mine.kind == Kind::forward_input;
       const std::uint32_t partner = pairs_.of_a[event.call];
       if (partner != kNone) {
-        const auto [row, fresh] = rows.emplace(event.call, result_.rows.size());
+        const Call &call = a_.calls()[event.call], &its = b_.calls()[partner];
+        const auto [row, fresh] = state.rows.emplace(event.call, result_.rows.size());
         if (fresh) result_.rows.push_back({event.call, partner});
-        const Call& its = b_.calls()[partner];
-        const auto& slots = input ? its.inputs : its.outputs;
-        const auto other = std::find_if(slots.begin(), slots.end(),
-                                        [&](std::uint32_t i) { return b_.records()[i].slot == mine.slot; });
-        if (other == slots.end()) {
-          ++result_.not_compared[input ? "B was given fewer tensors" : "B returned fewer tensors"];
-        } else if (mine.holds == Record::Holds::nothing ||
-                   b_.records()[*other].holds == Record::Holds::nothing) {
-          skip(mine, b_.records()[*other]);
-        } else {
-          const auto before = last.find(input ? call.parent : event.call);
-          compare(event, *other, all, inputs[event.call], before == last.end() ? kNone : before->second,
-                  result_.rows[row->second]);
+        const Slots &slots = input ? call.inputs : call.outputs, &others = input ? its.inputs : its.outputs;
+        if (event.record == slots.front()) {
+          state.slots[event.call] = matched(slots, others);
+          if (!input) whole_[event.call] = true;
+        }
+        const auto& pairs = state.slots[event.call];
+        for (const auto& [i, j] : pairs) {
+          if (i == event.record && j != kNone) judge_record(at, event, j, state, result_.rows[row->second]);
+        }
+        if (event.record == slots.back()) {
+          judge_number(event, pairs, state, result_.rows[row->second]);
+          state.slots.erase(event.call);
         }
       }
       ended = input ? kNone : event.call;
-      if (!input && partner != kNone) last[call.parent] = event.call;  // which can be looked at in both
-      if (!input) all.returned = true;
+      if (input) continue;
+      state.all.returned = true;
+      if (partner == kNone) {
+        state.unseen.push_back(event.call);
+      } else {
+        state.last[around_in_both(event.call)] = event.call;  // which can be looked at in both
+        state.unseen.clear();
+      }
+    }
+    // Another layout inside of a program is a difference only if nothing behind it agrees.
+    for (auto& [at, finding] : state.reshaped) {
+      if (at >= state.settled) suspect(std::move(finding));
     }
   }
 
-  void compare(const Sequence::Event& event, std::uint32_t other, Reached& all, Reached& own,
-               std::uint32_t last, Row& row) {
+  /// A call from outside of all others that is the model itself, as far as was seen.
+  bool is_model(std::uint32_t call, std::uint32_t other) const {
+    const Call &mine = a_.calls()[call], &its = b_.calls()[other];
+    return (mine.parent == kNone && a_.path(mine).empty()) || (its.parent == kNone && b_.path(its).empty());
+  }
+  bool is_outermost(std::uint32_t call, std::uint32_t other) const {
+    return a_.calls()[call].parent == kNone && b_.calls()[other].parent == kNone;
+  }
+
+  /// Compares two records that belong together.
+  void judge_record(std::size_t at, const Sequence::Event& event, std::uint32_t other, State& state,
+                    Row& row) {
+    const Record &mine = a_.records()[event.record], &theirs = b_.records()[other];
+    if (has_print(mine) && has_print(theirs)) return compare(at, event, other, state, row);
+    const auto threw = [](const Record& record) { return record.holds == Record::Holds::exception; };
+    const auto words = [](const Run& run, const Record& record) { return run.text(record.text); };
+    const auto type = [](const std::string& text) { return text.substr(0, text.find(':')); };
+    if (threw(mine) || threw(theirs)) {
+      const bool both = threw(mine) && threw(theirs);
+      if (both && type(words(a_, mine)) == type(words(b_, theirs))) return;
+      fail(event, other, state, row,
+           both ? c10::str("A throws ", words(a_, mine), ", B throws ", words(b_, theirs))
+                : c10::str(threw(mine) ? "A" : "B", " throws ",
+                           threw(mine) ? words(a_, mine) : words(b_, theirs)));
+    } else if (mine.holds == Record::Holds::value && theirs.holds == Record::Holds::value) {
+      ++result_.compared;
+      if (words(a_, mine) != words(b_, theirs) && is_outermost(event.call, row.b))
+        fail(event, other, state, row,
+             c10::str("it returns ", words(b_, theirs), " in B, ", words(a_, mine), " in A"));
+    } else {
+      skip(mine, theirs);
+      if (mine.kind == Kind::forward_output) whole_[event.call] = false;
+    }
+  }
+
+  /// Judges how many inputs or outputs there are, and what they are called.
+  void judge_number(const Sequence::Event& event,
+                    const std::vector<std::pair<std::uint32_t, std::uint32_t>>& pairs, State& state,
+                    Row& row) {
+    const bool input = a_.records()[event.record].kind == Kind::forward_input;
+    std::int64_t of_a = 0, of_b = 0;
+    std::vector<std::string> only[2];
+    for (const auto& [i, j] : pairs) {
+      const bool threw = (i != kNone && a_.records()[i].holds == Record::Holds::exception) ||
+                         (j != kNone && b_.records()[j].holds == Record::Holds::exception);
+      if (threw) return;
+      of_a += i != kNone ? 1 : 0, of_b += j != kNone ? 1 : 0;
+      if (j == kNone) only[0].push_back(a_.name(a_.records()[i]));
+      if (i == kNone) only[1].push_back(b_.name(b_.records()[j]));
+    }
+    if (only[0].empty() && only[1].empty()) return;
+    const auto named = [](const std::vector<std::string>& names) {
+      std::string text;
+      for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
+      return text;
+    };
+    const char* const verb = input ? " was given " : " returns ";
+    std::string words = c10::str("A", verb, of_a, of_a == 1 ? " value" : " values", ", B ", of_b);
+    for (const std::size_t side : {0U, 1U}) {
+      const std::string names = named(only[side]);
+      if (names.find_first_not_of(", ") != std::string::npos)
+        words += c10::str("; ", side == 0 ? "A" : "B", " alone has ", names);
+    }
+    if (!input) whole_[event.call] = false;
+    if (!input && b_.cut_off() && b_.calls()[row.b].outputs.empty()) return;  // they may be behind the cut
+    if (!is_outermost(event.call, row.b)) {
+      result_.not_compared[words] += static_cast<std::int64_t>(only[0].size() + only[1].size());
+      return;
+    }
+    if (!input) return fail(event, kNone, state, row, words);
+    result_.gaps.push_back(c10::str("what only one of the two was given: ", words));
+  }
+
+  /// A difference that is none of numbers.
+  void fail(const Sequence::Event& event, std::uint32_t other, State& state, Row& row,
+            const std::string& words) {
+    Difference difference;
+    difference.error = INFINITY;
+    state.all.add(difference);
+    row.same_bits = false, row.differs = true, row.error = INFINITY;
+    Finding finding = found(event, other, row, difference, {}, state);
+    finding.certain = true;
+    finding.cause = words;
+    suspect(std::move(finding));
+  }
+
+  /// Adds a finding of one thread, unless it is known or there are enough.
+  void suspect(Finding finding) {
+    const auto same = [&](const Finding& known) {  // in another forward perhaps
+      return known.kind == finding.kind && known.path == finding.path && known.before == finding.before &&
+             a_.records()[known.record_a].call == a_.records()[finding.record_a].call;
+    };
+    if (of_thread(finding) < kMostSuspects &&
+        std::none_of(result_.suspects.begin(), result_.suspects.end(), same))
+      result_.suspects.push_back(std::move(finding));
+  }
+
+  void compare(std::size_t at, const Sequence::Event& event, std::uint32_t other, State& state, Row& row) {
     const Call &call = a_.calls()[event.call], &its = b_.calls()[row.b];
     const Record &mine = a_.records()[event.record], &theirs = b_.records()[other];
     const bool input = mine.kind == Kind::forward_input;
-    const bool of_root = input && (all.returned ? call.parent == kNone && a_.path(call).empty() : !all.any);
-    const bool by_inputs = !input && call.leaf && its.leaf && own.any;
+    if (state.first == kNone) state.first = event.call;
+    const bool of_root = is_given(event, state);
+    Reached& own = state.inputs[event.call];
+    const Reached& given = !input && call.leaf && its.leaf && own.any ? own : state.all;
     Difference measured;
     measured.same_bits = mine.digest == theirs.digest;
-    if (!measured.same_bits) measured = difference(*a_.print(mine), *b_.print(theirs));
+    std::optional<Fingerprint> x, y;
+    if (!measured.same_bits) {
+      x = a_.print(mine), y = b_.print(theirs);
+      measured = difference(*x, *y);
+    }
     ++result_.compared;
-    Extent allowed = thresholds_.allowed(measured, (by_inputs ? own : all).extent);
+    compared_a_.insert(mine.digest), compared_b_.insert(theirs.digest);
+    state.of_b.emplace(mine.digest, other);
+    Extent allowed = thresholds_.allowed(measured, given.extent);
+    if (x && is_whole(*x) && x->dtype == y->dtype) allowed = {};  // these are not rounded
     // Rounding of what was prepared in another way is no answer to a difference far behind it.
-    if (of_root && !all.any) allowed = {4 * measured.unit, 4 * measured.unit};
-    const bool differs = !measured.same_bits && (thresholds_.bits || !allowed.holds(measured));
+    if (of_root && event.call == state.first) allowed = {4 * measured.unit, 4 * measured.unit, false};
+    bool differs = !measured.same_bits && (thresholds_.bits || !allowed.holds(measured));
+    // An error that large is allowed to anything, so that it says nothing of what computed it.
+    const bool meaningless = measured.error > std::max(0.1, 64 * measured.unit);
+    const bool unjudged =
+        !thresholds_.bits && (given.extent.broken ? differs : !differs && !measured.same_bits && meaningless);
+    if (unjudged) differs = false;
     row.same_bits &= measured.same_bits;
     row.differs |= differs;
     double& largest = input ? row.error_in : row.error;
@@ -167,36 +362,119 @@ class Judge {
     }
     if (measured.error > result_.largest_error || result_.largest_at.empty())
       result_.largest_error = measured.error, result_.largest_at = a_.path(call);
+    const bool model = !input && is_model(event.call, row.b);
+    const bool of_other_dtype = x && x->dtype != y->dtype;
+    if (model && of_other_dtype && !differs && !unjudged) {
+      const std::string words = c10::str(base::dtype_text(x->scalar_type()), " in A, ",
+                                         base::dtype_text(y->scalar_type()), " in B");
+      if (is_whole(*x) || is_whole(*y)) return fail(event, other, state, row, "the same values, " + words);
+      result_.dtypes.push_back(
+          c10::str(a_.path(call).empty() ? "(root)" : a_.path(call), " returns ", words));
+    }
     if (input) own.add(measured);
-    all.add(measured);
+    state.all.add(measured);
+    const bool other_shape = !input && !differs && !unjudged && measured.reshaped;
+    if (!differs && !unjudged && (input || !measured.reshaped)) state.settled = at + 1;
     if (measured.same_bits) return;
     const bool earlier = !result_.first_bits || event.record < result_.first_bits->record_a;
-    if (!differs && !earlier) return;
+    if (!differs && !earlier && !unjudged && !other_shape) return;
 
+    Finding finding = found(event, other, row, measured, allowed, state);
+    finding.cause = cause(finding);
+    if (earlier) result_.first_bits = finding;
+    if (unjudged) {
+      if (result_.unjudged_tensors++ == 0) result_.unjudged_from = a_.path(call);
+      finding.unjudged = true;
+      const bool alone = !input && call.leaf && its.leaf && own.any;
+      if (alone && result_.unjudged.size() < kMostUnjudged) result_.unjudged.push_back(std::move(finding));
+    } else if (other_shape) {
+      const std::string shapes = c10::str(x->shape(), " in A, ", y->shape(), " in B");
+      if (finding.cause.find(shapes) == std::string::npos)
+        finding.cause = c10::str(in_words(*x, *y), " (", shapes, ")");
+      finding.error = INFINITY, finding.certain = true;
+      if (model) {
+        row.differs = true;
+        suspect(std::move(finding));
+      } else {
+        state.reshaped.emplace_back(at, std::move(finding));
+      }
+    } else if (differs) {
+      suspect(std::move(finding));
+    }
+  }
+
+  /// Whether the program gave this to the model.
+  bool is_given(const Sequence::Event& event, const State& state) const {
+    const Call& call = a_.calls()[event.call];
+    return a_.records()[event.record].kind == Kind::forward_input &&
+           ((!state.all.returned && event.call == state.first) ||
+            (call.parent == kNone && a_.path(call).empty()));
+  }
+
+  /// What is found at an event, without its cause.
+  Finding found(const Sequence::Event& event, std::uint32_t other, const Row& row, const Difference& measured,
+                const Extent& allowed, const State& state) const {
+    const Call &call = a_.calls()[event.call], &its = b_.calls()[row.b];
+    const Record& mine = a_.records()[event.record];
+    const bool input = mine.kind == Kind::forward_input, of_root = is_given(event, state);
+    const auto before = state.last.find(input ? around_in_both(event.call) : event.call);
+    const std::uint32_t last = before == state.last.end() ? kNone : before->second;
     Finding finding;
     finding.kind = of_root ? Finding::Kind::input : input ? Finding::Kind::between : Finding::Kind::module;
-    finding.call_a = input && !of_root ? call.parent : event.call;
-    finding.call_b = input && !of_root ? its.parent : row.b;
-    // Without a root that was seen, the name says what is around a module.
-    finding.path = finding.call_a == kNone ? around(a_.path(call)) : path(a_, finding.call_a);
-    finding.path_b = finding.call_b == kNone ? around(b_.path(its)) : path(b_, finding.call_b);
+    const bool between = input && !of_root;
+    finding.call_a = between ? call.parent : event.call;
+    finding.call_b = between ? its.parent : row.b;
+    if (between) {
+      see(event, state, finding);
+      finding.call_a = code_around(event.call, last, finding);
+      finding.before = a_.path(call), finding.before_call = call.ordinal;
+    }
+    // Without a root that was seen, names say what is around modules.
+    const auto name = [&](const Run& run, std::uint32_t of, std::uint32_t next, std::uint32_t previous) {
+      if (of != kNone) return path(run, of);
+      return previous == kNone ? around(path(run, next)) : common(path(run, previous), path(run, next));
+    };
+    const std::uint32_t other_last = last == kNone ? kNone : pairs_.of_a[last];
+    finding.path = name(a_, finding.call_a, event.call, last);
+    const bool named_by_a = finding.call_a != kNone && finding.call_b == kNone;
+    finding.path_b = named_by_a ? finding.path : name(b_, finding.call_b, row.b, other_last);
     if (finding.call_a != kNone) finding.type = a_.text(a_.calls()[finding.call_a].type);
-    if (input && !of_root) finding.before = a_.path(call);
-    if (last != kNone) finding.after = path(a_, last);
+    if (last != kNone) finding.after = path(a_, last), finding.after_call = a_.calls()[last].ordinal;
     finding.sample = sample(a_, finding.call_a), finding.sample_b = sample(b_, finding.call_b);
     finding.record_a = event.record, finding.record_b = other;
     finding.thread = mine.thread, finding.rank = mine.rank, finding.slot = mine.slot;
     finding.error = measured.error, finding.scale = std::exp(measured.scale);
     finding.allowed = allowed.error, finding.allowed_scale = allowed.scale;
-    finding.cause = cause(finding);
-    if (earlier) result_.first_bits = finding;
-    const auto same = [&](const Finding& known) {  // in another forward perhaps
-      return known.kind == finding.kind && known.path == finding.path && known.before == finding.before &&
-             a_.records()[known.record_a].call == mine.call;
-    };
-    if (differs && of_thread(finding) < kMostSuspects &&
-        std::none_of(result_.suspects.begin(), result_.suspects.end(), same))
-      result_.suspects.push_back(std::move(finding));
+    return finding;
+  }
+
+  /// Finds the call of A alone that made what differs, if what B gave to what is in its place is known.
+  void see(const Sequence::Event& event, const State& state, Finding& finding) const {
+    const Record& made = a_.records()[event.record];
+    for (const auto index : state.unseen) {
+      const Call& call = a_.calls()[index];
+      if (call.outputs.empty() || a_.records()[call.outputs.front()].digest != made.digest) continue;
+      std::vector<std::uint32_t> inputs;
+      for (const auto i : call.inputs) {
+        const auto known = state.of_b.find(a_.records()[i].digest);
+        if (known != state.of_b.end()) inputs.push_back(known->second);
+      }
+      if (inputs.empty() || inputs.size() != call.inputs.size()) continue;
+      finding.unseen = index, finding.unseen_inputs = std::move(inputs);
+      return;
+    }
+  }
+
+  /// The call whose code made what differs: that around both calls, or what B was not seen to call there.
+  std::uint32_t code_around(std::uint32_t next, std::uint32_t last, const Finding& finding) const {
+    const std::uint32_t parent = a_.calls()[next].parent;
+    if (parent == kNone || pairs_.of_a[parent] != kNone) return parent;
+    if (finding.unseen != kNone && !a_.calls()[finding.unseen].leaf) return finding.unseen;
+    std::unordered_set<std::uint32_t> of_last;
+    for (std::uint32_t at = last; at != kNone; at = a_.calls()[at].parent) of_last.insert(at);
+    std::uint32_t at = parent;
+    while (last != kNone && at != kNone && of_last.count(at) == 0) at = a_.calls()[at].parent;
+    return at;
   }
 
   std::size_t of_thread(const Finding& finding) const {
@@ -274,10 +552,17 @@ class Judge {
 
   /// A finding is due to a weight of its module if one differs; the one that differs most is named.
   void explain(Finding& finding) const {
-    if (finding.kind == Finding::Kind::input) return;
+    if (finding.kind == Finding::Kind::input || finding.certain) return;
     const WeightRow* worst = nullptr;
     for (const auto& row : result_.weights) {
       if (row.agrees || (worst != nullptr && !(row.difference.error > worst->difference.error))) continue;
+      // A module that has no such weight is another one; a side that has none at all (TorchScript that was
+      // frozen) does not tell.
+      const bool lacking = row.a == kNone || row.b == kNone;
+      if (lacking && (a_.weights().empty() || b_.weights().empty() ||
+                      (row.a != kNone ? owner(a_, ran_a_, row.a).path != finding.path
+                                      : owner(b_, ran_b_, row.b).path != finding.path_b)))
+        continue;
       const bool own = row.a != kNone ? belongs(a_, ran_a_, row.a, finding.path)
                                       : belongs(b_, ran_b_, row.b, finding.path_b);
       if (own && !is_counter(row)) worst = &row;
@@ -285,12 +570,23 @@ class Judge {
     if (worst != nullptr) finding = as_weight(*worst, std::move(finding));
   }
 
-  /// Nothing differs by more than rounding, but a weight of what ran does, and is no rounding.
+  /// Whether both weights are of one module, by names or because their modules ran in each other's place.
+  bool belong_together(const WeightRow& row) const {
+    const std::string &mine = a_.path(a_.records()[row.a]), &its = b_.path(b_.records()[row.b]);
+    if (mine == its) return true;
+    const std::uint32_t call = owner(a_, ran_a_, row.a).call;
+    return call != kNone && pairs_.of_a[call] != kNone && pairs_.of_a[call] == owner(b_, ran_b_, row.b).call;
+  }
+
+  /// The first weight that differs, of what ran and gave other bits if there is one. It is the answer if
+  /// nothing that was computed is.
   void blame_a_weight() {
-    const WeightRow* first = nullptr;
+    const WeightRow *first = nullptr, *unused = nullptr;
     std::uint32_t at = kNone;
     for (const auto& row : result_.weights) {
-      if (row.agrees || row.a == kNone || row.b == kNone || is_counter(row)) continue;
+      if (row.agrees || row.a == kNone || row.b == kNone || is_counter(row) || !belong_together(row))
+        continue;
+      if (unused == nullptr) unused = &row;
       const Owner of = owner(a_, ran_a_, row.a);
       const std::uint32_t call = of.call;
       if (call == kNone ? !a_.calls().empty() : of.path != path(a_, call) && !a_.calls()[call].leaf) continue;
@@ -299,17 +595,67 @@ class Judge {
       const bool matters = a_.calls().empty() || (known != result_.rows.end() && !known->same_bits);
       if (matters && (first == nullptr || call < at)) first = &row, at = call;
     }
+    if (first == nullptr) first = unused, at = kNone;
     if (first == nullptr) return;
     Finding finding;
     finding.call_a = at, finding.call_b = at == kNone ? kNone : pairs_.of_a[at];
     finding.sample = sample(a_, at), finding.sample_b = sample(b_, finding.call_b);
-    result_.suspects.push_back(as_weight(*first, std::move(finding)));
+    result_.weight = as_weight(*first, std::move(finding));
+    if (result_.suspects.empty()) result_.suspects.push_back(*result_.weight);
+  }
+
+  /// Whether all that a call returned was compared, there or elsewhere.
+  bool stands(const Run& run, std::uint32_t call) const {
+    const bool of_a = &run == &a_;
+    const std::uint32_t in_a = of_a ? call : pairs_.of_b[call];
+    if (in_a != kNone && pairs_.of_a[in_a] != kNone && whole_[in_a]) return true;
+    const auto& compared = of_a ? compared_a_ : compared_b_;
+    return std::all_of(run.calls()[call].outputs.begin(), run.calls()[call].outputs.end(), [&](auto i) {
+      const Record& record = run.records()[i];
+      return !run.is_there(record) || (has_print(record) && compared.count(record.digest) != 0);
+    });
+  }
+
+  /// What has to be compared before nothing differs: all outputs, but for those inside of a call whose own
+  /// were compared.
+  void find_gaps() {
+    constexpr std::size_t kSome = 4;
+    const bool unseen[] = {a_.model_is_unseen(), b_.model_is_unseen()};
+    for (const Run* const run : {&a_, &b_}) {
+      const bool of_a = run == &a_;
+      const char* const side = of_a ? "A" : "B";
+      if (unseen[of_a ? 0 : 1])
+        result_.gaps.push_back(c10::str("what ", side, "'s model returned, whose own call was not seen"));
+      std::vector<char> open(run->calls().size());  // neither compared, nor anything around it
+      std::vector<std::string> names;
+      for (std::uint32_t i = 0; i < run->calls().size(); ++i) {
+        const Call& call = run->calls()[i];
+        const bool in_open = call.parent != kNone && open[call.parent] != 0;
+        open[i] = (call.parent == kNone || in_open) && !stands(*run, i) ? 1 : 0;
+        const std::uint32_t other = (of_a ? pairs_.of_a : pairs_.of_b)[i];
+        const bool said = (!of_a && other != kNone && !a_.calls()[other].outputs.empty()) ||
+                          (other == kNone && run->path(call).empty() && unseen[of_a ? 1 : 0]);
+        if (open[i] == 0 || in_open || said) continue;
+        names.push_back(
+            c10::str(run->path(call).empty() ? "(root)" : run->path(call), " (", run->text(call.type), ")"));
+      }
+      std::string list;
+      for (std::size_t i = 0; i < std::min(names.size(), kSome); ++i) list += (i == 0 ? "" : ", ") + names[i];
+      if (names.size() > kSome) list += c10::str(" and ", names.size() - kSome, " others");
+      if (!names.empty()) result_.gaps.push_back(c10::str("what ", list, " returned in ", side));
+      if (const auto later = run->later_forwards(); later != 0)
+        result_.gaps.push_back(
+            c10::str(later, later == 1 ? " later forward of " : " later forwards of ", side));
+      if (run->cut_off()) result_.gaps.push_back(c10::str("what ", side, "'s file lacks, which is cut off"));
+    }
   }
 
   const Run &a_, &b_;
   const Pairs& pairs_;
   const Thresholds thresholds_;
   std::unordered_map<std::string, std::uint32_t> ran_a_, ran_b_;  // the first call of each path
+  std::set<Digest> compared_a_, compared_b_;
+  std::vector<bool> whole_;  // of calls of A: whether all outputs were compared with B's
   Verdict result_;
 };
 

@@ -49,9 +49,17 @@ struct TORCHTAP_API Finding {
   double scale = 1;          ///< B's norm by A's
   double allowed = 0;        ///< the error that rounding explains
   double allowed_scale = 0;  ///< the same of |ln scale|
-  /// Paths of the calls of `path` before and after what differs; empty at its beginning and end.
+  /// Paths of the calls before and after what differs, and which calls of them these are; empty at the
+  /// beginning and end of `path`.
   std::string after, before;
-  std::string cause;  ///< as far as fingerprints tell, else empty
+  std::uint32_t after_call = 0, before_call = 0;
+  std::string cause;     ///< as far as fingerprints tell, else empty
+  bool certain = false;  ///< no values could prove more: another number of results, an exception
+  /// What it was given differs so much that fingerprints do not tell whether it computes something else.
+  bool unjudged = false;
+  /// A call of A that made what differs, B's of which was not seen, and B's records of what A's was given.
+  std::uint32_t unseen = kNone;
+  std::vector<std::uint32_t> unseen_inputs;
 };
 
 /// "weight", "input", "module", "between".
@@ -77,6 +85,7 @@ struct WeightRow {
 };
 
 struct TORCHTAP_API Verdict {
+  /// Whether nothing that was compared differs.
   bool agree() const noexcept { return suspects.empty(); }
 
   std::vector<Finding>
@@ -89,6 +98,18 @@ struct TORCHTAP_API Verdict {
   std::map<std::string, std::int64_t> not_compared;  ///< how many of paired calls and weights, by reason
   double largest_error = 0;                          ///< of those compared, with its module
   std::string largest_at;
+  /// What was not compared, so that not even agreement of all else says that nothing differs: outputs that no
+  /// output around them or behind them stands for, later forwards. In words.
+  std::vector<std::string> gaps;
+  /// Modules that fingerprints do not judge (`Finding::unjudged`), the first of them, and how many tensors
+  /// are not judged.
+  std::vector<Finding> unjudged;
+  std::int64_t unjudged_tensors = 0;
+  std::string unjudged_from;  ///< the first module
+  /// The first weight that differs, whether or not anything that was computed does.
+  std::optional<Finding> weight;
+  /// Where outputs of the model have other dtypes: "(root) returns float32 in A, float16 in B".
+  std::vector<std::string> dtypes;
 };
 
 /// Throws `c10::ValueError` if nothing could be compared.

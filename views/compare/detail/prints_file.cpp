@@ -46,7 +46,7 @@ PrintsFile::~PrintsFile() {
   flush();
 }
 
-void PrintsFile::write(frames::Frame frame) noexcept {
+void PrintsFile::write(frames::Frame frame, bool now) noexcept {
   frame.time_ns = static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   frame.has_checksum = !frame.without_data;
   if (frame.has_checksum) frame.checksum = base::crc32(0, frame.data, frame.data_bytes);
@@ -63,7 +63,7 @@ void PrintsFile::write(frames::Frame frame) noexcept {
   } catch (const std::bad_alloc&) {
     error_ = ENOMEM;
   }
-  if (buffer_.size() >= kBuffer) flush();
+  if (now || buffer_.size() >= kBuffer) flush();
 }
 
 void PrintsFile::flush() noexcept {

@@ -12,8 +12,9 @@
 
 namespace torchtap::views::compare::detail {
 
-/// Any number of threads may call it. A program that is killed loses the last 64 KiB at most. An error of the
-/// system (a full disk, a pipe whose reader left) is kept for `close`: the watched program continues.
+/// Any number of threads may call it. A program that is killed loses the last 64 KiB at most, and nothing
+/// that was written before a frame with `now`. An error of the system (a full disk, a pipe whose reader left)
+/// is kept for `close`: the watched program continues.
 class PrintsFile {
  public:
   /// `path`: a file, a pipe, or "-" for the standard output. Throws `c10::ValueError` if there is a file that
@@ -23,8 +24,9 @@ class PrintsFile {
   PrintsFile& operator=(const PrintsFile&) = delete;
   ~PrintsFile();
 
-  /// Writes a frame; its number, time and checksum are set here.
-  void write(frames::Frame frame) noexcept;
+  /// Writes a frame; its number, time and checksum are set here. `now`: hands all over to the system, which
+  /// keeps it however the program ends.
+  void write(frames::Frame frame, bool now = false) noexcept;
   /// How many were written.
   std::int64_t frames();
   /// Writes what is left. Throws `c10::Error` if not every frame could be written.
