@@ -105,6 +105,7 @@ class WatchedModel final : public watch::CallListener, public std::enable_shared
   void write_pace();
   void compare_parameters() noexcept;
   void failed(const char* what) noexcept;
+  void tell_file_failure() noexcept;
   template <class Function>
   void guarded(Function&& function) noexcept {
     if (!made_here_) return;  // in a forked child, which records nothing
@@ -115,6 +116,7 @@ class WatchedModel final : public watch::CallListener, public std::enable_shared
     } catch (const std::exception& error) {
       failed(error.what());
     }
+    tell_file_failure();
   }
 
   // thread_forward.cpp
