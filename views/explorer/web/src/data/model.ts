@@ -38,6 +38,18 @@ export class Model {
     return this.children.has(id);
   }
 
+  /**
+   * How a call is named on a node: its path below the call around it, for a list between them is no call of its own; and
+   * which call it is if there are several.
+   */
+  label(call: Call): string {
+    const around = call.parent === null ? undefined : this.byId.get(call.parent)?.path;
+    const inside =
+      around === undefined ? "" : around === "" ? call.path : call.path.startsWith(`${around}.`) ? call.path.slice(around.length + 1) : "";
+    const name = inside || call.name || call.path.split(".").pop() || call.type;
+    return call.call > 0 ? `${name} · ${call.call + 1}` : name;
+  }
+
   /** From the root's child to the call that holds this one. */
   ancestors(id: number): Call[] {
     const result: Call[] = [];
@@ -52,12 +64,6 @@ export class Model {
   depth(id: number): number {
     return id === this.root?.id ? 0 : this.ancestors(id).length + 1;
   }
-}
-
-/** How a call is named on a node: its own name, and which call it is if there are several. */
-export function label(call: Call): string {
-  const name = call.name || call.path.split(".").pop() || call.type;
-  return call.call > 0 ? `${name} · ${call.call + 1}` : name;
 }
 
 export function shapeText(shape: readonly (number | null)[]): string {

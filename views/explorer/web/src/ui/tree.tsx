@@ -3,7 +3,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { found } from "../graph/appearance";
-import { label, type Model } from "../data/model";
+import { type Model } from "../data/model";
 import type { Call } from "../data/protocol";
 import { isBad } from "../data/rules";
 import * as state from "../state";
@@ -169,7 +169,7 @@ function TreeRow({
       </button>
       <span class="swatch small" style={{ background: typeColour(call.type, state.dark.value) }} />
       <span class="row-name" title={call.path}>
-        {found.value ? call.path || label(call) : label(call)}
+        {found.value ? call.path || model.label(call) : model.label(call)}
       </span>
       <span class="row-type">{call.type}</span>
       {mark && <span class={`mark ${mark}`} title="There are findings" />}
