@@ -247,7 +247,7 @@ BOOST_AUTO_TEST_CASE(we_read_what_libtorch_saves) {
   BOOST_TEST(read.at("name").text() == "Adam");
   BOOST_TEST(read.at("group").at("lr").tensor().item<double>() == 0.25);
   BOOST_TEST(read.at("group").at("amsgrad").tensor().item<bool>());
-  BOOST_TEST(read.at("sizes").at(1).tensor().item<int>() == 5);
+  BOOST_TEST(read.at("sizes").list()[1].tensor().item<int>() == 5);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
