@@ -25,6 +25,7 @@ constexpr std::array kRules{
          ", or replace it with --overwrite"},
     Rule{", or pass SaveOptions().mkdir(true)", ""},
     Rule{", as torch.jit.save writes them", ""},
+    Rule{"; pass a directory that Options().save() named", "; name a directory that torchtap preload --explore --save wrote"},
     Rule{", or pass SpoolOptions().mkdir(true)", ""},
     Rule{" with mkdir(true)", ""},
     Rule{" Use allow_none() if that is fine.", ""},

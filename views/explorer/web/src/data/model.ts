@@ -38,15 +38,22 @@ export class Model {
     return this.children.has(id);
   }
 
-  /**
-   * How a call is named on a node: its path below the call around it, for a list between them is no call of its own; and
-   * which call it is if there are several.
-   */
-  label(call: Call): string {
+  /** The path of a call below the call around it: lists of modules between them are no calls of their own. */
+  private below(call: Call): string {
     const around = call.parent === null ? undefined : this.byId.get(call.parent)?.path;
-    const inside =
-      around === undefined ? "" : around === "" ? call.path : call.path.startsWith(`${around}.`) ? call.path.slice(around.length + 1) : "";
-    const name = inside || call.name || call.path.split(".").pop() || call.type;
+    if (around === "") return call.path;
+    return around !== undefined && call.path.startsWith(`${around}.`) ? call.path.slice(around.length + 1) : "";
+  }
+
+  /** The lists in which a call lies, below the call around it: "blocks" of blocks.0. Empty for none. */
+  lists(call: Call): string {
+    const path = this.below(call);
+    return path.slice(0, Math.max(0, path.lastIndexOf(".")));
+  }
+
+  /** How a call is named on a node, and which call it is if there are several. */
+  label(call: Call): string {
+    const name = this.below(call) || call.name || call.path.split(".").pop() || call.type;
     return call.call > 0 ? `${name} · ${call.call + 1}` : name;
   }
 
