@@ -22,7 +22,7 @@ interface Row {
 /** The calls inside of one; those of one list of modules, which is no call, stand below its name. */
 function inside(model: Model, id: number, depth: number): Row[] {
   const rows: Row[] = [];
-  const calls = model.childrenOf(id),
+  const calls = model.childrenOf(id).filter(call => call.type !== "operation"), // which is no module
     lists = calls.map(call => model.lists(call));
   calls.forEach((call, i) => {
     const list = lists[i]!,
