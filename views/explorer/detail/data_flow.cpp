@@ -265,11 +265,17 @@ void Flow::before(operations::Event& event, Running& running) {
   for (const at::Tensor& tensor : running.read) add(running.sources, sources_of(tensor));
 }
 
-/// The sources of what an operation computed, or the operation, if it brought too many of them together.
+/// The sources of what an operation computed, or the operation, if it added to too many of them. One that
+/// brings the outputs of many calls together, as a concatenation does, leaves each its edge.
 Flow::Sources Flow::drawable(Sources sources, operations::Event& event, Running& running,
                              const at::Tensor& result) {
-  if (sources.size() <= most_sources || running.read.size() < 2) return sources;
+  if (sources.size() <= most_sources) return sources;
   if (running.call < 0) {
+    const auto is_added_to = [&](const at::Tensor& tensor) {
+      const std::size_t before = sources_of(tensor).size();
+      return before >= most_sources && before < sources.size();
+    };
+    if (std::none_of(running.read.begin(), running.read.end(), is_added_to)) return sources;
     const std::string name = short_name(event.name());
     running.call = make_call_(caller(), name, operations_[{caller(), name}]++, result);
     if (running.call < 0) return sources;

@@ -7,8 +7,8 @@
 // outside. An operation's results have the sources of all its arguments. A write in place reaches every
 // tensor that shows the written bytes. No autograd is needed.
 //
-// Where an operation brings more sources together than can be drawn, it becomes a source itself: each sum of
-// a residual stream has all of the blocks before it as sources, so a stream of N blocks would have N² edges.
+// Where an operation adds to more sources than can be drawn, it becomes a source itself: each sum of a
+// residual stream has all of the blocks before it as sources, so a stream of N blocks would have N² edges.
 
 #include <c10/util/SmallVector.h>
 #include <c10/util/flat_hash_map.h>
