@@ -50,11 +50,11 @@ struct lists_modules<T, selectors::IfListsModules<T>> : std::true_type {};
 /// Whether an overload of `Recorder::attach` takes a `T&` for its model.
 template <class T>
 inline constexpr bool is_model_v =
-    std::is_convertible_v<T&, torch::nn::Module&> || std::is_convertible_v<T&, const torch::jit::Module&> ||
-    is_holder<T>::value || lists_modules<T>::value ||
-    std::is_convertible_v<T, std::shared_ptr<const torch::nn::Module>> ||
-    std::is_convertible_v<T, const selectors::ModuleView&> ||
-    std::is_convertible_v<T, const std::vector<model::ModuleRef>&>;
+    std::disjunction_v<std::is_convertible<T&, torch::nn::Module&>,
+                       std::is_convertible<T&, const torch::jit::Module&>, is_holder<T>, lists_modules<T>,
+                       std::is_convertible<T, std::shared_ptr<const torch::nn::Module>>,
+                       std::is_convertible<T, const selectors::ModuleView&>,
+                       std::is_convertible<T, const std::vector<model::ModuleRef>&>>;
 }  // namespace detail
 
 /// Collects one kind of data from many modules, with a subrecorder for each of them. Subrecorder `i` belongs
