@@ -87,8 +87,9 @@ void show_runs(const ExploreOptions& options, const CLI::App& command) {
   }
   for (const std::string& source : options.sources) {
     namespace fs = std::filesystem;
-    TORCH_CHECK_VALUE(fs::exists(fs::path(source) / "explorer") || !fs::exists(fs::path(source) / "manifest.json"),
-                      "\"", source, "\" is a recording, to be read by torchtap show, and no run of an explorer.");
+    TORCH_CHECK_VALUE(
+        fs::exists(fs::path(source) / "explorer") || !fs::exists(fs::path(source) / "manifest.json"), "\"",
+        source, "\" is a recording, to be read by torchtap show, and no run of an explorer.");
   }
   if (!options.export_to.empty()) return explorer::export_page(options.sources, options.export_to);
   const Interrupt interrupt;  // before anybody can know that there is something to interrupt
