@@ -23,7 +23,7 @@ namespace torchtap::core {
 /// A context also says which forwards of several models belong together, see `together`.
 ///
 /// The idea is dynamic scoping, as in Python's `contextvars`.
-class TORCHTAP_API Context {
+class [[nodiscard]] TORCHTAP_API Context {
  public:
   /// A name and its tensor.
   using Entry = std::pair<std::string, at::Tensor>;

@@ -364,17 +364,20 @@ std::unique_ptr<Sink> make_sink(R&& reduction) {
   using T = std::decay_t<R>;
   if constexpr (is_fold_v<T>) {
     return std::make_unique<SinkOf<Fold<T>>>(Fold<T>(std::forward<R>(reduction)));
-  } else {
-    static_assert(detail::has_update<T>::value || detail::has_merge<T>::value ||
-                      detail::has_count<T>::value || detail::has_results<T>::value,
+  } else if constexpr (!is_reduction_v<T>) {
+    constexpr bool any_member = detail::has_update<T>::value || detail::has_merge<T>::value ||
+                                detail::has_count<T>::value || detail::has_results<T>::value;
+    static_assert(!std::is_convertible_v<T, std::string>,
+                  "expected a reduction; torchtap::reductions::parse(\"mean\") makes one of its name");
+    static_assert(any_member || std::is_convertible_v<T, std::string>,
                   "expected a reduction (update, merge, count, results) or a callable "
                   "at::Tensor(const at::Tensor& accumulated, const at::Tensor& sample)");
-    static_assert(detail::checked_reduction<T>());
-    if constexpr (detail::has_into_sink<T>::value) {
-      return Access::into_sink(T(std::forward<R>(reduction)));
-    } else {
-      return std::make_unique<SinkOf<T>>(std::forward<R>(reduction));
-    }
+    if constexpr (any_member) static_assert(detail::checked_reduction<T>());
+    return nullptr;  // not reached
+  } else if constexpr (detail::has_into_sink<T>::value) {
+    return Access::into_sink(T(std::forward<R>(reduction)));
+  } else {
+    return std::make_unique<SinkOf<T>>(std::forward<R>(reduction));
   }
 }
 

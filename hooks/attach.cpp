@@ -43,14 +43,31 @@ model::detail::Obstacle obstacle_of(const model::ModuleRef& module) {
   }
   if (const model::detail::InterposedCalls* calls = model::detail::interposed_calls())
     return calls->why_not(inside);
-  const bool builtin = type.compare(0, 11, "torch::nn::") == 0;
+  const std::string reason =
+      "its forward is called directly, where LibTorch offers no place for a hook. To make it reachable, ";
+  const std::string or_entry = "; or make it an entry of a torch::nn::Sequential.";
+  if (type.compare(0, 11, "torch::nn::") == 0) {
+    return {"called directly",
+            c10::str(reason, "link the program with torchtap::transparent; declare it as torchtap::nn::",
+                     module.type(), " instead of torch::nn::", module.type(), or_entry)};
+  }
+  // By LibTorch's convention a type of this name has a holder, and one of another has none.
+  const std::string& name = module.type();
+  const std::size_t impl = type.size() < 4 ? 0 : type.size() - 4;
+  if (type.compare(impl, 4, "Impl") == 0 && !inside.weak_from_this().expired()) {
+    return {"called directly",
+            c10::str(reason,
+                     "declare its type with TORCHTAP_MODULE instead of TORCH_MODULE, and make it with that "
+                     "holder; link the program "
+                     "with torchtap::transparent, where a holder of TORCH_MODULE made it and not "
+                     "std::make_shared",
+                     or_entry)};
+  }
   return {"called directly",
-          c10::str("its forward is called directly, where LibTorch offers no place for a hook. To make it "
-                   "reachable, link the program with torchtap::transparent; ",
-                   builtin ? "declare it as torchtap::nn::" + module.type() +
-                                 " instead of torch::nn::" + module.type()
-                           : "declare its type with TORCHTAP_MODULE instead of TORCH_MODULE",
-                   "; or make it an entry of a torch::nn::Sequential.")};
+          c10::str(reason, "declare a holder of its type, `TORCHTAP_MODULE_IMPL(", name, "Holder, ", type,
+                   ");`, and make it with that, `", name, "Holder module(arguments);`, not ",
+                   inside.weak_from_this().expired() ? "as an object of its type" : "with std::make_shared",
+                   or_entry)};
 }
 
 std::string quoted(const model::ModuleRef& module) {
@@ -141,9 +158,8 @@ void check_reachable(const std::vector<model::ModuleRef>& modules) {
   const std::size_t reached = modules.size() - missed.size();
   if (modules.size() > 1) others += c10::str(" ", reached, " of the ", modules.size(), " modules can.");
   TORCH_CHECK_VALUE(false, "hooks::attach: ", quoted(*missed.front()),
-                    " cannot be reached: ", obstacle_of(*missed.front()).text, others,
-                    " selectors::reachable() selects the modules that can be hooked in this program, such as "
-                    "those around and inside of one that may not be changed.");
+                    " cannot be reached, and selectors::reachable() leaves it out: ",
+                    obstacle_of(*missed.front()).text, others);
 }
 
 Handle attach(const model::ModuleRef& module, Kind kind, Callback callback) {

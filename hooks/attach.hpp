@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <torchtap/base/api.hpp>
@@ -92,5 +93,15 @@ TORCHTAP_API Handle attach(torch::nn::AnyModule& module, Kind kind, Callback cal
 /// reports an exception from the callback as a `std::runtime_error` whose message contains the original one.
 TORCHTAP_API Handle attach(const torch::jit::Module& module, Kind kind, Callback callback,
                            const std::string& method = "forward");
+
+/// Any other callable: an error of the compiler that says what is wanted.
+template <class Module, class Callable, class... Method,
+          class = std::enable_if_t<!std::is_convertible_v<Callable, Callback>>>
+Handle attach(Module&&, Kind, Callable&&, const Method&...) {
+  static_assert(std::is_convertible_v<Callable, Callback>,
+                "a hook is a callable void(torchtap::hooks::Event& event), which has path(), inputs() and "
+                "outputs() for what PyTorch passes as module, input and output");
+  return {};
+}
 
 }  // namespace torchtap::hooks

@@ -36,6 +36,25 @@ namespace torchtap::recorders {
 namespace detail {
 class Store;
 struct Exchange;
+
+template <class T, class = void>
+struct is_holder : std::false_type {};
+template <class T>
+struct is_holder<T, std::void_t<typename T::ContainedType>> : std::true_type {};
+
+template <class T, class = void>
+struct lists_modules : std::false_type {};
+template <class T>
+struct lists_modules<T, selectors::IfListsModules<T>> : std::true_type {};
+
+/// Whether an overload of `Recorder::attach` takes a `T&` for its model.
+template <class T>
+inline constexpr bool is_model_v =
+    std::disjunction_v<std::is_convertible<T&, torch::nn::Module&>,
+                       std::is_convertible<T&, const torch::jit::Module&>, is_holder<T>, lists_modules<T>,
+                       std::is_convertible<T, std::shared_ptr<const torch::nn::Module>>,
+                       std::is_convertible<T, const selectors::ModuleView&>,
+                       std::is_convertible<T, const std::vector<model::ModuleRef>&>>;
 }  // namespace detail
 
 /// Collects one kind of data from many modules, with a subrecorder for each of them. Subrecorder `i` belongs
@@ -98,7 +117,8 @@ class TORCHTAP_API Recorder {
   Recorder& attach(const std::vector<model::ModuleRef>& modules);
   /// Where the model's own type is known, the compiler tells whether it has a `forward`: a root that only
   /// holds other networks has no `forward` and is left out.
-  template <class Model, class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model>>>
+  template <class Model,
+            class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model> && !std::is_const_v<Model>>>
   Recorder& attach(Model& model, const selectors::Selector& selector = {}) {
     model::detail::note_model<Model>();
     return attach(static_cast<torch::nn::Module&>(model), selector);
@@ -113,6 +133,36 @@ class TORCHTAP_API Recorder {
   template <class Model, class = selectors::IfListsModules<Model>, class = void>
   Recorder& attach(const Model& model, const selectors::Selector& selector = {}) {
     return attach(model.modules(), selector);
+  }
+  /// The same for a model that is shared, as `std::make_shared<Net>()` makes it. Throws `c10::ValueError` for
+  /// a null pointer.
+  template <class Model, class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model>>>
+  Recorder& attach(const std::shared_ptr<Model>& model, const selectors::Selector& selector = {}) {
+    TORCH_CHECK_VALUE(model != nullptr, "recorders::Recorder::attach: the pointer to the model is null.");
+    return attach(*model, selector);
+  }
+  /// Any other arguments: an error of the compiler that says what is wanted.
+  template <class Model, class... Rest,
+            class = std::enable_if_t<
+                !detail::is_model_v<std::remove_reference_t<Model>> ||
+                !std::conjunction_v<std::disjunction<std::is_convertible<Rest, selectors::Selector>,
+                                                     std::is_convertible<Rest, std::string>>...> ||
+                (sizeof...(Rest) == 1 && (... && std::is_convertible_v<Rest, std::string>))>>
+  Recorder& attach(Model&&, Rest&&...) {
+    using Given = std::remove_reference_t<Model>;
+    static_assert(!(std::is_const_v<Given> && std::is_base_of_v<torch::nn::Module, Given>),
+                  "attach changes how the modules of a model are called: pass a model that is not const");
+    static_assert(detail::is_model_v<Given> || std::is_base_of_v<torch::nn::Module, Given>,
+                  "attach needs a model: a torch::nn::Module&, its holder or std::shared_ptr (of another "
+                  "pointer what it points to), a torch::jit::Module, or modules of a walk");
+    static_assert(!detail::is_model_v<Given> || !(... && std::is_convertible_v<Rest, std::string>),
+                  "attach needs a selector: torchtap::selectors::names(\"relu\") for a module's path, "
+                  "types(\"ReLU\") for the name of its type");
+    static_assert(!detail::is_model_v<Given> || (... && (std::is_convertible_v<Rest, selectors::Selector> ||
+                                                         std::is_convertible_v<Rest, std::string>)),
+                  "attach needs a selector: one of torchtap::selectors, or a callable "
+                  "bool(const torchtap::model::ModuleRef&)");
+    return *this;
   }
 
   /// The same as `attach`, under torchfunc's name.
@@ -343,7 +393,7 @@ class [[nodiscard]] TORCHTAP_API Scope {
 };
 
 /// Defines a recorder that is made from options, from a reduction, or from nothing, and then keeps every
-/// sample.
+/// sample. Of anything else the compiler says which member of a reduction it lacks.
 #define TORCHTAP_RECORDER(Name, value)                                                                      \
   class TORCHTAP_API Name : public Recorder {                                                               \
     static_assert(std::string_view(detail::traits(detail::Kind::value).name) == #Name);                     \
@@ -351,7 +401,8 @@ class [[nodiscard]] TORCHTAP_API Scope {
    public:                                                                                                  \
     explicit Name(Options options = {}) : Recorder(detail::Kind::value, std::move(options)) {}              \
     template <class Reduction,                                                                              \
-              class = std::enable_if_t<core::is_reduction_v<Reduction> || core::is_fold_v<Reduction>>>      \
+              class = std::enable_if_t<!std::is_convertible_v<Reduction, Options> &&                        \
+                                       !std::is_base_of_v<Recorder, std::decay_t<Reduction>>>>              \
     explicit Name(Reduction&& reduction) : Name(Options().reduction(std::forward<Reduction>(reduction))) {} \
   }
 

@@ -94,7 +94,7 @@ class TORCHTAP_API Subrecorder {
   void reset();
   /// Returns `value` and resets, as one moment: each sample that threads record meanwhile is in this value or
   /// in the next. Throws `c10::ValueError` if samples are spooled.
-  core::Value take();
+  [[nodiscard]] core::Value take();
 
   /// Made by `Recorder`.
   explicit Subrecorder(std::shared_ptr<detail::Record> record) : record_(std::move(record)) {}

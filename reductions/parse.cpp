@@ -86,7 +86,9 @@ Any explained(const std::string& text, const std::string& usage, const Make& mak
   try {
     return make();
   } catch (c10::Error& error) {
-    TORCH_CHECK_VALUE(false, "reductions::parse: \"", text, "\": ", error.msg(), "; expected ", usage, ".");
+    std::string reason = error.msg();
+    if (!reason.empty() && reason.back() == '.') reason.pop_back();
+    TORCH_CHECK_VALUE(false, "reductions::parse: \"", text, "\": ", reason, "; expected ", usage, ".");
   }
 }
 

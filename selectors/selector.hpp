@@ -146,8 +146,10 @@ bool is_a(const torch::nn::Module& module) {
   // A cast to what it is already cannot fail, and compilers warn of asking.
   if constexpr (std::is_same_v<T, torch::nn::Module>) {
     return true;
-  } else {
+  } else if constexpr (std::is_class_v<T>) {
     return dynamic_cast<const T*>(&module) != nullptr;
+  } else {
+    return false;  // `types` is an error
   }
 }
 
@@ -159,6 +161,8 @@ bool is_a(const torch::nn::Module& module) {
 template <class... Types>
 Selector types() {
   static_assert(sizeof...(Types) > 0, "types<…>() needs at least one module type");
+  static_assert((... && std::is_class_v<Types>),
+                "types<…>() needs types of modules: holders such as torch::nn::Linear, or Impl types");
   return detail::types(
       [](const torch::nn::Module& module) {
         return (... || detail::is_a<typename detail::Contained<Types>::Type>(module));

@@ -1,4 +1,5 @@
 // Walks that hooks could not use are refused.
+#include <torchtap/base/error.hpp>
 #include <torchtap/selectors/selector.hpp>
 #include <torchtap/selectors/walk.hpp>
 
@@ -8,6 +9,16 @@ ModuleView children(const torch::jit::Module& model, const std::string& method) 
   const model::ModuleRef root = model::walk_modules(model, method).front();
   if (root.frozen()) select({root}, {});  // throws, and says why it has no children
   return ModuleView(model::walk_children(model, method));
+}
+
+ModuleView modules(const std::shared_ptr<torch::nn::Module>& model) {
+  TORCH_CHECK_VALUE(model != nullptr, "selectors::modules: the pointer to the model is null.");
+  return modules(*model);
+}
+
+ModuleView children(const std::shared_ptr<torch::nn::Module>& model) {
+  TORCH_CHECK_VALUE(model != nullptr, "selectors::children: the pointer to the model is null.");
+  return children(*model);
 }
 
 }  // namespace torchtap::selectors

@@ -62,6 +62,11 @@ ModuleView children(const Holder& model) {
   return children(*model.ptr());
 }
 
+/// The same for a model that is shared, as `std::make_shared<Net>()` makes it. Throws `c10::ValueError` for a
+/// null pointer.
+TORCHTAP_API ModuleView modules(const std::shared_ptr<torch::nn::Module>& model);
+TORCHTAP_API ModuleView children(const std::shared_ptr<torch::nn::Module>& model);
+
 /// Holds for models that list their modules themselves, as `exported::Model` does.
 template <class Model>
 using IfListsModules =

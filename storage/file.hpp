@@ -67,7 +67,8 @@ TORCHTAP_API void save_value(const std::string& path, const core::Value& value,
 TORCHTAP_API bool can_hold(const at::Tensor& tensor);
 
 /// Reads the value in the file `path`, written by `save_value`, Python's `torch.save` (1.6 or later) or C++'s
-/// `torch::pickle_save`.
+/// `torch::pickle_save` and `torch::save`. What the last saved of a module, an optimizer or a vector is a
+/// dict of their parts.
 ///
 /// Reads these Python values: tensors and parameters, lists and tuples (as lists), dicts and OrderedDicts
 /// such as a state_dict, None, str (as text), and bool, int and float (as tensors without dimensions of dtype
@@ -80,8 +81,7 @@ TORCHTAP_API bool can_hold(const at::Tensor& tensor);
 /// offset, stride and checksum is verified, so that untrusted files are safe to open. Throws
 /// `c10::ValueError` naming file and reason for everything else: another object among the values (but see
 /// `LoadOptions::foreign`), a file that is missing, truncated or damaged, written in the format before 1.6
-/// (Python can save it again), or a TorchScript archive (from C++'s `torch::save`; read it with
-/// `torch::load`).
+/// (Python can save it again), or a TorchScript archive (read it with `torch::jit::load`).
 TORCHTAP_API core::Value load_value(const std::string& path, const LoadOptions& options = {});
 
 }  // namespace torchtap::storage

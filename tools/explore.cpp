@@ -85,6 +85,12 @@ void show_runs(const ExploreOptions& options, const CLI::App& command) {
                       "\" is a directory with a run, which is not run again; omit ", option,
                       ", or name a TorchScript file.");
   }
+  for (const std::string& source : options.sources) {
+    namespace fs = std::filesystem;
+    TORCH_CHECK_VALUE(
+        fs::exists(fs::path(source) / "explorer") || !fs::exists(fs::path(source) / "manifest.json"), "\"",
+        source, "\" is a recording, to be read by torchtap show, and no run of an explorer.");
+  }
   if (!options.export_to.empty()) return explorer::export_page(options.sources, options.export_to);
   const Interrupt interrupt;  // before anybody can know that there is something to interrupt
   const explorer::Server server(options.sources, serve_options(options));

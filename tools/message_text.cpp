@@ -24,13 +24,15 @@ constexpr std::array kRules{
     Rule{", or pass SpoolOptions().append(true) to go on with it, or overwrite(true) to replace it",
          ", or replace it with --overwrite"},
     Rule{", or pass SaveOptions().mkdir(true)", ""},
-    Rule{", as C++'s torch::save and torch.jit.save write them", ""},
+    Rule{", as torch.jit.save writes them", ""},
+    Rule{"; pass a directory that Options().save() named",
+         "; name a directory that torchtap preload --explore --save wrote"},
     Rule{", or pass SpoolOptions().mkdir(true)", ""},
     Rule{" with mkdir(true)", ""},
     Rule{" Use allow_none() if that is fine.", ""},
     Rule{", then call flush() or save(): they try again, and recording continues",
          "; torchtap recover finishes what is there"},
-    Rule{"; load it with torch::load or torch::jit::load, and save tensors with storage::save_value or "
+    Rule{"; load it with torch::jit::load, and save tensors with storage::save_value or "
          "torch.save",
          "; torchtap list shows its modules, and torch.save makes files of tensors"},
     Rule{"; load its .pt files one at a time with load or load_value",

@@ -100,9 +100,13 @@ class Linkage final : public model::detail::InterposedCalls {
   Obstacle why_not(const torch::nn::Module& module) const override {
     const std::string type = c10::demangle(typeid(module).name());
     if (module.weak_from_this().expired()) {
+      const bool has_holder =
+          types().count(typeid(module)) != 0 || model::detail::noted_type(typeid(module)).has_value();
       return {"no std::shared_ptr owns it",
-              "no std::shared_ptr owns it, so torchtap::transparent cannot tell when it dies; make it with "
-              "its holder."};
+              c10::str("no std::shared_ptr owns it, so torchtap::transparent cannot tell when it dies; ",
+                       has_holder ? "make it with its holder."
+                                  : "declare a holder of its type, `TORCH_MODULE_IMPL(Name, " + type +
+                                        ");`, and make it with that, `Name module(arguments);`.")};
     }
     if (const auto found = types().find(typeid(module)); found != types().end()) {
       if (!found->second.empty()) return {"called past torchtap", found->second};

@@ -65,8 +65,8 @@ class TORCHTAP_API Elements {
   Elements() = default;
   /// Of a reader that takes or joins: the sizes of all elements, and the part that it takes, or from whose
   /// bytes it makes all.
-  Elements(Use use, std::vector<std::int64_t> whole, std::int64_t begin, std::int64_t length)
-      : use(use), whole(std::move(whole)), begin(begin), length(length) {}
+  Elements(Use how, std::vector<std::int64_t> all, std::int64_t from, std::int64_t size)
+      : use(how), whole(std::move(all)), begin(from), length(size) {}
 
   /// The next tensors begin with these dimensions; reading changes the sizes.
   void declare(std::vector<std::int64_t>& sizes);

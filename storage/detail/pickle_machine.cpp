@@ -388,11 +388,18 @@ void PickleMachine::apply(unsigned char op) {
       push(instead_of_arguments(result, arguments.begin));
       return;
     }
-    case 'b':  // attributes, such as the _metadata of a state_dict
-      pop();
+    case 'b': {  // attributes, such as the _metadata of a state_dict
+      Node& attributes = pop();
+      if (top().kind == Kind::dict && top().text == kObject) {
+        if (attributes.kind != Kind::dict || !top().items.empty()) damaged();
+        top().items.push_back(&attributes);
+        kept_ = nodes_.size();
+        return;
+      }
       if (top().kind != Kind::dict && top().kind != Kind::foreign)
         bad("it sets attributes of " + std::string(kind_name(top().kind)));
       return;
+    }
     case 'Q':
       push(persistent(pop()));
       return;

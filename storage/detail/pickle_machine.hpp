@@ -48,6 +48,9 @@ struct Node {
   std::size_t begin = 0;               // and before the first of its items
 };
 
+/// The text of a dict that is an object: its one item, if it has any, is the dict of its attributes.
+constexpr char kObject[] = "object";
+
 /// "a list", "None" …, for messages.
 const char* kind_name(Node::Kind kind);
 

@@ -77,11 +77,6 @@ void write_value(base::OutputFile& file, const core::Value& value,
 core::Value read_value(const base::InputFile& file, const LoadOptions& options) {
   check_kind(file);
   const ZipReader records(file);
-  if (records.has("constants.pkl") || records.has_folder("code/")) {
-    file.bad(
-        "it is a TorchScript archive, as C++'s torch::save and torch.jit.save write them; load it with "
-        "torch::load or torch::jit::load, and save tensors with storage::save_value or torch.save");
-  }
   check_torchtap(file, records);
   if (!records.has("data.pkl")) file.bad("it is a zip file, but not one of torch.save: it has no data.pkl");
   if (records.has("byteorder") && records.read("byteorder") != "little") {

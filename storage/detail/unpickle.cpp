@@ -48,7 +48,8 @@ class Unpickler : private PickleMachine {
   Unpickler(const base::InputFile& file, const ZipReader& records, const LoadOptions& options)
       : PickleMachine(file, records.read("data.pkl"), options.foreign()),
         records_(records),
-        mmap_(options.mmap()) {}
+        mmap_(options.mmap()),
+        script_(records.has("constants.pkl") || records.has_folder("code/")) {}
 
   core::Value run() {
     // A few bytes in the file can refer to one list many times, and so claim any number of values.
@@ -66,7 +67,24 @@ class Unpickler : private PickleMachine {
 
   // --- globals
 
+  /// C++'s torch::save writes modules, optimizers, tensors and vectors as objects of one class without code,
+  /// whose attributes are what it saved. Every other object is of TorchScript, which has its own readers.
+  Node& object_class(const std::string& module, const std::string& name) {
+    const std::string mangled = "__torch__.___torch_mangle_";
+    const bool number = module.compare(0, mangled.size(), mangled) == 0 &&
+                        module.find_first_not_of("0123456789", mangled.size()) == std::string::npos;
+    if (name != "Module" || !(module == "__torch__" || number)) {
+      file().bad(
+          "it is a TorchScript archive, as torch.jit.save writes them; load it with torch::jit::load, and "
+          "save tensors with storage::save_value or torch.save");
+    }
+    Node& node = make(Kind::global);
+    node.text = kObject;
+    return node;
+  }
+
   Node& global(const std::string& module, const std::string& name) override {
+    if (script_ && module.compare(0, 9, "__torch__") == 0) return object_class(module, name);
     Node& node = make(Kind::global);
     node.text = module + "." + name;
     if (callables().count(node.text) != 0) return node;
@@ -110,6 +128,11 @@ class Unpickler : private PickleMachine {
     const auto at_least = [&](std::size_t count) {
       if (items.size() < count) bad(name + " is given " + std::to_string(items.size()) + " arguments");
     };
+    if (name == kObject) {
+      Node& object = make(Kind::dict);
+      object.text = kObject;
+      return object;
+    }
     if (name == "collections.OrderedDict") {
       Node& dict = make(Kind::dict);
       if (items.empty()) return dict;
@@ -270,6 +293,10 @@ class Unpickler : private PickleMachine {
         return core::Value(std::move(list));
       }
       case Kind::dict:
+        if (node.text == kObject) {
+          static const Node none;
+          return dict(node.items.empty() ? none : *node.items[0], where, depth);
+        }
         return dict(node, where, depth);
       case Kind::string:
         spend(node.text.size());  // a file may refer to one text many times
@@ -318,7 +345,7 @@ class Unpickler : private PickleMachine {
   }
 
   const ZipReader& records_;
-  const bool mmap_;
+  const bool mmap_, script_;
   std::size_t budget_ = 0;
   std::unordered_map<std::string, at::Tensor> storages_;
 };

@@ -1,8 +1,15 @@
 // Wrong uses that the compiler has to refuse in words of ours: check.py compiles this file, and looks for
 // each text that stands after `says:` among the errors.
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <map>
+
 #include <torchtap/core/sink.hpp>
+#include <torchtap/hooks/attach.hpp>
 #include <torchtap/hooks/register_value.hpp>
 #include <torchtap/recorders/options.hpp>
+#include <torchtap/recorders/recorder.hpp>
 #include <torchtap/reductions/every.hpp>
 #include <torchtap/reductions/map.hpp>
 #include <torchtap/reductions/mean.hpp>
@@ -40,11 +47,23 @@ struct NoResults {
   std::int64_t count() const;
 };
 
+struct OtherResults {
+  void update(const at::Tensor& sample);
+  void merge(const OtherResults& other);
+  std::int64_t count() const;
+  std::map<std::string, at::Tensor> results() const;
+};
+
 struct NoReduction {};
 
 struct UnknownValue {
   at::Tensor tensor;
 };
+
+struct NetImpl : torch::nn::Module {
+  at::Tensor forward(at::Tensor x) { return x; }
+};
+TORCH_MODULE(Net);
 
 void wrong() {
   // says: expected a reduction (update, merge, count, results) or a callable at::Tensor(const
@@ -66,6 +85,30 @@ void wrong() {
   torchtap::selectors::types<>();
   // says: torchtap::hooks::register_value<T>: specialise torchtap::hooks::Visit<T> first
   torchtap::hooks::register_value<UnknownValue>();
+}
+
+/// Anybody's first mistakes.
+void first(Net net, const NetImpl& constant) {
+  namespace hooks = torchtap::hooks;
+  torchtap::recorders::ForwardOutput recorder;
+  // says: torchtap::reductions::parse("mean") makes one of its name
+  torchtap::recorders::ForwardOutput("mean");
+  // says: expected a reduction (update, merge, count, results) or a callable at::Tensor(const
+  torchtap::recorders::ForwardInput([](const at::Tensor& sample) { return sample; });
+  // says: a reduction needs: torchtap::core::Results results() const;
+  torchtap::recorders::BackwardOutput(OtherResults{});
+  // says: attach needs a selector: torchtap::selectors::names("relu") for a module's path
+  recorder.attach(net, "relu");
+  // says: attach needs a selector: one of torchtap::selectors, or a callable
+  recorder.attach(*net, 3);
+  // says: attach changes how the modules of a model are called: pass a model that is not const
+  recorder.attach(constant);
+  // says: attach needs a model: a torch::nn::Module&, its holder or std::shared_ptr
+  recorder.attach(net.get());
+  // says: needs types of modules: holders such as torch::nn::Linear
+  torchtap::selectors::types<int>();
+  // says: a hook is a callable void(torchtap::hooks::Event& event)
+  hooks::attach(*net, hooks::Kind::forward, [](auto& module, auto& input, auto& output) {});
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Runs in files: read back, followed while they are written, after a kill, and damaged.
 #include <boost/test/unit_test.hpp>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -39,6 +40,26 @@ nn::Sequential small_net() {
   torch::manual_seed(0);
   return nn::Sequential(nn::Linear(6, 5), nn::ReLU(), nn::Linear(5, 3));
 }
+
+/// Files of this process may become no larger: what is written beyond that fails, as on a full disk.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t room) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit now{room, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &now);
+  }
+  ~FullDisk() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, handler_);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit before_{};
+  sighandler_t handler_;
+};
 
 /// All that the page can ask of a run.
 std::vector<std::string> everything(parts::Run& run) {
@@ -282,6 +303,31 @@ BOOST_AUTO_TEST_CASE(a_run_is_never_written_over) {
   std::ofstream(directory / "file") << "x";
   BOOST_CHECK_EXCEPTION(explorer::Explorer(explorer::Options().save(directory / "file")), c10::Error,
                         says({"cannot make the directory"}));
+}
+
+// The file ends there, and neither the program nor what the page shows.
+BOOST_AUTO_TEST_CASE(a_full_disk_is_told_and_ends_the_file_alone) {
+  const TemporaryDirectory directory;
+  for (const int room : {0, 10'000, 500'000}) {
+    const std::string path = directory / std::to_string(room);
+    std::vector<std::string> told;
+    const FullDisk disk(static_cast<rlim_t>(room));
+    explorer::Explorer watched(explorer::Options().every(1).save(path).on_error(
+        [&](const std::string& text) { told.push_back(text); }));
+    nn::Sequential net = small_net();
+    watched.watch(*net);
+    train(net, watched, 5);
+    // More than is gathered before it is written, outside of any forward.
+    BOOST_CHECK_NO_THROW(watched.scalar(std::string(std::size_t{1} << 20, 'x'), 1));
+    for (int step = 10; step < 13; ++step) BOOST_CHECK_NO_THROW(watched.step(step));
+    train(net, watched, 3);
+    BOOST_TEST_REQUIRE(told.size() == 1U);
+    BOOST_TEST(watched.errors() == told, boost::test_tools::per_element());
+    BOOST_TEST(told[0].find("writing " + path + "/explorer/run.tapx failed: File too large") !=
+               std::string::npos);
+    BOOST_TEST(parts::models_of(watched).first()->run()->scalars(-1).at("loss").size() == 6U);
+    if (room > 0) BOOST_TEST(parts::FileRun(path).steps().second <= 4);  // what was written is whole
+  }
 }
 
 // The page gets the graph as it is.

@@ -274,4 +274,56 @@ BOOST_AUTO_TEST_CASE(an_operation_reads_a_tensor_that_was_there_before) {
   }
 }
 
+namespace {
+
+/// The usual residual stream: each block adds to what all before it have added up.
+struct StreamImpl : nn::Module {
+  explicit StreamImpl(int count, bool in_place) : in_place(in_place) {
+    for (int i = 0; i < count; ++i) blocks->push_back(nn::Linear(4, 4));
+    register_module("blocks", blocks);
+  }
+  at::Tensor forward(at::Tensor x) {
+    x = x * 1;
+    for (const auto& block : *blocks) {
+      if (in_place) {
+        x += block->as<nn::Linear>()->forward(x);
+      } else {
+        x = x + block->as<nn::Linear>()->forward(x);
+      }
+    }
+    return x;
+  }
+  bool in_place;
+  nn::ModuleList blocks;
+};
+TORCH_MODULE(Stream);
+
+}  // namespace
+
+// Without a node for some of the sums each block would have an edge to each later one.
+BOOST_AUTO_TEST_CASE(a_residual_stream_has_as_many_edges_as_blocks) {
+  const torch::NoGradGuard no_grad;
+  for (const bool in_place : {false, true}) {
+    Stream small(6, in_place);
+    explorer::Explorer watched;
+    watched.watch(*small);
+    for (int i = 0; i < 2; ++i) small->forward(torch::randn({2, 4}));
+    std::set<std::string> expected{
+        "net: In0 -> 0.0",   "net: In0 -> 1.0",   "net: In0 -> 2.0",    "net: In0 -> 3.0",
+        "net: 0.0 -> 1.0",   "net: 0.0 -> 2.0",   "net: 0.0 -> 3.0",    "net: 1.0 -> 2.0",
+        "net: 1.0 -> 3.0",   "net: 2.0 -> 3.0",   "net: In0 -> add.0",  "net: 0.0 -> add.0",
+        "net: 1.0 -> add.0", "net: 2.0 -> add.0", "net: 3.0 -> add.0",  "net: add.0 -> 4.0",
+        "net: add.0 -> 5.0", "net: 4.0 -> 5.0",   "net: add.0 -> Out0", "net: 4.0 -> Out0",
+        "net: 5.0 -> Out0",  "add: In0 -> Out0"};
+    for (int i = 0; i < 6; ++i) expected.insert(c10::str("blocks.", i, ": In0 -> Out0"));
+    check_same(edges_of(watched, Mode::train), expected);
+    Stream large(100, in_place);
+    watched.watch(*large);
+    large->forward(torch::randn({2, 4}));
+    const auto& session = *explorer::detail::models_of(watched).sessions().back();
+    BOOST_TEST(edges_of_session(session, Mode::train).size() < 6U * 100U);
+    check_no_errors(watched);
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -368,4 +368,35 @@ BOOST_AUTO_TEST_CASE(a_parameter_is_counted_once_a_step) {
   }
 }
 
+namespace {
+
+/// A force field: what it returns is a gradient that the forward itself asks for.
+struct ForcesImpl : nn::Module {
+  ForcesImpl() { energy = register_module("energy", nn::Linear(3, 1)); }
+  at::Tensor forward(const at::Tensor& positions) {
+    const at::AutoGradMode with_gradients(true);
+    const at::Tensor at = positions.detach().requires_grad_();
+    return -torch::autograd::grad({energy(at).pow(2).sum()}, {at}, {}, is_training(), is_training())[0];
+  }
+  nn::Linear energy{nullptr};
+};
+TORCH_MODULE(Forces);
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_backward_inside_of_a_forward_ends_no_step) {
+  Forces net;
+  for (const bool trains : {false, true}) {
+    net->train(trains);
+    explorer::Explorer watched(explorer::Options().every(1));
+    watched.watch(*net);
+    for (int i = 0; i < 6; ++i) {
+      const at::Tensor forces = net(torch::randn({5, 3}));
+      if (trains) forces.pow(2).mean().backward();
+      BOOST_TEST(watched.step() == i);
+    }
+    check_no_errors(watched);
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

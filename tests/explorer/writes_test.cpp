@@ -256,8 +256,13 @@ struct ProgramImpl : nn::Module {
         Named &to = any(), &by = any();
         Names names = from(by);
         if (what == 4) {
-          const Names before = from(to);
+          const Names before = from(to), more = names;
           names.insert(before.begin(), before.end());
+          // An operation that adds to four sources or more is one itself.
+          const auto is_added_to = [&](const Names& one) {
+            return one.size() >= 4 && one.size() < names.size();
+          };
+          if (is_added_to(before) || is_added_to(more)) names = {next("add") + ".0"};
           to.tensor.add_(by.tensor.sum());
         } else {
           to.tensor.copy_(by.tensor.sum());

@@ -1,5 +1,5 @@
 # Configures tests/parent: torchtap leaves the libraries of a parent project alone, follows its BUILD_SHARED_LIBS, and
-# refuses options that contradict each other.
+# refuses options that contradict each other. Headers compile under the parent's own strict warnings.
 #
 # usage: cmake -DTORCHTAP=FOLDER -DWORK=FOLDER -DGENERATOR=NAME -DCOMPILER=PATH -P check.cmake
 function(configure name want_error)
@@ -28,3 +28,27 @@ configure(tools_alone "TORCHTAP_BUILD_TOOLS is ON and OFF is: TORCHTAP_BUILD_TRA
           -DTORCHTAP_BUILD_TOOLS=ON -DTORCHTAP_BUILD_TRANSPARENT=OFF)
 configure(static_transparent "TORCHTAP_BUILD_TRANSPARENT is ON and TORCHTAP_BUILD_SHARED is OFF"
           -DTORCHTAP_BUILD_TRANSPARENT=ON -DTORCHTAP_BUILD_SHARED=OFF)
+
+# What a parent project may ask for; one file of it is compiled, and no library.
+set(parts "")
+foreach(part IN ITEMS CUDA DISTRIBUTED QUANTIZATION TRACE REPORT STREAM COMPARE MONITOR EXPLORER)
+  list(APPEND parts "-DTORCHTAP_BUILD_${part}=ON")
+endforeach()
+configure(strict "" -DSTRICT=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON ${parts})
+if(EXISTS "${WORK}/strict/compile_commands.json")  # which not every generator writes
+  file(READ "${WORK}/strict/compile_commands.json" commands)
+  string(JSON count LENGTH "${commands}")
+  math(EXPR last "${count} - 1")
+  foreach(i RANGE ${last})
+    string(JSON file GET "${commands}" ${i} file)
+    if(file MATCHES "/strict.cpp$")
+      string(JSON command GET "${commands}" ${i} command)
+    endif()
+  endforeach()
+  execute_process(COMMAND sh -c "${command}" WORKING_DIRECTORY "${WORK}/strict" RESULT_VARIABLE status
+                  OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "headers have warnings: ${output}")
+  endif()
+  message(STATUS "headers have no warnings")
+endif()

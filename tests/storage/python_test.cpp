@@ -1,4 +1,6 @@
 // Exchanges `.pt` files with Python in both directions.
+#include <torch/serialize/output-archive.h>
+
 #include "support.hpp"
 
 BOOST_AUTO_TEST_SUITE(python_interop)
@@ -216,6 +218,36 @@ got = torch.load("uint16_again.pt", weights_only=True)
 assert got.dtype == torch.uint16 and got.tolist() == [0, 1, 2], got
 )");
   }
+}
+
+// What torch::save writes of modules and optimizers, by the archive that it writes to.
+BOOST_AUTO_TEST_CASE(we_read_what_libtorch_saves) {
+  const TemporaryDirectory directory;
+  const at::Tensor weight = at::arange(6, at::kFloat).view({2, 3});
+  torch::serialize::OutputArchive inner, group, archive;
+  inner.write("weight", weight);
+  inner.write("running", at::arange(2), /*is_buffer=*/true);
+  group.write("lr", c10::IValue(0.25));
+  group.write("amsgrad", c10::IValue(true));
+  archive.write("step", c10::IValue(3));
+  archive.write("name", c10::IValue("Adam"));
+  archive.write("sizes", c10::IValue(std::vector<std::int64_t>{4, 5}));
+  archive.write("fc", inner);
+  archive.write("empty", torch::serialize::OutputArchive());
+  archive.write("group", group);
+  archive.write("tied", weight);
+  archive.save_to(directory / "module.pt");
+  const Value read = load_value(directory / "module.pt");
+  BOOST_TEST(read.dict().size() == 7U);
+  BOOST_TEST(read.at("fc").at("weight").tensor().equal(weight));
+  BOOST_TEST(read.at("fc").at("running").tensor().equal(at::arange(2)));
+  BOOST_TEST(read.at("tied").tensor().is_alias_of(read.at("fc").at("weight").tensor()));
+  BOOST_TEST(read.at("empty").dict().empty());
+  BOOST_TEST(read.at("step").tensor().item<int>() == 3);
+  BOOST_TEST(read.at("name").text() == "Adam");
+  BOOST_TEST(read.at("group").at("lr").tensor().item<double>() == 0.25);
+  BOOST_TEST(read.at("group").at("amsgrad").tensor().item<bool>());
+  BOOST_TEST(read.at("sizes").list()[1].tensor().item<int>() == 5);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

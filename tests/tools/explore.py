@@ -197,6 +197,9 @@ with tempfile.TemporaryDirectory() as folder:
     # What is wrong.
     check("omit --backward" in wrong(work / "r1", "--backward"), "a run is not run again")
     check("no run" in wrong(work) or "cannot read the run" in wrong(work), "a directory without a run")
+    (work / "recording").mkdir()
+    (work / "recording/manifest.json").write_text("{}")
+    check("is a recording, to be read by torchtap show" in wrong(work / "recording"), "a recording")
     file = work / "r1/explorer/run.tapx"
     damaged = bytearray(file.read_bytes())
     damaged[len(damaged) // 2] ^= 0x10

@@ -263,7 +263,8 @@ void prepare_monitor(Config& config, const Chosen& chosen) {
   if (chosen.monitors && config.save.empty()) throw CLI::RequiredError("--save INCIDENTS");
   if (config.save.empty() && chosen.trace.empty() && chosen.report.empty() && chosen.fingerprint.empty() &&
       chosen.learn.empty() && config.stream.empty() && !chosen.explores) {
-    throw CLI::RequiredError("--save (or --stream, --trace, --report, --fingerprint, --learn or --explore)");
+    throw CLI::RequiredError(
+        "--save (or --stream, --trace, --report, --fingerprint, --learn, --explore or --monitor)");
   }
   if (!config.save.empty() && !config.stream.empty() && config.reduce.empty()) {
     throw std::runtime_error(

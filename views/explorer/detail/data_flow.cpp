@@ -8,6 +8,19 @@
 #include <torchtap/views/explorer/detail/data_flow.hpp>
 
 namespace torchtap::views::explorer::detail {
+namespace {
+
+constexpr std::size_t most_sources = 4;
+
+/// "add" of "aten::add_".
+std::string short_name(const std::string& name) {
+  const std::size_t begin = name.rfind(':') + 1;
+  const bool in_place = name.size() > begin + 1 && name.back() == '_' && name[name.size() - 2] != '_';
+  return name.substr(begin, name.size() - begin - (in_place ? 1 : 0));
+}
+
+}  // namespace
+
 void Flow::add(Writes& to, Write write) {
   to.erase(std::remove_if(to.begin(), to.end(),
                           [&](const Write& one) {
@@ -17,7 +30,7 @@ void Flow::add(Writes& to, Write write) {
   to.push_back(std::move(write));
 }
 
-Flow::Flow(const Tensors& held) {
+Flow::Flow(const Tensors& held, MakeCall make_call) : make_call_(std::move(make_call)) {
   for (const at::Tensor& tensor : held) {
     if (tensor.defined()) define(tensor, 0, {});
   }
@@ -164,6 +177,7 @@ void Flow::enter(std::int32_t id, const Tensors& inputs) {
     }
   }
   if (!outermost) parents_[id] = outer;
+  calls_.push_back(id);
   stack_.push_back(id);
   for (const at::Tensor& input : inputs) {
     if (input.defined()) define(input, id, ports_of(id, inputs, input));
@@ -251,6 +265,27 @@ void Flow::before(operations::Event& event, Running& running) {
   for (const at::Tensor& tensor : running.read) add(running.sources, sources_of(tensor));
 }
 
+/// The sources of what an operation computed, or the operation, if it added to too many of them. One that
+/// brings the outputs of many calls together, as a concatenation does, leaves each its edge.
+Flow::Sources Flow::drawable(Sources sources, operations::Event& event, Running& running,
+                             const at::Tensor& result) {
+  if (sources.size() <= most_sources) return sources;
+  if (running.call < 0) {
+    const auto is_added_to = [&](const at::Tensor& tensor) {
+      const std::size_t before = sources_of(tensor).size();
+      return before >= most_sources && before < sources.size();
+    };
+    if (std::none_of(running.read.begin(), running.read.end(), is_added_to)) return sources;
+    const std::string name = short_name(event.name());
+    running.call = make_call_(caller(), name, operations_[{caller(), name}]++, result);
+    if (running.call < 0) return sources;
+    calls_.push_back(running.call);
+    for (const Port& source : sources) edges_.insert({caller(), source, {running.call, 0}});
+    edges_.insert({running.call, {running.call, 0}, {running.call, 0}});
+  }
+  return {{running.call, 0}};
+}
+
 /// The result of an operation that wrote to no argument. A view is what its tensor was; writes come on top of
 /// that, those before it, too, where they reach its bytes.
 Flow::Fact Flow::computed(const at::Tensor& result, const Running& running) {
@@ -267,7 +302,9 @@ Flow::Fact Flow::computed(const at::Tensor& result, const Running& running) {
   return fact;
 }
 
-void Flow::after(operations::Event& event, const Running& running) {
+void Flow::after(operations::Event& event, Running& running) {
+  if (!running.written.empty())
+    running.sources = drawable(std::move(running.sources), event, running, running.written.front());
   for (const at::Tensor& tensor : running.written) {
     write(tensor, caller(), running.sources);
     define(tensor, caller(), running.sources);
@@ -280,6 +317,7 @@ void Flow::after(operations::Event& event, const Running& running) {
       if (std::any_of(running.written.begin(), running.written.end(), same)) return;
       Fact fact =
           running.written.empty() ? computed(tensor, running) : Fact{caller(), ++events_, running.sources};
+      fact.sources = drawable(std::move(fact.sources), event, running, tensor);
       Known& one = known(tensor);
       if (one.facts.empty()) {
         one.maker = caller();

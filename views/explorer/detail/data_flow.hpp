@@ -6,6 +6,9 @@
 // into the one source "input i" inside; a call that ends turns an output into "output j of this call"
 // outside. An operation's results have the sources of all its arguments. A write in place reaches every
 // tensor that shows the written bytes. No autograd is needed.
+//
+// Where an operation adds to more sources than can be drawn, it becomes a source itself: each sum of a
+// residual stream has all of the blocks before it as sources, so a stream of N blocks would have N² edges.
 
 #include <c10/util/SmallVector.h>
 #include <c10/util/flat_hash_map.h>
@@ -13,9 +16,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <vector>
 
 #include <torchtap/operations/event.hpp>
@@ -30,9 +36,12 @@ namespace torchtap::views::explorer::detail {
 class Flow {
  public:
   using Tensors = std::vector<at::Tensor>;
+  /// Makes a call of the `nth` operation of this name inside of a caller, which computed `result`.
+  using MakeCall = std::function<std::int32_t(std::int32_t caller, const std::string& operation,
+                                              std::int32_t nth, const at::Tensor& result)>;
 
   /// `held` are the parameters and buffers of the model: they come from nowhere.
-  explicit Flow(const Tensors& held);
+  Flow(const Tensors& held, MakeCall make_call);
 
   /// The call `id`, with these inputs, begins inside of the one that runs. Undefined tensors keep their port.
   void enter(std::int32_t id, const Tensors& inputs);
@@ -43,6 +52,8 @@ class Flow {
   void stop() noexcept { stopped_ = true; }
 
   const std::set<Edge>& edges() const noexcept { return edges_; }
+  /// All calls in the order in which they began.
+  const std::vector<std::int32_t>& calls() const noexcept { return calls_; }
   /// Time in `run` outside of the operations.
   std::chrono::nanoseconds own_time() const noexcept { return std::chrono::nanoseconds(own_time_.load()); }
 
@@ -72,6 +83,7 @@ class Flow {
   struct Running {
     Sources sources;
     c10::SmallVector<at::Tensor, 2> read, written;
+    std::int32_t call = -1;  // of the operation, if it is one
   };
 
   static void add(Sources& to, const Sources& more);
@@ -95,13 +107,16 @@ class Flow {
   void write(const at::Tensor& tensor, std::int32_t caller, const Sources& sources);
   void tell_writes(std::int32_t call, const Tensors& outputs);
   void before(operations::Event& event, Running& running);
+  Sources drawable(Sources sources, operations::Event& event, Running& running, const at::Tensor& result);
   Fact computed(const at::Tensor& result, const Running& running);
-  void after(operations::Event& event, const Running& running);
+  void after(operations::Event& event, Running& running);
 
+  const MakeCall make_call_;
   std::mutex mutex_;
   watch::PerOperation<std::vector<bool>> reads_;  // arguments whose values are read
   std::set<Edge> edges_;
-  std::vector<std::int32_t> stack_;
+  std::vector<std::int32_t> calls_, stack_;
+  std::map<std::pair<std::int32_t, std::string>, std::int32_t> operations_;  // that are calls, by caller
   ska::flat_hash_map<std::int32_t, std::int32_t> parents_;
   watch::ByTensor<Known> tensors_;
   watch::ByMemory<Writes> memories_;                                    // of these

@@ -8,6 +8,7 @@
 
 #include <torchtap/views/explorer/detail/control.hpp>
 #include <torchtap/views/explorer/detail/run.hpp>
+#include <torchtap/views/explorer/detail/run_file.hpp>
 
 namespace torchtap::views::explorer::detail {
 
@@ -25,10 +26,12 @@ class LiveRun final : public Run {
 
   /// From now on everything is also written to a file.
   void save_to(std::shared_ptr<RunFileWriter> file);
-  /// Writes out what waits, with the graphs if they changed. Throws as the writer does.
+  /// Writes out what waits, with the graphs if they changed.
   void save();
   /// The same, and that the run is finished.
   void end();
+  /// As `RunFileWriter::failure`.
+  std::string failure() { return file_ == nullptr ? std::string() : file_->failure(); }
 
   /// Calls `function(graph)` while no other thread reads or changes it.
   template <class Function>

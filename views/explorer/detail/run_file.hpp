@@ -42,12 +42,13 @@ void put_block(std::string& to, BlockKind kind, const std::string& body);
 /// Throws `c10::Error` if the disk does not take it.
 void write_all(int file, const std::string& bytes, const std::string& path);
 
-/// Writes a run. Blocks are gathered until `flush`. Any thread may call any function; all of them throw
-/// `c10::Error` if the disk does not take what they write, and do nothing from then on.
+/// Writes a run. Blocks are gathered until `flush`. Any thread may call any function. A disk that does not
+/// take what they write is no error of theirs, as they are called in the program's own forwards: they do
+/// nothing from then on, and `failure` says why.
 class RunFileWriter {
  public:
   /// The file is thinned when it is larger than `most` bytes; 0 for never. Throws `c10::ValueError` if the
-  /// directory holds a run of this number already, `c10::Error` if it cannot be made.
+  /// directory holds a run of this number already, `c10::Error` if it or the file cannot be made.
   RunFileWriter(const std::string& directory, const RunInfo& info, std::int64_t number = 1,
                 std::int64_t most = 0);
   ~RunFileWriter();
@@ -63,17 +64,19 @@ class RunFileWriter {
   void step(std::int64_t step);
   /// The run is finished.
   void end();
-  /// Hands everything to the system, which keeps it if the process is killed. Thins the file if it is due.
-  /// Throws what `thin` throws; the file then stays as it was.
+  /// Hands everything to the system, which keeps it if the process is killed. Thins the file if it is due;
+  /// if that fails, it stays as it was.
   void flush();
+  /// What the disk did not take, said once; empty if nothing happened since.
+  std::string failure();
   /// How many bytes of blocks there were so far.
   std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
   void block(BlockKind kind, const std::string& body);
   void write_out();
-
   void thin_out();
+  void fail(const std::string& message);
 
   std::mutex mutex_;
   const std::string path_;
@@ -84,6 +87,8 @@ class RunFileWriter {
   std::uint64_t size_ = 0, due_;  // due to be thinned at that size
   std::atomic<std::uint64_t> bytes_{0};
   std::string waiting_;
+  std::string failure_;
+  std::atomic<bool> failed_{false};  // there is one to tell
 };
 
 /// Reads blocks as far as they are complete.

@@ -89,11 +89,7 @@ void RunFileWriter::info(const RunInfo& info) {
 
 RunFileWriter::~RunFileWriter() {
   if (file_ < 0 || !made_here_) return;  // a forked child has closed it
-  try {
-    flush();
-  } catch (const std::exception&) {
-    // The disk is full, and no caller is left to tell.
-  }
+  flush();
   kept_ = {};
   if (file_ >= 0) ::close(file_);
 }
@@ -119,16 +115,34 @@ void RunFileWriter::write_out() {
   } catch (const c10::Error& error) {
     kept_ = {};
     ::close(std::exchange(file_, -1));
-    TORCH_CHECK(false, error.what_without_backtrace(),
+    waiting_ = {};
+    return fail(std::string(error.what_without_backtrace()) +
                 " What was written before can be read; nothing more is.");
   }
   size_ += waiting_.size();
   waiting_.clear();
 }
 
+void RunFileWriter::fail(const std::string& message) {
+  failure_ = message;
+  failed_ = true;
+}
+
+std::string RunFileWriter::failure() {
+  if (!failed_) return {};
+  const std::lock_guard lock(mutex_);
+  failed_ = false;
+  return std::exchange(failure_, {});
+}
+
 void RunFileWriter::thin_out() {
   due_ = std::max(due_, 2 * size_);  // if it fails
-  const int smaller = thin(path_, most_, size_);
+  int smaller = -1;
+  try {
+    smaller = thin(path_, most_, size_);
+  } catch (const c10::Error& error) {
+    return fail(error.what_without_backtrace());
+  }
   kept_ = {};
   ::close(std::exchange(file_, smaller));
   kept_ = base::KeptHere(file_);

@@ -68,6 +68,7 @@ WatchedModel::WatchedModel(Options given, Place place)
       pace_(options, *run_->control(), std::move(place.models)) {
   if (options.save().empty()) return;
   run_->save_to(std::make_shared<RunFileWriter>(options.save(), run_->info(), place.number, options.disk()));
+  tell_file_failure();
 }
 
 WatchedModel::~WatchedModel() {
@@ -226,13 +227,16 @@ void WatchedModel::check_step(std::int64_t step) const {
 
 void WatchedModel::set_step(std::int64_t step) {
   compare_parameters();
-  const std::lock_guard lock(mutex_);
-  user_steps_ = true;
-  any_forward_ = true;
-  step_ = step;
-  backward_seen_ = callback_queued_ = false;
-  run_->reach(step_);
-  recording_ = pace_.allows(step_, Pace::Clock::now());
+  {
+    const std::lock_guard lock(mutex_);
+    user_steps_ = true;
+    any_forward_ = true;
+    step_ = step;
+    backward_seen_ = callback_queued_ = false;
+    run_->reach(step_);
+    recording_ = pace_.allows(step_, Pace::Clock::now());
+  }
+  tell_file_failure();
 }
 
 std::int64_t WatchedModel::step() const {
@@ -243,6 +247,7 @@ std::int64_t WatchedModel::step() const {
 void WatchedModel::scalar(const std::string& name, double value) {
   if (!made_here_) return;
   run_->add_scalar(name, step(), value);
+  tell_file_failure();
 }
 
 void WatchedModel::backward_begins() {
@@ -329,6 +334,12 @@ void WatchedModel::failed(const char* what) noexcept {
   } catch (...) {
     // No caller is left to tell.
   }
+}
+
+/// The model goes on, and so does the page; only the file ends. Without `mutex_`.
+void WatchedModel::tell_file_failure() noexcept {
+  const std::string failure = run_->failure();
+  if (!failure.empty()) failed(failure.c_str());
 }
 
 std::vector<std::string> WatchedModel::errors() const {

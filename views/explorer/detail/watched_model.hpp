@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <torchtap/base/api.hpp>
@@ -105,6 +106,7 @@ class WatchedModel final : public watch::CallListener, public std::enable_shared
   void write_pace();
   void compare_parameters() noexcept;
   void failed(const char* what) noexcept;
+  void tell_file_failure() noexcept;
   template <class Function>
   void guarded(Function&& function) noexcept {
     if (!made_here_) return;  // in a forked child, which records nothing
@@ -115,6 +117,7 @@ class WatchedModel final : public watch::CallListener, public std::enable_shared
     } catch (const std::exception& error) {
       failed(error.what());
     }
+    tell_file_failure();
   }
 
   // thread_forward.cpp
@@ -141,9 +144,11 @@ class WatchedModel final : public watch::CallListener, public std::enable_shared
   void values(Forward& forward, std::int32_t call, What what, const std::vector<at::Tensor>& tensors);
   void value(Forward& forward, const SeriesKey& key, const at::Tensor& tensor);
   void want_gradient(Forward& forward, const SeriesKey& key, const at::Tensor& tensor);
-  std::int32_t attached(std::int32_t around, const char* name);
+  std::int32_t attached(std::int32_t around, const std::string& name, const char* type);
+  std::int32_t operation(Mode mode, std::int32_t caller, const std::string& name, std::int32_t nth,
+                         const at::Tensor& result);
   std::shared_ptr<GradientTargets> listen(const at::Tensor& tensor, std::int64_t step,
-                                          std::vector<watch::NodePtr>* alive = nullptr);
+                                          Forward* forward = nullptr);
   void notice_backward(const std::vector<at::Tensor>& outputs, std::int64_t step);
   bool went_idle();
 
@@ -181,7 +186,7 @@ class WatchedModel final : public watch::CallListener, public std::enable_shared
   std::atomic<bool> recording_{false};
   int wanted_traces_[modes] = {1, 1};      // how many more forwards may be looked at
   std::uint64_t missing_[modes] = {0, 0};  // calls that ran and were not looked at
-  std::map<std::pair<std::int32_t, std::string>, std::int32_t> attached_;
+  std::map<std::tuple<std::int32_t, std::string, std::string>, std::int32_t> attached_;  // around, type, name
   std::vector<std::string> errors_;
 };
 

@@ -93,6 +93,7 @@ void WatchedModel::abandon(Forward& forward) {
     ++wanted_traces_[static_cast<std::size_t>(forward.mode)];
   }
   ThreadForward::close_scopes_inside(forward);
+  if (forward.runs != nullptr) *forward.runs = false;
   forward = Forward();
 }
 
@@ -142,6 +143,7 @@ void WatchedModel::begin(Forward& forward) {
   forward.learns = trains && at::GradMode::is_enabled();
   forward.counts = root_counts_;
   forward.began = ThreadForward::next();
+  forward.runs = std::make_shared<std::atomic<bool>>(true);
   const std::lock_guard lock(mutex_);
   forward.recorded = open_step(trains, forward.learns);
   forward.step = step_;
@@ -151,7 +153,30 @@ void WatchedModel::begin(Forward& forward) {
   forward.traced = wanted > 0 && (first || pace_.affords(Pace::Clock::now()));
   if (!forward.traced) return;
   --wanted;
-  forward.flow = std::make_shared<Flow>(constants_);
+  forward.flow = std::make_shared<Flow>(
+      constants_, [weak = weak_from_this(), mode = forward.mode](std::int32_t caller, const std::string& name,
+                                                                 std::int32_t nth, const at::Tensor& result) {
+        const auto session = weak.lock();
+        return session == nullptr ? -1 : session->operation(mode, caller, name, nth, result);
+      });
+}
+
+/// An operation that the flow of data makes a call of.
+std::int32_t WatchedModel::operation(Mode mode, std::int32_t caller, const std::string& name,
+                                     std::int32_t nth, const at::Tensor& result) {
+  CallInfo info;
+  info.parent = caller;
+  info.nth = nth;
+  info.call = nth;
+  info.module = attached(run_->with_graph([&](const Graph& graph) {
+    return graph.calls[static_cast<std::size_t>(caller)].module;
+  }),
+                         name, "operation");
+  return run_->with_graph([&](Graph& graph) {
+    const std::int32_t call = graph.call(info);
+    for (const bool output : {false, true}) graph.of(mode).see(call, output, infos_of({result}));
+    return call;
+  });
 }
 
 void WatchedModel::open_call(Forward& forward, Forward::OpenCall& running,
@@ -218,7 +243,9 @@ void WatchedModel::call_ends(std::size_t index, hooks::Event& event) {
 void WatchedModel::end(Forward& forward, const std::vector<at::Tensor>& outputs) {
   Forward done = std::move(forward);
   forward = Forward();
+  if (done.runs != nullptr) *done.runs = false;
   if (done.traced) {
+    done.pass.calls = done.flow->calls();
     done.pass.edges = done.flow->edges();
     pace_.spend(done.flow->own_time());
   }
@@ -270,12 +297,13 @@ void WatchedModel::value(Forward& forward, const SeriesKey& key, const at::Tenso
 /// Listens to the gradient of this version of the tensor, also when it is changed in place later, from now on
 /// for this step. Null if it has none.
 std::shared_ptr<GradientTargets> WatchedModel::listen(const at::Tensor& tensor, std::int64_t step,
-                                                      std::vector<watch::NodePtr>* alive) {
+                                                      Forward* forward) {
   if (!tensor.defined() || !tensor.requires_grad()) return nullptr;
   const auto edge = torch::autograd::impl::gradient_edge(tensor);
   if (edge.function == nullptr) return nullptr;
   torch::autograd::Node& node = *edge.function;
-  if (alive != nullptr) alive->push_back(edge.function);
+  if (forward != nullptr) forward->nodes.push_back(edge.function);
+  const auto runs = forward != nullptr ? forward->runs : nullptr;
   const bool leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(&node) != nullptr;
 #if TORCH_VERSION_MAJOR >= 2
   // A leaf's node calls the hooks of its tensor, which stay when the graph is gone, instead of these.
@@ -287,6 +315,7 @@ std::shared_ptr<GradientTargets> WatchedModel::listen(const at::Tensor& tensor, 
     const auto* const ours = dynamic_cast<const Listener*>(hook.get());
     if (ours == nullptr || !ours->is(serial_, edge.input_nr)) continue;
     const std::lock_guard lock(ours->targets()->mutex);
+    ours->targets()->runs = runs;
     if (ours->targets()->step != step) {
       ours->targets()->step = step;
       ours->targets()->arrived = false;
@@ -299,6 +328,7 @@ std::shared_ptr<GradientTargets> WatchedModel::listen(const at::Tensor& tensor, 
   targets->serial = serial_;
   targets->leaf = leaf;
   targets->step = step;
+  targets->runs = runs;
   auto listener = std::make_unique<Listener>(targets, edge.input_nr);
 #if TORCH_VERSION_MAJOR >= 2
   if (!leaf) {
@@ -311,7 +341,7 @@ std::shared_ptr<GradientTargets> WatchedModel::listen(const at::Tensor& tensor, 
 }
 
 void WatchedModel::want_gradient(Forward& forward, const SeriesKey& key, const at::Tensor& tensor) {
-  const auto targets = listen(tensor, forward.step, &forward.nodes);
+  const auto targets = listen(tensor, forward.step, &forward);
   if (targets == nullptr) return;
   const std::lock_guard lock(targets->mutex);
   const bool known = std::any_of(targets->keys.begin(), targets->keys.end(),
@@ -324,15 +354,17 @@ void WatchedModel::gradient(GradientTargets& targets, const at::Tensor& gradient
     const auto began = Pace::Clock::now();
     decltype(targets.keys) keys;
     watch::Column column;
+    bool inside = false;  // the forward itself asks for gradients, as of an energy; no step ends with that
     {
       const std::lock_guard lock(targets.mutex);
+      inside = !hides_root_ && targets.runs != nullptr && *targets.runs;
       // The node was kept, and this is the backward of a later step, which did not ask for it.
       if ((targets.leaf || targets.arrived) && targets.step != step()) return;
       targets.arrived = true;
       keys = targets.keys;
       column.first_step = column.last_step = targets.step;
     }
-    backward_begins();
+    if (!inside) backward_begins();
     if (keys.empty()) return;
     const std::int64_t at = column.first_step;
     column = watch::measure(gradient);
@@ -372,7 +404,7 @@ void WatchedModel::attach(const at::Tensor& tensor, const char* name) {
   guarded([&] {
     Forward& forward = forward_here();
     if (forward.open.empty() || !tensor.defined()) return;
-    const std::int32_t module = attached(forward.open.back().module, name);
+    const std::int32_t module = attached(forward.open.back().module, name, "attach");
     mix(forward.pass.hash, 2 * static_cast<std::uint64_t>(module) + 1);
     if (!forward.looks()) return;
     const auto began = Pace::Clock::now();
@@ -391,16 +423,16 @@ void WatchedModel::attach(const at::Tensor& tensor, const char* name) {
   });
 }
 
-/// The module that stands for tensors of this name inside of a module.
-std::int32_t WatchedModel::attached(std::int32_t around, const char* name) {
+/// The module that stands for tensors or operations of this name inside of a module.
+std::int32_t WatchedModel::attached(std::int32_t around, const std::string& name, const char* type) {
   const std::lock_guard lock(mutex_);
-  const auto [found, is_new] = attached_.emplace(std::pair(around, std::string(name)), 0);
+  const auto [found, is_new] = attached_.emplace(std::tuple(around, std::string(type), name), 0);
   if (!is_new) return found->second;
   found->second = run_->with_graph([&](Graph& graph) {
     ModuleInfo info;
     const std::string& path = graph.modules[static_cast<std::size_t>(around)].path;
     info.path = path.empty() ? name : path + "." + name;
-    info.type = "attach";
+    info.type = type;
     info.name = name;
     graph.modules.push_back(std::move(info));
     return static_cast<std::int32_t>(graph.modules.size()) - 1;

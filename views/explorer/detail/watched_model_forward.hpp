@@ -5,6 +5,7 @@
 #include <c10/util/SmallVector.h>
 #include <c10/util/flat_hash_map.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -40,7 +41,8 @@ struct GradientTargets {
   bool leaf = false;
   std::mutex mutex;  // of what is below
   std::int64_t step = 0;
-  bool arrived = false;  // a gradient, in this step
+  bool arrived = false;                           // a gradient, in this step
+  std::shared_ptr<const std::atomic<bool>> runs;  // whether the forward that wants it does
   c10::SmallVector<SeriesKey, 2> keys;
 };
 
@@ -81,6 +83,7 @@ struct Forward {
   std::map<std::int32_t, std::int64_t> calls_of;  // of each module so far
   std::shared_ptr<Flow> flow;
   std::unique_ptr<operations::Scope> scope;
+  std::shared_ptr<std::atomic<bool>> runs;  // until it ends; null before it begins
   Measured measured;
   std::vector<watch::NodePtr> nodes;  // a leaf's lives as long as anybody holds it
 

@@ -38,6 +38,25 @@ export class Model {
     return this.children.has(id);
   }
 
+  /** The path of a call below the call around it: lists of modules between them are no calls of their own. */
+  private below(call: Call): string {
+    const around = call.parent === null ? undefined : this.byId.get(call.parent)?.path;
+    if (around === "") return call.path;
+    return around !== undefined && call.path.startsWith(`${around}.`) ? call.path.slice(around.length + 1) : "";
+  }
+
+  /** The lists in which a call lies, below the call around it: "blocks" of blocks.0. Empty for none. */
+  lists(call: Call): string {
+    const path = this.below(call);
+    return path.slice(0, Math.max(0, path.lastIndexOf(".")));
+  }
+
+  /** How a call is named on a node, and which call it is if there are several. */
+  label(call: Call): string {
+    const name = this.below(call) || call.name || call.path.split(".").pop() || call.type;
+    return call.call > 0 ? `${name} · ${call.call + 1}` : name;
+  }
+
   /** From the root's child to the call that holds this one. */
   ancestors(id: number): Call[] {
     const result: Call[] = [];
@@ -52,12 +71,6 @@ export class Model {
   depth(id: number): number {
     return id === this.root?.id ? 0 : this.ancestors(id).length + 1;
   }
-}
-
-/** How a call is named on a node: its own name, and which call it is if there are several. */
-export function label(call: Call): string {
-  const name = call.name || call.path.split(".").pop() || call.type;
-  return call.call > 0 ? `${name} · ${call.call + 1}` : name;
 }
 
 export function shapeText(shape: readonly (number | null)[]): string {

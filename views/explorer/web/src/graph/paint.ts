@@ -1,7 +1,7 @@
 // Draws the part of a stage that a camera sees: open frames, edges, then closed nodes and ports. What is too small to
 // be seen is left out or drawn as a plain bar, so that a large model moves as smoothly as a small one.
 
-import { label, shapeText, type Model } from "../data/model";
+import { shapeText, type Model } from "../data/model";
 import type { FirstBad } from "../data/protocol";
 import { badgeOf, isBad } from "../data/rules";
 import { HEADER, portNumber } from "../layout/nested";
@@ -36,6 +36,8 @@ export interface Look {
 }
 
 const RADIUS = 9;
+/** The sides of a node that is too small to be drawn, in pixels of the screen. */
+const LEAST_BAR = 1.5;
 
 export function paint(context: CanvasRenderingContext2D, ratio: number, stage: Stage, camera: Camera, look: Look): void {
   const { palette } = look;
@@ -109,9 +111,7 @@ class Painter {
 
   private seen(i: number): boolean {
     const { x, y, w, h } = this.stage;
-    return (
-      x[i]! < this.right && x[i]! + w[i]! > this.left && y[i]! < this.bottom && y[i]! + h[i]! > this.top && h[i]! * this.camera.k > 0.7
-    );
+    return x[i]! < this.right && x[i]! + w[i]! > this.left && y[i]! < this.bottom && y[i]! + h[i]! > this.top;
   }
 
   /** New nodes appear; what a search does not find steps back. */
@@ -160,7 +160,7 @@ class Painter {
       setFont(c, 12.5, 600);
       c.textBaseline = "middle";
       c.fillStyle = palette.ink;
-      const name = fitted(c, label(call), w - 44);
+      const name = fitted(c, this.model.label(call), w - 44);
       c.fillText(name, x + 25, y + HEADER / 2 + 4);
       const used = 25 + c.measureText(name).width + 8;
       setFont(c, 11);
@@ -172,7 +172,7 @@ class Painter {
       setFont(c, font, 600);
       c.textBaseline = "top";
       c.fillStyle = palette.soft;
-      c.fillText(fitted(c, label(call), w - 16 / k), x + 6 / k, y + 4);
+      c.fillText(fitted(c, this.model.label(call), w - 16 / k), x + 6 / k, y + 4);
     }
     c.globalAlpha = 1;
   }
@@ -293,7 +293,7 @@ class Painter {
     c.textBaseline = "alphabetic";
     setFont(c, 12.5, 600);
     c.fillStyle = ink;
-    c.fillText(fitted(c, label(call), w - (group ? 40 : 24)), x + 14, y + 19.5);
+    c.fillText(fitted(c, this.model.label(call), w - (group ? 40 : 24)), x + 14, y + 19.5);
     if (this.camera.k > 0.42) {
       setFont(c, 11);
       c.fillStyle = soft;
@@ -339,7 +339,10 @@ class Painter {
       c.fillStyle = colour;
       for (const i of list) {
         c.globalAlpha = look.fill ? 1 : 0.75 * this.alpha(i);
-        c.fillRect(stage.x[i]!, stage.y[i]!, stage.w[i]!, stage.h[i]!);
+        // From any distance something is seen where a node is.
+        const w = Math.max(stage.w[i]!, LEAST_BAR / k),
+          h = Math.max(stage.h[i]!, LEAST_BAR / k);
+        c.fillRect(stage.x[i]!, stage.y[i]!, w, h);
       }
     }
     c.globalAlpha = 1;

@@ -1,7 +1,7 @@
 // Asks the worker for layouts; an answer that is out of date by then is dropped.
 
 import { signal } from "@preact/signals";
-import { label, type Model } from "../data/model";
+import { type Model } from "../data/model";
 import type { FromWorker, ToWorker } from "./worker";
 import type { Scene } from "./nested";
 
@@ -42,7 +42,7 @@ export function lay(next: Model, open: ReadonlySet<string>): void {
       items: next.graph.calls.map(call => ({
         id: call.id,
         parent: call.parent ?? -1,
-        width: width(label(call), call.type, next.canOpen(call.id)),
+        width: width(next.label(call), call.type, next.canOpen(call.id)),
       })),
     });
   }

@@ -1,7 +1,6 @@
 // The graph with what lies over it: buttons, legend, minimap, tooltip.
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { label } from "../data/model";
 import { legend, TITLES } from "../graph/appearance";
 import { cameraMoved, GraphController } from "../graph/controller";
 import { laid } from "../layout/client";
@@ -67,7 +66,7 @@ function Chosen() {
   return (
     <div class="chosen">
       <span>
-        <b>{label(call)}</b> <i>{call.type}</i>
+        <b>{model.label(call)}</b> <i>{call.type}</i>
       </span>
       {model.canOpen(call.id) && (
         <button onClick={() => controller?.toggle(call.id)}>{state.open.value.has(key) ? "Close" : "Open"}</button>

@@ -1,7 +1,7 @@
 // Panels: the distributions of pinned calls.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { label, type Slot } from "../data/model";
+import { type Slot } from "../data/model";
 import type { Call } from "../data/protocol";
 import * as state from "../state";
 import { typeColour } from "../theme";
@@ -135,7 +135,7 @@ function Panel({ id, width }: { id: string; width: number }) {
       <header class="panel-head">
         <span class="swatch" style={{ background: typeColour(call.type, state.dark.value) }} />
         <button class="panel-name" title={`${call.path || call.name}: show in the graph`} onClick={() => state.reveal(call.id)}>
-          {call.path ? <Path text={call.path} /> : <b>{label(call)}</b>}
+          {call.path ? <Path text={call.path} /> : <b>{run.model.value!.label(call)}</b>}
           {call.call > 0 && <span class="soft"> · call {call.call + 1}</span>}
         </button>
         <span class="panel-type">{call.type}</span>

@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { compareHere } from "../data/compare";
 import { found } from "../graph/appearance";
 import { formatValue } from "../charts/scale";
-import { family, label } from "../data/model";
+import { family } from "../data/model";
 import { toNumber, type Difference } from "../data/protocol";
 import { isBad, rankOf, titleOf, valueOf } from "../data/rules";
 import * as state from "../state";
@@ -105,7 +105,7 @@ function Findings() {
           <span class="kicker">
             <Icon name="warn" size={13} /> First {bad.what === "nan" ? "NaN" : "infinity"} · step {bad.step}
           </span>
-          <b>{badCall ? badCall.path.split(".").slice(-2).join(".") || label(badCall) : `call ${bad.call}`}</b>
+          <b>{badCall ? badCall.path.split(".").slice(-2).join(".") || model.label(badCall) : `call ${bad.call}`}</b>
           <span>{badCall?.path || badCall?.type}</span>
           <span class="soft">{bad.producer ? "It made it: all that came in was finite." : "It was seen here first."}</span>
         </button>
@@ -134,7 +134,7 @@ function Findings() {
                     }}
                   >
                     <span class="row-name">
-                      {call.path || label(call)}
+                      {call.path || model.label(call)}
                       {call.call > 0 && <i> · {call.call + 1}</i>}
                     </span>
                     <span class="soft mono">
@@ -208,7 +208,7 @@ function Differences() {
             <span class="difference-bar">
               <i class={kind} style={{ width: `${Math.max(2, (100 * d.wasserstein) / most)}%` }} />
             </span>
-            <span class="row-name">{call.path || label(call)}</span>
+            <span class="row-name">{call.path || model.label(call)}</span>
             <span class="soft">
               {one.index.value.byId.get(d.a)?.name || d.what.replace("parameter_grad", "∂ parameter").replace("grad_", "∂ ")}
             </span>

@@ -4,7 +4,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { hover } from "../graph/controller";
 import { formatCount, formatShare, formatValue } from "../charts/scale";
 import { portNumber } from "../layout/nested";
-import { label, portText, shapeText, type Model } from "../data/model";
+import { portText, shapeText, type Model } from "../data/model";
 import { toNumber, type Call, type Edge, type Last, type Port } from "../data/protocol";
 import { badgeOf } from "../data/rules";
 import * as state from "../state";
@@ -49,7 +49,7 @@ function CallTip({ call, model }: { call: Call; model: Model }) {
   return (
     <>
       <div class="tip-title">
-        <b>{label(call)}</b>
+        <b>{model.label(call)}</b>
         <span>{call.type}</span>
       </div>
       {call.path && call.path !== call.name && <div class="tip-path">{call.path}</div>}
@@ -108,8 +108,8 @@ function end(model: Model, edge: Edge, which: "from" | "to"): string {
   const it = model.byId.get(call);
   if (!it) return "?";
   if (call === edge.caller)
-    return port < 0 ? `from around ${label(it)}` : `${which === "from" ? "input" : "output"} ${port} of ${label(it)}`;
-  return label(it);
+    return port < 0 ? `from around ${model.label(it)}` : `${which === "from" ? "input" : "output"} ${port} of ${model.label(it)}`;
+  return model.label(it);
 }
 
 const MEANS: Record<Edge["kind"], string> = {
@@ -172,7 +172,7 @@ export function Tooltip() {
       <div class="tip" ref={box} role="tooltip">
         <div class="tip-title">
           <b>{k < 0 ? "other tensors" : `${at.port % 2 ? "output" : "input"} ${k}`}</b>
-          <span>of {label(call)}</span>
+          <span>of {model.label(call)}</span>
         </div>
         {port && (
           <div class="tip-table">

@@ -143,6 +143,38 @@ test("20 000 nodes: all open, near and far", async t => {
   await server.stop();
 });
 
+test("from the farthest point nodes are still seen", async () => {
+  const calls = [call(0, null, "", "Net", "net")],
+    edges = [];
+  for (let i = 1; i <= 40; i++) {
+    calls.push(call(i, 0, `blocks.${i - 1}`, "Linear"));
+    for (let from = 0; from < i; from++) edges.push(edge(0, from, i));
+  }
+  const server = new Server([made(calls, edges)]);
+  await server.start();
+  const { page, close } = await open(browser, server.url(""));
+  await ready(page);
+  const coloured = await page.evaluate(async () => {
+    const graph = window.torchtapGraph;
+    graph.camera.zoom(1e-9, 500, 400);
+    graph.redraw();
+    await new Promise(requestAnimationFrame);
+    await new Promise(requestAnimationFrame);
+    const canvas = document.querySelector(".graph canvas");
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    let count = 0;
+    for (let i = 0; i < data.length; i += 4)
+      count += Math.max(data[i], data[i + 1], data[i + 2]) - Math.min(data[i], data[i + 1], data[i + 2]) > 40;
+    return count;
+  });
+  assert.ok(coloured > 4, `${coloured} pixels have a colour`);
+  // The list, which is no call, stands around its entries.
+  assert.equal(await text(page, ".list-name"), "blocks");
+  assert.equal(await text(page, ".row .row-name"), "0");
+  await close();
+  await server.stop();
+});
+
 test("names are text: markup, 500 characters, any script", async () => {
   const names = [
     "<img src=x onerror=alert(1)>",
