@@ -70,6 +70,11 @@ Checked judge(const CheckOptions& options, const rules::Rules& rules) {
   for (auto& found : findings_of(rows, rules))
     checked.findings.insert(checked.findings.end(), std::make_move_iterator(found.begin()),
                             std::make_move_iterator(found.end()));
+  std::vector<rules::Facts> facts;
+  for (const auto& row : rows) facts.push_back(row.facts);
+  for (const auto& open : rules::undecided(facts, rules))
+    checked.notes.push_back("\"" + open.path + "\": whether " + open.rule +
+                            " holds is not known: " + open.sentence + ".");
   std::set<std::string> paths;
   for (const Layer& layer : layers.all) paths.insert(layer.path);
   checked.modules = static_cast<std::int64_t>(paths.size());

@@ -26,10 +26,20 @@ struct OpenForward {
   bool ended = false;          // of a hidden root
 };
 
-/// This thread's open forwards, one for each watcher. One that threw stays until the next begins.
+/// Tells the watcher, if it lives, that the thread ended in its forward.
+void tell_lost(const OpenForward& forward) noexcept;
+
+/// This thread's open forwards, one for each watcher. One that threw stays until the next begins, or the
+/// thread ends.
 inline c10::SmallVector<OpenForward, 2>& open_forwards_here() noexcept {
-  static thread_local c10::SmallVector<OpenForward, 2> open;
-  return open;
+  struct Open {
+    c10::SmallVector<OpenForward, 2> all;
+    ~Open() {
+      for (const OpenForward& one : all) tell_lost(one);
+    }
+  };
+  static thread_local Open open;
+  return open.all;
 }
 
 /// Null if this thread is in no forward of the watcher.
