@@ -34,9 +34,9 @@ def share_beyond(at, mean):
             low, high = (rate, high) if now < mean else (low, rate)
         if abs(low) < 1e-4:
             return 1 - at
-        return (1 - numpy.exp(low * (at - 1))) / (1 - numpy.exp(-low)) if low > 0 else (
-            (numpy.exp(low) - numpy.exp(low * at)) / numpy.expm1(low)
-        )
+        if low > 0:
+            return (1 - numpy.exp(low * (at - 1))) / (1 - numpy.exp(-low))
+        return (numpy.exp(low) - numpy.exp(low * at)) / numpy.expm1(low)
 
 
 def share_outside(facts, low, high):
@@ -52,7 +52,8 @@ def share_outside(facts, low, high):
     whole = ((begin >= high) | (end <= low)) & ~over & ~under
     with numpy.errstate(invalid="ignore", divide="ignore"):
         beyond = numpy.maximum(0, end - high) + numpy.maximum(0, low - begin)
-        part = numpy.where(over | under, numpy.where(numpy.isfinite(end - begin), beyond / (end - begin), 0.5), 0)
+        proportion = numpy.where(numpy.isfinite(end - begin), beyond / (end - begin), 0.5)
+        part = numpy.where(over | under, proportion, 0)
         near = numpy.where((begin <= 0) & (end >= 0), 0, numpy.minimum(begin**2, end**2))
         far = numpy.maximum(begin**2, end**2)
         even = (begin**2 + begin * end + end**2) / 3
@@ -74,7 +75,8 @@ def share_outside(facts, low, high):
                 for of in (far, even, near)
             ]
             width = far_cut - near_cut
-            estimate = outside + small + cut * share_beyond((limit - near_cut) / width, (mean[1] - near_cut) / width)
+            share = share_beyond((limit - near_cut) / width, (mean[1] - near_cut) / width)
+            estimate = outside + small + cut * share
             lower = outside + cut * max(0, (mean[0] - limit) / (far_cut - limit))
             upper = outside + counts[(over | under) & ~large].sum() + cut
             if limit > near_cut:

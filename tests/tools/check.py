@@ -183,7 +183,8 @@ def check_thresholds(folder):
     ):
         place = folder / name / "saturated"
         place.parent.mkdir()
-        run("record", folder / "saturated.pt", "--input", folder / "normal.pt", "--batches", "--save", place, *arguments)
+        inputs = ("--input", folder / "normal.pt", "--batches")
+        run("record", folder / "saturated.pt", *inputs, "--save", place, *arguments)
         document = json.loads(run("check", place, "--json", status=0 if name == "moments" else 1)[0])
         got = {one["path"] for one in document["findings"]}
         check(not any(one["rule"] == "nonfinite" for one in document["findings"]), f"{name}: {document}")

@@ -332,10 +332,11 @@ void Watcher::close() noexcept {
     if (!thread_.joinable()) {
       serve(true);
     } else if (thread_.get_id() == std::this_thread::get_id()) {
-      thread_.detach();  // a callback destroys the monitor
+      return thread_.detach();  // a callback destroys the monitor
     } else {
       thread_.join();
     }
+    tell_unjudged();
   });
 }
 

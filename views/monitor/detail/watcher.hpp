@@ -89,6 +89,7 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
     DriftTest test;
     std::vector<core::Results> held;
     std::int64_t rows = 0;
+    bool judged = false;  // ever
   };
   /// The gauges of a module.
   struct Series {
@@ -142,13 +143,14 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
 
   // watcher_window.cpp
   void prepare();
-  bool stops_now() const;
+  bool nothing_is_left() const;
   void work();
   void serve(bool wait);
   void do_all(Due due);
   Window take();
   void end_window(const Window& taken);
   bool may_tell_never_ran(std::size_t watched) const;
+  void tell_unjudged();
   std::map<AlarmBook::Key, Drift> compare(const std::vector<Seen>& seen, std::int64_t rows);
   void remember(const std::vector<Seen>& seen, const std::map<AlarmBook::Key, Drift>& compared);
   void write_events(const std::vector<rules::Facts>& facts, std::int64_t step);

@@ -105,7 +105,7 @@ std::string window_text(std::int64_t window, std::int64_t forward, std::int64_t 
 
 /// Makes the tests of drift, and incidents of what killed processes left.
 void Watcher::prepare() {
-  if (stops_now() && rows_.load() == 0) return;  // nothing is judged any more
+  if (nothing_is_left()) return;
   if (!incidents_folder_.empty()) {
     guarded([&] { recover_incidents(incidents_folder_, options_.keep_incidents()); });
   }
@@ -128,7 +128,7 @@ void Watcher::prepare() {
           blocks_ = blocks_ == 0 ? test.blocks() : std::min(blocks_, test.blocks());
         }
         if (test.why_not().empty()) {
-          tests_.emplace(std::pair(i, learned.slot), Test{std::move(test), {}, 0});
+          tests_.emplace(std::pair(i, learned.slot), Test{std::move(test), {}, 0, false});
         } else {
           ++why_not[test.why_not()];
         }
@@ -143,9 +143,10 @@ void Watcher::prepare() {
   }
 }
 
-bool Watcher::stops_now() const {
+/// To be judged, now that it stops.
+bool Watcher::nothing_is_left() const {
   const std::lock_guard lock(due_mutex_);
-  return stops_;
+  return stops_ && due_.taken.empty() && rows_.load() == 0;
 }
 
 /// The monitor's thread.
@@ -271,7 +272,7 @@ std::map<AlarmBook::Key, Drift> Watcher::compare(const std::vector<Seen>& seen, 
   std::map<AlarmBook::Key, Drift> compared;
   for (const Seen& one : seen) {
     const auto found = tests_.find({one.watched, one.facts.slot});
-    if (found == tests_.end()) continue;
+    if (found == tests_.end() || !one.facts.min) continue;  // without finite values
     Test& test = found->second;
     test.rows += rows;
     test.held.push_back(one.results);
@@ -281,10 +282,22 @@ std::map<AlarmBook::Key, Drift> Watcher::compare(const std::vector<Seen>& seen, 
       if (!std::isfinite(drift.limit) && test.held.size() < most_held) return;
       test.held.clear();
       test.rows = 0;
+      test.judged = true;
       compared.emplace(AlarmBook::Key{"drift", one.facts.path, one.facts.tensor, one.facts.slot}, drift);
     });
   }
   return compared;
+}
+
+/// At the end: tensors that had values, and whose windows were too few for drift.
+void Watcher::tell_unjudged() {
+  const auto count = std::count_if(tests_.begin(), tests_.end(), [](const auto& one) {
+    return !one.second.judged && !one.second.held.empty();
+  });
+  if (count == 0) return;
+  not_judged_ += count;
+  note("drift of " + std::to_string(count) + (count == 1 ? " tensor" : " tensors") +
+       " was not judged: there were too few rows or batches");
 }
 
 /// Not of a module that could not be counted, and not inside of attention, which reads the parameters of
