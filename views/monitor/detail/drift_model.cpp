@@ -88,6 +88,12 @@ DriftModel::DriftModel(const Counted& reference, double false_alarms, double row
                  false_alarms_ / 2 &&
              least_window_ < most_drawn)
         ++least_window_;
+      if (least_window_ == most_drawn) {
+        why_not_ = std::to_string(blocks_) +
+                   " blocks, of which no window can be told from a rare event; 100 "
+                   "are needed";
+        return;
+      }
       std::vector<std::size_t> lengths;
       for (std::size_t length = 1; length < std::max(most, least_window_); length *= 2)
         lengths.push_back(length);

@@ -219,8 +219,7 @@ core::Value::Dict parameters_by_name(const std::vector<model::ModuleRef>& module
   for (const model::ModuleRef& module : modules) {
     for (const model::Held& held : model::held_by(module)) {
       const at::Tensor tensor = held.tensor.detach();
-      dict.emplace_back(
-          text::utf8_text(module.path().empty() ? held.name : module.path() + "." + held.name),
+      dict.emplace_back(text::utf8_text(module.path().empty() ? held.name : module.path() + "." + held.name),
                         copies ? tensor.clone() : tensor);
     }
   }

@@ -111,7 +111,8 @@ void add_tensor(const at::Tensor& given, Digest& digest, Outcome& outcome) {
   if (given.layout() == at::kSparse && given.is_cpu()) {  // looked at, but not in the digest
     const base::RecordingMode quiet;
     const at::Tensor values = given._values().contiguous();
-    look_at_piece(values.scalar_type(), static_cast<const char*>(values.data_ptr()), values.nbytes(), outcome);
+    look_at_piece(values.scalar_type(), static_cast<const char*>(values.data_ptr()), values.nbytes(),
+                  outcome);
   }
   if (!readable) return;
   const auto* data = static_cast<const char*>(tensor->data_ptr());
