@@ -362,7 +362,9 @@ void Watcher::save_learned() {
 /// A forward of this thread that threw, and behind which no other began.
 void Watcher::find_failed_here() {
   const OpenForward* const open = open_forward_here(serial_);
-  if (open == nullptr || !tops_.empty() || watch::calls_here() >= open->depth) return;
+  if (open == nullptr || !tops_.empty() || !watch::counts(modules_.front()) ||
+      watch::calls_here() > open->depth)
+    return;  // or this thread is in it
   const std::int64_t number = open->number;
   forget_forward_here(serial_);
   failed(number, /*thread_ends=*/true);
