@@ -2,9 +2,12 @@
 // of docs/benchmarks.md.
 //
 // usage: bench_drift_simulation FILE [WINDOWS]
+//        bench_drift_simulation streams [REFERENCES [WINDOWS]]
 //
 // FILE is of bench/python/drift_rows.py. Windows are made of rows (images) that are neither in the reference
-// nor trained on; the statistic is the library's own.
+// nor trained on; the statistic is the library's own. "streams" needs no file: numbers one at a time, rows
+// that follow each other, seasons, rare events, batches of many sizes; of each the windows that alarm on what
+// goes on as it was learned, and of those with another distribution.
 #include <ATen/Functions.h>
 
 #include <algorithm>
@@ -14,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <random>
 #include <stdexcept>
@@ -21,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include <torchtap/reductions/blocks.hpp>
 #include <torchtap/views/monitor/drift.hpp>
 
 namespace {
@@ -130,11 +135,8 @@ Results results_of(const Place& place, std::size_t set, const std::vector<Rows>&
   const auto ends = [&](const std::vector<double>& of) {
     return at::from_blob(const_cast<double*>(of.data()), {bins}, real);
   };
-  return {{"counts", counts},
-          {"zeros", zeros},
-          {"low", ends(place.low)},
-          {"high", ends(place.high)},
-          {"rows", rows}};
+  return {{"counts", counts},         {"zeros", zeros}, {"low", ends(place.low)},
+          {"high", ends(place.high)}, {"rows", rows},   {"samples", at::ones({b}, whole)}};
 }
 
 /// One test for each place.
@@ -158,6 +160,13 @@ std::vector<DriftTest> learn(const Data& data, std::size_t blocks, std::size_t b
   return tests;
 }
 
+/// Batches of `batch` rows, as many as have `n` rows.
+std::vector<Rows> window_of(Source& source, std::size_t batch, std::size_t n) {
+  std::vector<Rows> blocks;
+  for (std::size_t rows = 0; rows < n; rows += batch) blocks.push_back(source.next(batch));
+  return blocks;
+}
+
 void false_alarms(const Data& data, const char* what, std::size_t blocks, std::size_t batch, bool correlated,
                   std::size_t n, std::size_t windows) {
   const auto tests = learn(data, blocks, batch, correlated, n);
@@ -167,7 +176,8 @@ void false_alarms(const Data& data, const char* what, std::size_t blocks, std::s
     Source source(data.labels[set], correlated, 1000 + place);
     std::size_t mine = 0;
     for (std::size_t window = 0; window < windows; ++window) {
-      const Drift drift = tests[place].compare(results_of(data.places[place], set, {source.next(n)}));
+      const Drift drift =
+          tests[place].compare(results_of(data.places[place], set, window_of(source, batch, n)));
       mine += drift.t2 > drift.limit ? 1 : 0;
       with_size += drift.drifted ? 1 : 0;
     }
@@ -199,7 +209,8 @@ void power(const Data& data, std::size_t n) {
         Source source(data.labels[set], false, 99);  // the same rows in all places
         std::vector<double> sizes;
         for (std::size_t window = 0; window < windows; ++window) {
-          const Drift drift = tests[place].compare(results_of(data.places[place], set, {source.next(n)}));
+          const Drift drift =
+              tests[place].compare(results_of(data.places[place], set, window_of(source, 32, n)));
           if (drift.t2 > drift.limit) t2[window] = 1;
           if (drift.drifted) alarm[window] = 1;
           sizes.push_back(drift.psi);
@@ -219,20 +230,172 @@ void power(const Data& data, std::size_t n) {
   }
 }
 
+/// A generator of batches, each of which may follow the one before.
+struct Stream {
+  std::mt19937_64 random;
+  std::normal_distribution<double> normals;
+  double level = 0;
+  std::int64_t batches = 0;
+
+  double normal() { return normals(random); }
+  double uniform() { return std::uniform_real_distribution<double>()(random); }
+  double step(double by) { return level = by * level + std::sqrt(1 - by * by) * normal(); }
+};
+using Batch = std::vector<double>;
+using Next = std::function<Batch(Stream& stream, int rows)>;
+
+Batch filled(int size, const std::function<double()>& next) {
+  Batch batch(static_cast<std::size_t>(size));
+  for (double& value : batch) value = next();
+  return batch;
+}
+
+struct Situation {
+  const char* name;
+  int blocks, least_rows, most_rows;  // of a batch
+  Next next;
+  double factor, shift;  // of the other distribution
+};
+
+std::vector<Situation> situations() {
+  const auto normal = [](int width) -> Next {
+    return [=](Stream& s, int n) { return filled(n * width, [&] { return s.normal(); }); };
+  };
+  const auto lognormal = [](Stream& s, int n) { return filled(n, [&] { return std::exp(2 * s.normal()); }); };
+  const auto rare = [](double share, double scale) -> Next {
+    return [=](Stream& s, int n) {
+      const double by = s.uniform() < share ? scale : 1;
+      return filled(n * 10, [&] { return by * s.normal(); });
+    };
+  };
+  const auto zero_but = [](double share) -> Next {
+    return [=](Stream& s, int n) {
+      const bool on = s.uniform() < share;
+      return filled(n * 10, [&] { return on ? s.normal() : 0; });
+    };
+  };
+  const auto follow = [](double by, int width) -> Next {
+    return [=](Stream& s, int n) {
+      Batch batch;
+      for (int row = 0; row < n; ++row) {
+        s.step(by);
+        for (int i = 0; i < width; ++i) batch.push_back(s.level + (width == 1 ? 0 : s.normal()));
+      }
+      return batch;
+    };
+  };
+  const auto season = [](int period) -> Next {
+    return [=](Stream& s, int n) {
+      const double level = std::sin(2 * M_PI * static_cast<double>(s.batches++) / period);
+      return filled(n * 10, [&] { return s.normal() + level; });
+    };
+  };
+  const auto customers = [](Stream& s, int n) {
+    const double scale = std::exp(s.normal());
+    return filled(n * 10, [&] { return scale * s.normal(); });
+  };
+  return {{"normal [1, 1]", 100, 1, 1, normal(1), 1, 1},
+          {"normal [1, 1]", 400, 1, 1, normal(1), 1, 1},
+          {"lognormal [1, 1]", 100, 1, 1, lognormal, 3, 0},
+          {"lognormal [1, 1]", 400, 1, 1, lognormal, 3, 0},
+          {"normal [1, 10]", 100, 1, 1, normal(10), 1, 0.5},
+          {"normal [32, 10]", 100, 32, 32, normal(10), 1, 0.3},
+          {"normal [32, 10]", 400, 32, 32, normal(10), 1, 0.2},
+          {"normal [256, 10]", 400, 256, 256, normal(10), 1, 0.2},
+          {"normal [1 to 64, 10]", 100, 1, 64, normal(10), 1, 0.3},
+          {"another scale for each batch [32, 10]", 100, 32, 32, customers, 4, 0},
+          {"another scale for each batch [1, 10]", 400, 1, 1, customers, 3, 0},
+          {"2 % of batches five times as wide [32, 10]", 100, 32, 32, rare(0.02, 5), 1, 0.4},
+          {"2 % of batches five times as wide [32, 10]", 400, 32, 32, rare(0.02, 5), 1, 0.4},
+          {"1 % of batches 1.5 times as wide [32, 10]", 100, 32, 32, rare(0.01, 1.5), 1, 0.4},
+          {"0.5 % of batches not zero [32, 10]", 400, 32, 32, zero_but(0.005), 1, 1},
+          {"3 % of batches not zero [32, 10]", 100, 32, 32, zero_but(0.03), 1, 1},
+          {"0.5 of the row before [32, 10]", 100, 32, 32, follow(0.5, 10), 1, 1},
+          {"0.9 of the row before [32, 1]", 100, 32, 32, follow(0.9, 1), 1, 1},
+          {"0.97 of the row before [32, 10]", 100, 32, 32, follow(0.97, 10), 1, 2},
+          {"0.97 of the row before [32, 10]", 400, 32, 32, follow(0.97, 10), 1, 2},
+          {"0.99 of the row before [32, 1]", 400, 32, 32, follow(0.99, 1), 1, 4},
+          {"0.9 of the row before [1, 10]", 100, 1, 1, follow(0.9, 10), 1, 4},
+          {"0.9 of the row before [1, 10]", 400, 1, 1, follow(0.9, 10), 1, 4},
+          {"a season of 24 batches [32, 10]", 400, 32, 32, season(24), 1, 2},
+          {"a season of 100 batches [32, 10]", 400, 32, 32, season(100), 1, 2}};
+}
+
+Results blocks_of(const Situation& of, Stream& stream, std::int64_t blocks, std::int64_t rows, double factor,
+                  double shift) {
+  torchtap::reductions::Blocks result(512);
+  for (std::int64_t at = 0, folded = 0; at < blocks || folded < rows; ++at) {
+    const int n = of.least_rows + static_cast<int>(stream.uniform() * (of.most_rows - of.least_rows + 1));
+    Batch batch = of.next(stream, n);
+    for (double& value : batch) value = value * factor + shift;
+    result.update(at::tensor(batch, at::kFloat).view({n, -1}));
+    folded += n;
+  }
+  return result.results();
+}
+
+/// Windows of 256 rows, or of as many of these as are judged: how many there are, and how many alarm.
+std::pair<std::size_t, std::size_t> judged(const Situation& of, const DriftTest& test, Stream& stream,
+                                           std::size_t windows, double factor, double shift) {
+  std::pair<std::size_t, std::size_t> found{0, 0};
+  std::vector<Results> held;
+  for (std::size_t i = 0; i < windows; ++i) {
+    held.push_back(blocks_of(of, stream, 0, 256, factor, shift));
+    const Drift drift = test.compare(held);
+    if (std::isinf(drift.limit)) continue;
+    held.clear();
+    ++found.first;
+    found.second += drift.drifted ? 1 : 0;
+  }
+  return found;
+}
+
+int streams(std::size_t references, std::size_t windows) {
+  std::printf(
+      "| rows | batches of the reference | references judged | windows | alarms | found |\n"
+      "|---|---|---|---|---|---|\n");
+  std::uint64_t seed = 0;
+  for (const Situation& of : situations()) {
+    std::size_t judging = 0, all = 0, alarms = 0, others = 0, found = 0;
+    for (std::size_t i = 0; i < references; ++i) {
+      Stream stream{std::mt19937_64(++seed), {}, 0, 0};
+      const DriftTest test(blocks_of(of, stream, of.blocks, 0, 1, 0));
+      if (!test.why_not().empty()) continue;
+      ++judging;
+      const auto same = judged(of, test, stream, windows, 1, 0);
+      const auto other =
+          judged(of, test, stream, std::max<std::size_t>(windows / 5, 20), of.factor, of.shift);
+      all += same.first;
+      alarms += same.second;
+      others += other.first;
+      found += other.second;
+    }
+    std::printf("| %s | %d | %zu of %zu | %zu | %zu | %.2f |\n", of.name, of.blocks, judging, references, all,
+                alarms, others == 0 ? 0 : static_cast<double>(found) / static_cast<double>(others));
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: bench_drift_simulation FILE [WINDOWS]\n");
+    std::fprintf(stderr,
+                 "usage: bench_drift_simulation FILE [WINDOWS]\n       bench_drift_simulation streams "
+                 "[REFERENCES [WINDOWS]]\n");
     return 2;
   }
+  if (std::strcmp(argv[1], "streams") == 0)
+    return streams(argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 20,
+                   argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 300);
   const Data data = read_data(argv[1]);
   const std::size_t windows = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1000000;
   std::printf(
       "| reference | rows of a window | windows × places | T² beyond its limit | a window and place (95 %%) "
       "| worst "
       "place | and PSI ≥ 0.02 |\n|---|---|---|---|---|---|---|\n");
-  for (const std::size_t n : {64, 256}) {
+  for (const std::size_t n : {256, 1024}) {
     const std::size_t of_n = std::max<std::size_t>(1, windows * 64 / n);
     false_alarms(data, "312 batches of 32", 312, 32, false, n, of_n);
     false_alarms(data, "100 batches of 100", 100, 100, false, n, of_n / 4);
@@ -240,5 +403,5 @@ int main(int argc, char** argv) {
   }
   std::printf(
       "\n| corruption | rows of a window | severity 1 | 2 | 3 | 4 | 5 |\n|---|---|---|---|---|---|---|\n");
-  for (const std::size_t n : {64, 256}) power(data, n);
+  for (const std::size_t n : {128, 256}) power(data, n);
 }

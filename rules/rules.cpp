@@ -129,58 +129,134 @@ Result dead_relu(const Judged& of) {
                  share_text(*inactive) + " of the channels are zero in more than 99 % of their values"};
 }
 
+Result perhaps_dead(const Judged& of) {
+  const bool relu = of.type == "ReLU" || of.type == "ReLU6" || of.type == "Threshold";
+  const auto zeros = known(of.facts.zeros), count = known(of.facts.count);
+  // As many zeros as more than `channels` of the channels would have.
+  if (!relu || !of.is(Tensor::output) || of.facts.inactive_channels || !zeros || !count || !(*count > 0) ||
+      *zeros < 0.99 * of.limit("channels") * *count || dead_relu(of))
+    return std::nullopt;
+  return Verdict{*zeros / *count, of.limit("channels"),
+                 share_text(*zeros / *count) +
+                     " of the values are zero, in which channels is not known; samples, or log_histogram by "
+                     "channels, would tell"};
+}
+
+/// Where values lie between 0 and 1 with this mean, and else as evenly as can be (their density is
+/// exponential, Jaynes 1957): the share beyond `at`.
+double share_beyond(double at, double mean) {
+  if (mean <= 0 || mean >= 1) return mean <= 0 ? 0 : 1;
+  const auto mean_of = [](double rate) {
+    if (std::abs(rate) < 1e-4) return 0.5 + rate / 12;
+    const double half = 1 / -std::expm1(-std::abs(rate)) - 1 / std::abs(rate);
+    return rate > 0 ? half : 1 - half;
+  };
+  double low = -1e4, high = 1e4;
+  for (int i = 0; i < 100; ++i) {
+    const double middle = (low + high) / 2;
+    (mean_of(middle) < mean ? low : high) = middle;
+  }
+  if (std::abs(low) < 1e-4) return 1 - at;
+  return low > 0 ? std::expm1(low * (at - 1)) / std::expm1(-low)
+                 : (std::exp(low) - std::exp(low * at)) / std::expm1(low);
+}
+
+/// A share as it is estimated, and what it is at least and at most.
+struct Share {
+  double estimate = 0, least = 0, most = 0;
+};
+
 /// The share of the finite values that are less than `low` or greater than `high`; nothing if there are no
-/// bins. A limit that lies inside of a bin cuts it in proportion. Values that pile up at the far end of such
-/// a bin (0.9999 in 0.9375 … 1) are told by the sum of the squares: of c values between t and b whose squares
-/// add up to s, at least c (s / c - t²) / (b² - t²) are beyond t.
-std::optional<double> share_outside(const Facts& facts, double low, double high) {
+/// bins. How values lie in a bin that a limit cuts is told by the sum of all squares (0.9999 in 0.9375 … 1):
+/// of c values between a and b whose squares have the mean q, between (q - t²) / (b² - t²) and
+/// (q - a²) / (t² - a²) are beyond t. Where it is unknown, the bin counts in proportion.
+std::optional<Share> share_outside(const Facts& facts, double low, double high) {
   const double zeros = known(facts.zeros).value_or(0);
   const bool all_zeros = zeros > 0 && zeros >= known(facts.count).value_or(zeros + 1);
   if (facts.bins.empty() && !all_zeros) return std::nullopt;
-  const double least = known(facts.min).value_or(-std::numeric_limits<double>::infinity());
-  const double most = known(facts.max).value_or(std::numeric_limits<double>::infinity());
+  const double smallest = known(facts.min).value_or(-std::numeric_limits<double>::infinity());
+  const double largest = known(facts.max).value_or(std::numeric_limits<double>::infinity());
+  const double limit = high * high;
   double all = zeros, outside = low > 0 || high < 0 ? zeros : 0;
-  double cut = 0, cut_outside = 0, other_squares = 0, farthest = 0;
+  // Of the bins whose values outside are the large ones: their values, and the squares of their ends.
+  double cut = 0, part = 0, nearest = 0, farthest = 0;
+  double small = 0, small_part = 0;                         // of other bins that a limit cuts
+  double squares = 0, least_squares = 0, most_squares = 0;  // of all other values
   for (const Bin& bin : facts.bins) {
-    const double from = std::min(std::max(bin.low, least), bin.high),
-                 to = std::max(std::min(bin.high, most), from);
+    const double from = std::min(std::max(bin.low, smallest), bin.high),
+                 to = std::max(std::min(bin.high, largest), from);
     all += bin.count;
     const bool cuts_high = from < high && to > high, cuts_low = from < low && to > low;
-    if (!cuts_high && !cuts_low) {
-      if (from >= high || to <= low) outside += bin.count;
-      other_squares += bin.count * std::max(from * from, to * to);
+    const double a = from <= 0 && to >= 0 ? 0 : std::min(from * from, to * to),
+                 b = std::max(from * from, to * to);
+    const double beyond = std::max(0.0, to - high) + std::max(0.0, low - from);
+    const double proportion = std::isfinite(to - from) && to > from ? beyond / (to - from) : 0.5;
+    if ((cuts_high || (cuts_low && low < 0)) && std::isfinite(b)) {
+      cut += bin.count;
+      part += proportion * bin.count;
+      nearest += std::min(a, limit) * bin.count;
+      farthest += std::max(b, limit) * bin.count;
       continue;
     }
-    const double beyond = std::max(0.0, to - high) + std::max(0.0, low - from);
-    const double part = std::isfinite(to - from) ? beyond / (to - from) : 0.5;
-    if (cuts_high || low < 0) {
-      cut += bin.count;
-      cut_outside += part * bin.count;
-      farthest = std::max({farthest, std::abs(cuts_high ? to : 0), std::abs(cuts_low ? from : 0)});
-    } else {  // the values outside are the small ones, which squares hardly show
-      outside += part * bin.count;
-      other_squares += bin.count * to * to;
+    squares += (from * from + from * to + to * to) / 3 * bin.count;
+    least_squares += a * bin.count;
+    most_squares += b * bin.count;
+    if (!cuts_high && !cuts_low) {
+      if (from >= high || to <= low) outside += bin.count;
+    } else {
+      small += bin.count;
+      small_part += proportion * bin.count;
     }
   }
+  if (!(all > 0)) return std::nullopt;
+  Share share{outside + small_part + part, outside, outside + small + cut};
   if (const auto rms = known(facts.rms); rms && cut > 0) {
-    const double squares = *rms * *rms * all - other_squares;
-    const double proven = (squares - cut * high * high) / (farthest * farthest - high * high);
-    if (proven > cut_outside) cut_outside = std::min(proven, cut);
+    nearest /= cut;
+    farthest /= cut;
+    const double sum = *rms * *rms * all;
+    const auto mean = [&](double of_others) {
+      return std::clamp((sum - of_others) / cut, nearest, farthest);
+    };
+    if (farthest > limit && std::isfinite(sum) && std::isfinite(most_squares)) {
+      const double width = farthest - nearest;
+      share.estimate = outside + small_part +
+                       cut * share_beyond((limit - nearest) / width, (mean(squares) - nearest) / width);
+      share.least += cut * std::max(0.0, (mean(most_squares) - limit) / (farthest - limit));
+      if (limit > nearest)
+        share.most -= cut * (1 - std::min(1.0, (mean(least_squares) - nearest) / (limit - nearest)));
+      share.estimate = std::clamp(share.estimate, share.least, share.most);
+    }
   }
-  return all > 0 ? std::optional((outside + cut_outside) / all) : std::nullopt;
+  return Share{share.estimate / all, share.least / all, share.most / all};
 }
 
-Result saturated(const Judged& of) {
+/// The share of an activation's outputs that are saturated, and where that is in words.
+std::optional<std::pair<Share, std::string>> saturated_share(const Judged& of) {
   if (!of.is(Tensor::output)) return std::nullopt;
   const bool both = of.type == "Tanh" || of.type == "Softsign" || of.type == "Hardtanh";
   if (!both && of.type != "Sigmoid" && of.type != "Hardsigmoid") return std::nullopt;
   const double high = of.limit(both ? "tanh" : "sigmoid_high");
   const double low = both ? -high : of.limit("sigmoid_low");
   const auto share = share_outside(of.facts, low, high);
-  if (!share || !(*share > of.limit("share"))) return std::nullopt;
-  const std::string where =
-      both ? "beyond ±" + number_text(high) : "below " + number_text(low) + " or above " + number_text(high);
-  return Verdict{*share, of.limit("share"), share_text(*share) + " " + where};
+  if (!share) return std::nullopt;
+  return std::pair(*share, both ? "beyond ±" + number_text(high)
+                                : "below " + number_text(low) + " or above " + number_text(high));
+}
+
+Result saturated(const Judged& of) {
+  const auto share = saturated_share(of);
+  if (!share || !(share->first.estimate > of.limit("share"))) return std::nullopt;
+  return Verdict{share->first.estimate, of.limit("share"),
+                 share_text(share->first.estimate) + " " + share->second};
+}
+
+Result perhaps_saturated(const Judged& of) {
+  const auto share = saturated_share(of);
+  const double limit = of.limit("share");
+  if (!share || share->first.estimate > limit || !(share->first.most > limit)) return std::nullopt;
+  return Verdict{share->first.estimate, limit,
+                 share_text(share->first.least) + " to " + share_text(share->first.most) + " are " +
+                     share->second + "; samples would tell"};
 }
 
 /// The nearest gradient before this one that a gradient can be compared with. Modules with modules inside
@@ -448,11 +524,23 @@ const std::vector<Rule>& table() {
        "`false_alarms` of the windows, and by a population stability index of `size` or more",
        "torchtap",
        true,
-       {{"false_alarms", 1e-6, 1e-12, 0.1}, {"size", 0.02, 0, kInfinity}},
+       {{"false_alarms", 1e-6, 1e-12, most_false_alarms}, {"size", 0.02, 0, kInfinity}},
        elsewhere},
       {"forward_failed", "the model", "a forward began and did not return", "torchtap", true, {}, elsewhere},
   };
   return rules;
+}
+
+std::vector<std::string> plain_types(const std::vector<Facts>& all) {
+  std::vector<std::string> types;
+  types.reserve(all.size());
+  for (const Facts& facts : all) types.push_back(plain_type(facts.type));
+  return types;
+}
+
+Finding finding_of(const std::string& rule, const Facts& facts, Verdict verdict) {
+  return {rule,       facts.path,    facts.type,    facts.tensor,
+          facts.slot, verdict.value, verdict.limit, std::move(verdict.sentence)};
 }
 
 }  // namespace
@@ -482,25 +570,46 @@ const std::vector<detail::Key>* detail::keys_of(const std::string& rule) {
 }
 
 std::vector<Finding> check(const std::vector<Facts>& all, const Rules& rules) {
-  std::vector<std::string> types;
-  types.reserve(all.size());
-  for (const Facts& facts : all) types.push_back(plain_type(facts.type));
+  return check(all, rules,
+               [](const std::string&, const std::exception_ptr& error) { std::rethrow_exception(error); });
+}
+
+std::vector<Finding> check(
+    const std::vector<Facts>& all, const Rules& rules,
+    const std::function<void(const std::string& rule, const std::exception_ptr& error)>& threw) {
+  const std::vector<std::string> types = plain_types(all);
   std::vector<Finding> findings;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Facts& facts = all[i];
-    const auto add = [&](std::string rule, Verdict verdict) {
-      findings.push_back({std::move(rule), facts.path, facts.type, facts.tensor, facts.slot, verdict.value,
-                          verdict.limit, std::move(verdict.sentence)});
-    };
     for (std::size_t r = 0; r < table().size(); ++r) {
       const std::string& name = catalogue()[r].name;
       if (!rules.is_on(name, facts.path)) continue;
       if (auto verdict = table()[r].judge({facts, types[i], all, types, i, name, rules}))
-        add(name, std::move(*verdict));
+        findings.push_back(finding_of(name, facts, std::move(*verdict)));
     }
     for (const auto& [name, rule] : rules.own_) {
-      if (auto sentence = rule(facts)) add(name, {0, 0, std::move(*sentence)});
+      try {
+        if (auto sentence = rule(facts))
+          findings.push_back(finding_of(name, facts, {0, 0, std::move(*sentence)}));
+      } catch (...) {
+        threw(name, std::current_exception());
+      }
     }
+  }
+  return findings;
+}
+
+std::vector<Finding> undecided(const std::vector<Facts>& all, const Rules& rules) {
+  const std::vector<std::string> types = plain_types(all);
+  std::vector<Finding> findings;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto judge = [&](const std::string& name, Result (*rule)(const Judged&)) {
+      if (!rules.is_on(name, all[i].path)) return;
+      if (auto verdict = rule({all[i], types[i], all, types, i, name, rules}))
+        findings.push_back(finding_of(name, all[i], std::move(*verdict)));
+    };
+    judge("dead_relu", perhaps_dead);
+    judge("saturated", perhaps_saturated);
   }
   return findings;
 }

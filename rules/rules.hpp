@@ -4,6 +4,7 @@
 /// the monitor and the command say what it says (docs/concepts/rules.md).
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
@@ -38,6 +39,9 @@ struct TORCHTAP_API RuleInfo {
 /// All rules, in the order in which findings of one tensor are listed.
 TORCHTAP_API const std::vector<RuleInfo>& catalogue();
 
+/// The largest rate that `drift.false_alarms` can be.
+inline constexpr double most_false_alarms = 0.01;
+
 /// Which rules are on, for which modules, with which thresholds. Copyable; reading is thread-safe.
 class TORCHTAP_API Rules {
  public:
@@ -68,7 +72,9 @@ class TORCHTAP_API Rules {
   std::string text() const;
 
  private:
-  friend std::vector<Finding> check(const std::vector<Facts>& all, const Rules& rules);
+  friend std::vector<Finding> check(
+      const std::vector<Facts>& all, const Rules& rules,
+      const std::function<void(const std::string&, const std::exception_ptr&)>&);
   struct Setting {
     std::string rule, key;  // an empty key: on or off
     double value = 0;
@@ -86,5 +92,14 @@ class TORCHTAP_API Rules {
 /// gradient or a scale with the modules before and after. Never throws for any numbers; what a rule of the
 /// program's own throws goes to the caller.
 TORCHTAP_API std::vector<Finding> check(const std::vector<Facts>& all, const Rules& rules = {});
+/// The same; `threw` gets the name of a rule of the program's own and what it threw, and the other rules are
+/// judged all the same.
+TORCHTAP_API std::vector<Finding> check(
+    const std::vector<Facts>& all, const Rules& rules,
+    const std::function<void(const std::string& rule, const std::exception_ptr& error)>& threw);
+/// Rules that may hold as well as not, because too little was measured of a tensor that they are about:
+/// `saturated` where a threshold lies inside of a bin, `dead_relu.channels` where channels were not counted
+/// apart. The sentence says what is known. In the order of `all`, those that `check` finds left out.
+TORCHTAP_API std::vector<Finding> undecided(const std::vector<Facts>& all, const Rules& rules = {});
 
 }  // namespace torchtap::rules

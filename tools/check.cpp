@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <iterator>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/base/error.hpp>
 #include <torchtap/rules/rules.hpp>
 
 #include "commands.hpp"
@@ -70,6 +72,24 @@ Checked judge(const CheckOptions& options, const rules::Rules& rules) {
   for (auto& found : findings_of(rows, rules))
     checked.findings.insert(checked.findings.end(), std::make_move_iterator(found.begin()),
                             std::make_move_iterator(found.end()));
+  std::vector<rules::Facts> facts;
+  for (const auto& row : rows) facts.push_back(row.facts);
+  std::vector<std::string> relus;
+  for (const auto& open : rules::undecided(facts, rules)) {
+    if (open.rule == "dead_relu") {
+      relus.push_back(open.path);
+    } else {
+      checked.notes.push_back("\"" + open.path + "\": whether " + open.rule +
+                              " holds is not known: " + open.sentence + ".");
+    }
+  }
+  if (const std::size_t count = relus.size(); count != 0) {
+    relus.resize(std::min<std::size_t>(count, 12));
+    checked.notes.push_back(
+        "dead_relu.channels is not judged of " + base::quoted(relus) +
+        (count > 12 ? " (and " + std::to_string(count - 12) + " more)" : "") +
+        ", where half of the values are zero: samples, or log_histogram by channels, would tell.");
+  }
   std::set<std::string> paths;
   for (const Layer& layer : layers.all) paths.insert(layer.path);
   checked.modules = static_cast<std::int64_t>(paths.size());

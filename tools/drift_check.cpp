@@ -69,14 +69,17 @@ std::string drift_sentence(const views::monitor::Drift& worst, std::int64_t drif
 
 /// The outcome for one tensor of a module.
 std::optional<rules::Finding> drift_finding(const views::monitor::DriftTest& test,
-                                            const core::Results& results, std::int64_t rows) {
+                                            const core::Results& results, std::int64_t rows, bool& judged) {
   const auto starts = window_starts(results, rows);
-  const auto windows = static_cast<std::int64_t>(starts.size()) - 1;
   std::optional<views::monitor::Drift> worst;
-  std::int64_t drifted = 0;
+  std::int64_t drifted = 0, windows = 0, begin = 0;
   for (std::size_t i = 0; i + 1 < starts.size(); ++i) {
     const views::monitor::Drift drift =
-        test.compare(results.contains("rows") ? run_of_blocks(results, starts[i], starts[i + 1]) : results);
+        test.compare(results.contains("rows") ? run_of_blocks(results, begin, starts[i + 1]) : results);
+    if (!std::isfinite(drift.limit)) continue;  // too few blocks: with those of the next
+    begin = starts[i + 1];
+    judged = true;
+    ++windows;
     if (!drift.drifted) continue;
     ++drifted;
     const auto badness = [](const views::monitor::Drift& one) {
@@ -139,7 +142,13 @@ std::vector<rules::Finding> drift_findings(const std::string& recording, const s
         notes.push_back("\"" + path + "\" is not judged: " + test.why_not() + ".");
         return;
       }
-      auto finding = drift_finding(test, *results, options.rows);
+      bool judged = false;
+      auto finding = drift_finding(test, *results, options.rows, judged);
+      if (!judged) {
+        notes.push_back("\"" + path + "\" is not judged: " + std::to_string(test.least_window()) +
+                        " or more batches of at least the reference's size are needed to tell drift from a "
+                        "rare event.");
+      }
       if (!finding) return;
       finding->path = path;
       finding->type = entry.type();

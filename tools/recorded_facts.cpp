@@ -182,7 +182,8 @@ void take_nonfinite(const Statistics& row, Facts& facts) {
     }
   }
   const double known = facts.nan.value_or(0) + facts.inf.value_or(0);
-  if (known > 0 || (!nan && !inf)) return;
+  // Of no values, a mean is NaN.
+  if (known > 0 || (!nan && !inf) || facts.count == 0.0) return;
   facts.count.reset();
   if (nan) facts.nan = 1;
   if (inf) facts.inf = 1;
@@ -227,6 +228,52 @@ void read_statistics(const Layer& layer, const Statistics& row, const std::vecto
   take_nonfinite(row, facts);
 }
 
+/// Of the catalogue, between -1 and 1 and not 0: those that values are compared with.
+std::vector<double> thresholds() {
+  std::vector<double> all;
+  for (const rules::RuleInfo& rule : rules::catalogue()) {
+    if (rule.name != "saturated") continue;
+    for (const auto& [key, value] : rule.keys) {
+      if (key == "share") continue;
+      all.push_back(value);
+      if (key == "tanh") all.push_back(-value);
+    }
+  }
+  return all;
+}
+
+/// Makes two bins of the one that `edge` lies in. `above`: finite values greater than it.
+void cut_bins(Facts& facts, double edge, double above) {
+  for (std::size_t i = facts.bins.size(); i-- > 0;) {
+    rules::Bin& bin = facts.bins[i];
+    if (bin.low >= edge) above -= bin.count;
+    if (bin.low >= edge || bin.high <= edge) continue;
+    const rules::Bin upper{edge, bin.high, above - (bin.low < 0 && edge < 0 ? facts.zeros.value_or(0) : 0)};
+    bin = {bin.low, edge, bin.count - upper.count};
+    facts.bins.insert(facts.bins.begin() + static_cast<std::ptrdiff_t>(i) + 1, upper);
+    return;
+  }
+}
+
+/// The share of channels in which less than 1 % of the elements are nonzero, of samples whose dimension 1 is
+/// that of channels. Of three dimensions it may be that of time.
+std::optional<double> inactive_channels(const Result& samples) {
+  at::Tensor active;
+  double each = 0;
+  TensorReader reader(samples);
+  while (const at::Tensor* const sample = reader.next()) {
+    if (!sample->defined() || sample->dim() < 2 || sample->dim() == 3 ||
+        (active.defined() && active.numel() != sample->size(1)))
+      return std::nullopt;
+    const at::Tensor here = sample->ne(0).transpose(0, 1).flatten(1).sum(1).to(at::kDouble);
+    active = active.defined() ? active.add(here) : here;
+    if (sample->size(1) != 0)
+      each += static_cast<double>(sample->numel()) / static_cast<double>(sample->size(1));
+  }
+  if (!active.defined() || active.numel() < 2 || each == 0) return std::nullopt;
+  return active.div(each).lt(0.01).to(at::kDouble).mean().item<double>();
+}
+
 /// The results of reductions for kept samples. The magnitudes of complex numbers are judged.
 void read_samples(const Result& samples, Facts& facts) {
   using namespace reductions;
@@ -234,7 +281,9 @@ void read_samples(const Result& samples, Facts& facts) {
   Moments moments(MomentsOptions().order(2).over_all(true).non_finite(NonFinite::omit));
   Min min(MinOptions().over_all(true).non_finite(NonFinite::omit));
   Max max(MaxOptions().over_all(true).non_finite(NonFinite::omit));
-  LogHistogram histogram(LogHistogramOptions().over_all(true));
+  LogHistogram histogram(LogHistogramOptions(7).over_all(true));
+  const std::vector<double> edges = thresholds();
+  std::vector<double> above(edges.size(), 0.0);
   double count = 0;
   each_block(samples, [&](const at::Tensor& block) {
     const at::Tensor real = block.is_complex()                 ? block.resolve_conj().abs()
@@ -245,6 +294,7 @@ void read_samples(const Result& samples, Facts& facts) {
     max.update(real);
     histogram.update(real);
     count += static_cast<double>(real.numel());
+    for (std::size_t i = 0; i < edges.size(); ++i) above[i] += number(real.gt(edges[i]).sum());
   });
   if (!samples.list && samples.tensors.front().defined()) facts.dimensions = samples.tensors.front().dim();
   if (count == 0) return;
@@ -262,6 +312,9 @@ void read_samples(const Result& samples, Facts& facts) {
   const at::Tensor counts = histogram.counts(), low = histogram.low(), high = histogram.high();
   for (std::int64_t i = 0; i < counts.numel(); ++i)
     facts.bins.push_back({low[i].item<double>(), high[i].item<double>(), number(counts[i])});
+  for (std::size_t i = 0; i < edges.size(); ++i)
+    cut_bins(facts, edges[i], above[i] - number(histogram.positive_infinity()));
+  facts.inactive_channels = inactive_channels(samples);
 }
 
 rules::Tensor tensor_of(const std::string& kind) {

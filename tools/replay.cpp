@@ -35,7 +35,7 @@ Of a folder of incidents, lists them, and makes an incident of each ring that a 
 The model is a TorchScript file, the one that ran or a copy. Models of C++ are replayed by
 torchtap::views::monitor::replay. Numbers and texts among the arguments of a forward are not recorded; they have their
 defaults. Forwards that change the model, as in training, have the same bits only if those before them are replayed, too,
-or if the incident has the model's parameters, which are used for its last forward.
+or for the forward whose parameters the incident has; it says so where they were read later.
 
 Examples:
   torchtap replay incidents/

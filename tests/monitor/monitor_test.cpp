@@ -326,6 +326,127 @@ BOOST_AUTO_TEST_CASE(a_forward_that_throws_is_noticed_by_the_next_one) {
   BOOST_TEST(fs::exists(alarms[0].incident + "/incident.json"));
 }
 
+BOOST_AUTO_TEST_CASE(a_forward_that_throws_is_noticed_though_none_follows) {
+  torch::nn::Sequential model(torch::nn::Linear(6, 3), torch::nn::Functional([&](const at::Tensor& x) {
+                                throw std::runtime_error("in the middle");
+                                return x;
+                              }));
+  for (const bool thread : {true, false}) {
+    Monitor watch(model, "", at_once(1000).thread(thread));
+    const auto fails = [&] { BOOST_CHECK_THROW(model->forward(at::randn({2, 6})), std::runtime_error); };
+    for (int i = 0; i < 5; ++i) std::thread([&] { fails(); }).join();  // as a server with a thread a request
+    watch.flush();
+    BOOST_TEST(metric_of_model(watch.metrics(), "torchtap_forwards_failed_total") == 5);
+    BOOST_TEST(has_alarm(watch.alarms(), "forward_failed", ""));
+    fails();
+    watch.flush();
+    BOOST_TEST(metric_of_model(watch.metrics(), "torchtap_forwards_failed_total") == 6);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_program_that_ends_at_once_is_told_of_drift) {
+  const Folder folder;
+  torch::nn::Sequential model = mlp();
+  const torch::NoGradGuard no_grad;
+  {
+    Monitor learns(model, "", Options().learn(folder / "reference"));
+    for (int i = 0; i < 120; ++i) model->forward(at::randn({32, 6}));
+  }
+  std::vector<Alarm> alarms;
+  {
+    Monitor watch(model, folder / "reference", Options().cost(1));
+    watch.on_alarm([&](const Alarm& alarm) { alarms.push_back(alarm); });
+    for (int i = 0; i < 32; ++i) model->forward(at::randn({32, 6}) * 9 + 3);
+  }
+  std::set<std::string> paths;
+  for (const Alarm& alarm : alarms) {
+    BOOST_TEST(alarm.finding.rule == "drift");
+    BOOST_TEST(alarm.drift->rows == 256);  // though the tests were made meanwhile
+    paths.insert(alarm.finding.path);
+  }
+  BOOST_TEST((paths == std::set<std::string>{"", "0", "1", "2"}));
+  BOOST_TEST(alarms.size() == 5U);  // with the input
+}
+
+BOOST_AUTO_TEST_CASE(a_nan_in_training_is_replayed_with_the_parameters_it_had) {
+  const Folder folder;
+  torch::nn::Sequential model = mlp();
+  torch::optim::SGD sgd(model->parameters(), torch::optim::SGDOptions(0.1));
+  std::string incident;
+  {
+    Monitor watch(model, "", Options().incidents(folder / "incidents"));
+    for (int i = 0; i < 40; ++i) {
+      at::Tensor x = at::randn({8, 6});
+      if (i == 30) x[3][2] = std::nan("");
+      sgd.zero_grad();
+      at::Tensor loss = model->forward(x).square();
+      loss = i == 30 ? loss.nan_to_num().sum() : loss.sum();
+      loss.backward();
+      for (at::Tensor& parameter : model->parameters()) parameter.mutable_grad().nan_to_num_();
+      sgd.step();
+    }
+    watch.flush();
+    for (const Alarm& alarm : watch.alarms())
+      if (alarm.finding.rule == "nonfinite" && alarm.finding.path.empty()) incident = alarm.incident;
+  }
+  BOOST_REQUIRE(!incident.empty());
+  torch::nn::Sequential other = mlp();
+  other->train();
+  bool seen = false;
+  for (const auto& forward :
+       tap::views::monitor::replay(incident, *other, [&](const std::vector<at::Tensor>& inputs) {
+         return std::vector<at::Tensor>{other->forward(inputs.at(0))};
+       })) {
+    if (forward.forward != 30) continue;
+    seen = true;
+    BOOST_TEST(forward.nan > 0);
+    BOOST_TEST(forward.same_bits);
+  }
+  BOOST_TEST(seen);
+}
+
+BOOST_AUTO_TEST_CASE(lines_that_could_not_be_written_are_told_once_they_can) {
+  const Folder folder;
+  const std::string incidents = folder / "incidents", file = incidents + "/alarms.jsonl";
+  torch::nn::Sequential model(torch::nn::ReLU{});
+  Monitor watch(model, "", at_once(4).incidents(incidents));
+  fs::create_directory(file);  // as good as a full disk
+  model->forward(at::full({4, 4}, std::nan("")));
+  const double lost = metric_of_model(watch.metrics(), "torchtap_alarm_lines_lost_total");
+  BOOST_TEST(lost >= 1);
+  fs::remove(file);
+  std::ofstream(file) << "{\"schema\":1,\"torn";  // by a killed process
+  watch.on_alarm([](const Alarm&) { throw std::runtime_error("a note"); });
+  model->forward(at::full({4, 4}, -1.0));
+  watch.flush();
+  std::vector<std::string> lines;
+  std::istringstream stream(read(file));
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  BOOST_REQUIRE(lines.size() >= 3U);
+  BOOST_TEST(lines[0] == "{\"schema\":1,\"torn");
+  bool told = false;
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    tap::base::rapid::Document json;
+    json.Parse(lines[i].c_str());
+    BOOST_TEST(!json.HasParseError());
+    told = told || contains(lines[i], "before could not be written");
+  }
+  BOOST_TEST(told);
+}
+
+BOOST_AUTO_TEST_CASE(a_rule_of_the_program_that_throws_turns_no_other_off) {
+  const Folder folder;
+  torch::nn::Sequential model(torch::nn::ReLU{});
+  tap::rules::Rules rules;
+  rules.add("mine", [](const tap::rules::Facts&) -> std::optional<std::string> {
+    throw std::runtime_error("no such column");
+  });
+  Monitor watch(model, "", at_once(4).rules(rules).incidents(folder / "incidents"));
+  model->forward(at::full({4, 4}, -1.0));
+  BOOST_TEST(has_alarm(watch.alarms(), "dead_relu", "0"));
+  BOOST_TEST(contains(read(folder / "incidents/alarms.jsonl"), "no such column"));
+}
+
 BOOST_AUTO_TEST_CASE(what_a_callback_throws_does_not_reach_the_model) {
   const Folder folder;
   torch::nn::Sequential model(torch::nn::ReLU{});
@@ -503,6 +624,20 @@ BOOST_AUTO_TEST_CASE(modules_that_never_ran_and_rules_of_the_program_are_told) {
   BOOST_TEST(has_alarm(watch.alarms(), "nonfinite", ""));
   BOOST_TEST(has_alarm(watch.alarms(), "nonfinite", "used"));
   BOOST_TEST(metric_of_model(watch.metrics(), "torchtap_monitor_errors_total") == 0);
+}
+
+BOOST_AUTO_TEST_CASE(what_may_have_run_unseen_is_not_said_never_to_have_run) {
+  torch::nn::TransformerEncoderLayer layer(torch::nn::TransformerEncoderLayerOptions(8, 2));
+  torch::nn::Sequential model(layer);
+  Monitor watch(model, "", at_once(4));
+  model->forward(at::randn({4, 2, 8}));  // attention reads out_proj's parameters without a call
+  for (const Alarm& alarm : watch.alarms()) BOOST_TEST(alarm.finding.rule != "never_ran");
+  // A module that ran, and whose output cannot be counted.
+  torch::nn::Sequential sparse(torch::nn::Functional([](const at::Tensor& x) { return x.to_sparse(); }),
+                               torch::nn::Functional([](const at::Tensor& x) { return x.to_dense(); }));
+  Monitor second(sparse, "", at_once(4));
+  sparse->forward(at::randn({4, 2}));
+  for (const Alarm& alarm : second.alarms()) BOOST_TEST(alarm.finding.rule != "never_ran");
 }
 
 BOOST_AUTO_TEST_CASE(the_monitor_goes_while_threads_run_the_model_and_wait) {
@@ -691,6 +826,12 @@ BOOST_AUTO_TEST_CASE(mistakes_are_errors_that_say_what_to_do) {
   fs::create_directory_symlink(folder / "real", folder / "link");
   BOOST_CHECK_EXCEPTION(Monitor(model, "", Options().incidents(folder / "link")), c10::ValueError,
                         says({"symbolic link"}));
+  // Before hours of learning, not behind them.
+  std::ofstream(folder / "file") << "text";
+  BOOST_CHECK_EXCEPTION(Monitor(model, "", Options().learn(folder / "file")), c10::ValueError,
+                        says({"learn", "file", "something else"}));
+  BOOST_CHECK_EXCEPTION(Monitor(model, "", Options().learn(folder / "file/reference")), c10::ValueError,
+                        says({"learn", "file/reference", "cannot write"}));
   // A module of the program's own type, which hooks cannot reach.
   struct Plain : torch::nn::Module {
     at::Tensor forward(const at::Tensor& x) { return x + 1; }

@@ -5,7 +5,10 @@
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <ostream>
+#include <vector>
 
 #include <torchtap/reductions/blocks.hpp>
 #include <torchtap/reductions/log_histogram.hpp>
@@ -88,7 +91,7 @@ Blocks blocks_of(std::int64_t samples, const Make& make, std::int64_t most = 512
 /// A window of 256 rows in batches.
 core::Results window(std::int64_t batch, double shift = 0, double scale = 1) {
   return blocks_of(
-             256 / batch, [&] { return rows(batch, shift, scale); }, 8)
+             256 / batch, [&] { return rows(batch, shift, scale); }, 256)
       .results();
 }
 
@@ -195,15 +198,170 @@ BOOST_DATA_TEST_CASE(windows_of_other_batches_are_as_usual, bdata::make({1, 8, 6
 
 BOOST_AUTO_TEST_CASE(a_limit_holds_the_rate_that_was_asked_for) {
   DriftOptions options;
-  options.false_alarms = 1e-3;
+  options.false_alarms = 1e-2;
   options.size = 0;
   const DriftTest test(reference(), options);
   at::manual_seed(5);
   int alarms = 0;
   for (int i = 0; i < 4000; ++i) alarms += test.compare(window(32)).drifted ? 1 : 0;
-  BOOST_TEST(alarms < 14);  // 4 at most are expected
+  BOOST_TEST(alarms < 60);  // 40 at most are expected
+  BOOST_TEST(alarms > 4);   // and a limit that is never reached holds no rate
   options.false_alarms = 1e-6;
   BOOST_TEST(DriftTest(reference(), options).compare(window(32)).limit > test.compare(window(32)).limit);
+}
+
+namespace {
+
+/// Batches of a stream.
+struct Stream {
+  const char* name;
+  std::int64_t blocks, batch;
+  std::function<at::Tensor(std::int64_t batch, double& level)> next;
+};
+
+/// Rows of `width` numbers that each follow the one before.
+auto autoregressive(double by, std::int64_t width) {
+  return [=](std::int64_t batch, double& level) {
+    const at::Tensor rows = at::empty({batch, 1}), steps = at::randn({batch}, at::kDouble);
+    for (std::int64_t i = 0; i < batch; ++i) {
+      level = by * level + std::sqrt(1 - by * by) * steps.data_ptr<double>()[i];
+      rows.data_ptr<float>()[i] = static_cast<float>(level);
+    }
+    return width == 1 ? rows : rows + at::randn({batch, width});
+  };
+}
+
+/// Batches of which some are other as a whole.
+auto rare(double share, double scale) {
+  return [=](std::int64_t batch, double&) {
+    return at::randn({batch, 10}).mul(at::rand({}).item<double>() < share ? scale : 1.0);
+  };
+}
+
+auto normal(std::int64_t width) {
+  return [=](std::int64_t batch, double&) { return at::randn({batch, width}); };
+}
+
+std::ostream& operator<<(std::ostream& out, const Stream& stream) {
+  return out << stream.name << " in " << stream.blocks << " batches of " << stream.batch;
+}
+
+const std::vector<Stream> streams{
+    {"one number a batch", 100, 1, normal(1)},
+    {"one number a batch", 400, 1, normal(1)},
+    {"a heavy tail, one number a batch", 100, 1,
+     [](std::int64_t, double&) {
+       return at::randn({1, 1}).mul(2).exp();
+     }},
+    {"a share of 3 %", 100, 1,
+     [](std::int64_t, double&) {
+       return at::rand({1, 1}).lt(0.03).to(at::kFloat);
+     }},
+    {"rows of the half of the one before", 100, 32, autoregressive(0.5, 10)},
+    {"0.9 of the row before", 400, 1, autoregressive(0.9, 1)},
+    {"0.9 of the row before", 100, 1, autoregressive(0.9, 10)},
+    {"0.97 of the row before", 100, 32, autoregressive(0.97, 10)},
+    {"0.99 of the row before", 400, 32, autoregressive(0.99, 1)},
+    {"2 % of batches five times as wide", 100, 32, rare(0.02, 5)},
+    {"0.5 % of batches not zero", 400, 32,
+     [](std::int64_t batch, double&) {
+       return at::randn({batch, 10}).mul(at::rand({}).item<double>() < 0.005 ? 1.0 : 0.0);
+     }},
+    {"large batches", 100, 256, normal(10)}};
+
+}  // namespace
+
+/// Each of which alarmed in one window of 60 or more often, or always.
+BOOST_DATA_TEST_CASE(what_goes_on_as_it_was_learned_does_not_alarm, bdata::make(streams), stream) {
+  at::manual_seed(21);
+  for (int reference = 0; reference < 3; ++reference) {
+    double level = 0;
+    const DriftTest test(
+        blocks_of(stream.blocks, [&] { return stream.next(stream.batch, level); }).results());
+    if (!test.why_not().empty()) {
+      BOOST_TEST(test.why_not().find("are needed") != std::string::npos);
+      continue;
+    }
+    std::vector<core::Results> held;
+    for (int i = 0; i < 60; ++i) {
+      held.push_back(blocks_of(
+                         256 / stream.batch, [&] { return stream.next(stream.batch, level); }, 256)
+                         .results());
+      const Drift drift = test.compare(held);
+      if (std::isinf(drift.limit)) continue;
+      held.clear();
+      BOOST_TEST(!drift.drifted);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_rare_event_is_not_drift_and_many_are) {
+  at::manual_seed(22);
+  const DriftTest test(blocks_of(100, [] { return at::randn({32, 10}); }).results());
+  BOOST_REQUIRE(test.why_not().empty());
+  const auto with = [&](int others, double scale) {
+    int at = 0;
+    return test.compare(blocks_of(
+                            8,
+                            [&] {
+                              return at::randn({32, 10}).mul(at++ < others ? scale : 1);
+                            },
+                            8)
+                            .results());
+  };
+  BOOST_TEST(!with(0, 1).drifted);
+  for (const double scale : {3.0, 1000.0}) {
+    BOOST_TEST(!with(1, scale).drifted);
+    BOOST_TEST(!with(2, scale).drifted);  // an event of a rate of 5 % gives it in one window of 2000
+    BOOST_TEST(with(8, scale).drifted);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(drift_of_single_numbers_is_found) {
+  at::manual_seed(23);
+  const auto window_of = [](double shift) {
+    return blocks_of(
+               256,
+               [&] {
+                 return at::randn({1, 1}) + shift;
+               },
+               256)
+        .results();
+  };
+  const DriftTest test(blocks_of(400, [] { return at::randn({1, 1}); }).results());
+  int found = 0;
+  for (int i = 0; i < 20; ++i) found += test.compare(window_of(1)).drifted ? 1 : 0;
+  BOOST_TEST(found == 20);
+  BOOST_TEST(test.compare(window_of(1000)).t2 == kInfinity);
+}
+
+BOOST_AUTO_TEST_CASE(few_blocks_are_judged_together_with_those_that_follow) {
+  const DriftTest test(reference());
+  at::manual_seed(24);
+  const auto large = [](double shift) { return blocks_of(1, [&] { return rows(256, shift); }).results(); };
+  BOOST_TEST(test.least_window() == 3);  // of 403 blocks three are these three in one of 10.8 million cases
+  std::vector<core::Results> held;
+  for (int i = 0; i < 3; ++i) {
+    held.push_back(large(0.5));
+    const Drift drift = test.compare(held);
+    BOOST_TEST(drift.rows == 256 * (i + 1));
+    BOOST_TEST(std::isinf(drift.limit) == (i < 2));
+    BOOST_TEST(drift.drifted == (i == 2));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(eigenvectors_are_those_of_a_library) {
+  at::manual_seed(25);
+  for (const std::int64_t n : {1, 2, 5, 12}) {
+    const at::Tensor x = at::randn({n, n}, at::kDouble), a = x.add(x.t()).contiguous();
+    const auto found = views::monitor::detail::eigen({a.data_ptr<double>(), a.data_ptr<double>() + n * n},
+                                                     static_cast<std::size_t>(n));
+    const at::Tensor values = at::tensor(found.values, at::kDouble),
+                     vectors = at::tensor(found.vectors, at::kDouble).view({n, n});
+    BOOST_TEST(at::allclose(values, std::get<0>(at::linalg_eigh(a)), 1e-9, 1e-9));
+    BOOST_TEST(at::allclose(vectors.mm(vectors.t()), at::eye(n, at::kDouble), 1e-9, 1e-9));
+    BOOST_TEST(at::allclose(vectors.mm(a), values.unsqueeze(1) * vectors, 1e-9, 1e-9));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(more_data_alone_never_alarms) {
@@ -227,15 +385,15 @@ BOOST_AUTO_TEST_CASE(a_window_may_be_a_histogram) {
   reductions::LogHistogram histogram(reductions::LogHistogramOptions().over_all(true));
   Blocks blocks(8);
   for (int i = 0; i < 8; ++i) {
-    const at::Tensor x = rows(32, 0.2);
+    const at::Tensor x = rows(32, 0.1);
     histogram.update(x);
     blocks.update(x);
   }
   const Drift a = test.compare(histogram.results(), 256), b = test.compare(blocks.results());
-  BOOST_TEST(a.t2 == b.t2);
-  BOOST_TEST(a.psi == b.psi);
+  BOOST_TEST(std::abs(a.t2 / b.t2 - 1) < 1e-9);
+  BOOST_TEST(std::abs(a.psi - b.psi) < 1e-9);
   BOOST_TEST(a.limit == b.limit);
-  BOOST_TEST(a.zeros == b.zeros);
+  BOOST_TEST(std::abs(a.zeros - b.zeros) < 1e-12);
   BOOST_TEST(a.rows == 256);
   BOOST_TEST(std::abs(a.shift - b.shift) < 0.02);  // from the middles of bins
   BOOST_TEST(std::abs(a.ratio - b.ratio) < 0.02);
@@ -376,18 +534,18 @@ BOOST_AUTO_TEST_CASE(too_few_blocks_are_not_judged) {
   BOOST_TEST(!one.compare(window(32, 3)).drifted);
 }
 
-BOOST_AUTO_TEST_CASE(limits_are_reproducible_and_higher_for_short_windows) {
+BOOST_AUTO_TEST_CASE(limits_are_reproducible) {
   const DriftTest a(reference()), b(reference());
   at::manual_seed(12);
   const auto limit = [](const DriftTest& test, std::int64_t of) {
     return test
         .compare(blocks_of(
-                     of, [] { return rows(16); }, 2)
+                     of, [] { return rows(16); }, 64)
                      .results())
         .limit;
   };
   BOOST_TEST(limit(a, 16) == limit(b, 16));
-  BOOST_TEST(limit(a, 1) > limit(a, 2));  // half a block
+  BOOST_TEST(limit(a, 1) == kInfinity);  // half a block
   BOOST_TEST(limit(a, 16) == limit(a, 64));
   // At least that of chi-squared, and not much more for data as even as this.
   BOOST_TEST(limit(a, 16) > views::monitor::detail::chi_squared_limit(1e-6, 7));

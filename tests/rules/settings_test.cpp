@@ -170,6 +170,14 @@ BOOST_AUTO_TEST_CASE(files_of_other_systems_and_of_odd_content_are_read_or_refus
   BOOST_TEST(Rules::parse(std::string(1 << 20, '#')).text() == "");
 }
 
+BOOST_AUTO_TEST_CASE(a_rate_of_false_alarms_that_drift_refuses_is_refused_here) {
+  BOOST_CHECK_NO_THROW(Rules::parse("drift.false_alarms = 0.01"));
+  BOOST_CHECK_EXCEPTION(Rules::parse("drift.false_alarms = 0.05", "rules.txt"), c10::ValueError,
+                        [](const c10::ValueError& error) {
+                          return std::string(error.what()).find("rules.txt") != std::string::npos;
+                        });
+}
+
 BOOST_AUTO_TEST_CASE(a_file_is_loaded_by_its_name) {
   const torchtap_test::TemporaryDirectory folder;
   std::ofstream(folder / "rules.txt") << "dead_relu.zeros = 0.999\n";

@@ -21,6 +21,24 @@ def known(facts, name):
     return numpy.nan if value is None else value
 
 
+def share_beyond(at, mean):
+    """Of numbers between 0 and 1 whose density is exponential, with this mean."""
+    if mean <= 0 or mean >= 1:
+        return float(mean >= 1)
+    low, high = -1e4, 1e4
+    with numpy.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        for _ in range(100):
+            rate = (low + high) / 2
+            half = numpy.reciprocal(-numpy.expm1(-abs(rate))) - numpy.reciprocal(abs(rate))
+            now = 0.5 + rate / 12 if abs(rate) < 1e-4 else half if rate > 0 else 1 - half
+            low, high = (rate, high) if now < mean else (low, rate)
+        if abs(low) < 1e-4:
+            return 1 - at
+        if low > 0:
+            return (1 - numpy.exp(low * (at - 1))) / (1 - numpy.exp(-low))
+        return (numpy.exp(low) - numpy.exp(low * at)) / numpy.expm1(low)
+
+
 def share_outside(facts, low, high):
     bins = numpy.array(facts["bins"], dtype=float).reshape(-1, 3)
     zeros, count = numpy.nan_to_num(known(facts, "zeros")), known(facts, "count")
@@ -34,17 +52,37 @@ def share_outside(facts, low, high):
     whole = ((begin >= high) | (end <= low)) & ~over & ~under
     with numpy.errstate(invalid="ignore", divide="ignore"):
         beyond = numpy.maximum(0, end - high) + numpy.maximum(0, low - begin)
-        part = numpy.where(over | under, beyond / (end - begin), 0)
-    large = over | (under & (low < 0))  # bins whose values outside are the large ones
-    squares = numpy.maximum(begin**2, end**2)[~large] @ counts[~large]
+        proportion = numpy.where(numpy.isfinite(end - begin), beyond / (end - begin), 0.5)
+        part = numpy.where(over | under, proportion, 0)
+        near = numpy.where((begin <= 0) & (end >= 0), 0, numpy.minimum(begin**2, end**2))
+        far = numpy.maximum(begin**2, end**2)
+        even = (begin**2 + begin * end + end**2) / 3
+    large = (over | (under & (low < 0))) & numpy.isfinite(far)  # bins whose values outside are the large ones
     total = counts.sum() + zeros
-    outside = counts[whole].sum() + part[~large] @ counts[~large] + (zeros if low > 0 else 0)
-    cut, cut_outside = counts[large].sum(), part[large] @ counts[large]
-    if cut > 0 and not numpy.isnan(known(facts, "rms")):
-        farthest = max(numpy.where(over, abs(end), 0).max(), numpy.where(under, abs(begin), 0)[large].max())
-        proven = (facts["rms"] ** 2 * total - squares - cut * high**2) / (farthest**2 - high**2)
-        cut_outside = max(cut_outside, min(proven, cut))
-    return (outside + cut_outside) / total if total > 0 else numpy.nan
+    if not total > 0:
+        return numpy.nan
+    outside = counts[whole].sum() + (zeros if low > 0 else 0)
+    small = part[~large] @ counts[~large]
+    cut, estimate = counts[large].sum(), outside + small + part[large] @ counts[large]
+    limit, rms = high**2, known(facts, "rms")
+    if cut > 0 and not numpy.isnan(rms):
+        near_cut = numpy.minimum(near, limit)[large] @ counts[large] / cut
+        far_cut = numpy.maximum(far, limit)[large] @ counts[large] / cut
+        squares = rms**2 * total
+        if far_cut > limit and numpy.isfinite(squares) and numpy.isfinite(far[~large]).all():
+            mean = [
+                min(max((squares - of[~large] @ counts[~large]) / cut, near_cut), far_cut)
+                for of in (far, even, near)
+            ]
+            width = far_cut - near_cut
+            share = share_beyond((limit - near_cut) / width, (mean[1] - near_cut) / width)
+            estimate = outside + small + cut * share
+            lower = outside + cut * max(0, (mean[0] - limit) / (far_cut - limit))
+            upper = outside + counts[(over | under) & ~large].sum() + cut
+            if limit > near_cut:
+                upper -= cut * (1 - min(1, (mean[2] - near_cut) / (limit - near_cut)))
+            estimate = min(max(estimate, lower), upper)
+    return estimate / total
 
 
 def scales(facts):

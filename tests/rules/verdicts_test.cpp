@@ -24,6 +24,7 @@ using torchtap::rules::Facts;
 using torchtap::rules::Finding;
 using torchtap::rules::Rules;
 using torchtap::rules::Tensor;
+using torchtap::rules::undecided;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
@@ -320,6 +321,73 @@ BOOST_AUTO_TEST_CASE(saturation_is_read_from_the_bins_of_a_log_histogram) {
       if (exact > 0.95) BOOST_TEST(std::abs(got - exact) < 0.03);
     }
   }
+}
+
+/// Of logits with this mean and deviation, as layers saturate in practice.
+BOOST_AUTO_TEST_CASE(saturation_by_bins_is_found_or_said_to_be_unknown) {
+  at::manual_seed(4);
+  const auto facts_of_outputs = [](const char* type, const at::Tensor& y) {
+    torchtap::reductions::LogHistogram histogram(torchtap::reductions::LogHistogramOptions().over_all(true));
+    histogram.update(y);
+    Facts facts = facts_of(type);
+    facts.count = y.numel();
+    facts.zeros = histogram.zeros().item<double>();
+    facts.min = y.min().item<double>();
+    facts.max = y.max().item<double>();
+    facts.rms = y.square().mean().sqrt().item<double>();
+    const auto counts = histogram.counts(), low = histogram.low(), high = histogram.high();
+    for (std::int64_t i = 0; i < counts.numel(); ++i)
+      facts.bins.push_back(
+          {low[i].item<double>(), high[i].item<double>(), counts[i].to(at::kDouble).item<double>()});
+    return facts;
+  };
+  const auto judge = [&](const char* type, double mean, double deviation) {
+    const at::Tensor x = at::randn({20000}, at::kDouble).mul(deviation).add(mean);
+    const bool both = std::string(type) == "Tanh";
+    const at::Tensor y = both ? x.tanh() : x.sigmoid();
+    const at::Tensor outside = both ? y.abs().gt(0.97) : y.lt(0.015).logical_or(y.gt(0.985));
+    const double exact = outside.to(at::kDouble).mean().item<double>();
+    const Facts facts = facts_of_outputs(type, y);
+    const auto findings = check({facts}), open = undecided({facts});
+    BOOST_TEST_CONTEXT(type << " of N(" << mean << ", " << deviation << "), exact " << exact) {
+      if (exact > 0.9) BOOST_TEST((!findings.empty() || !open.empty()));
+      if (exact > 0.96) BOOST_TEST((!findings.empty() || deviation < 0.3));
+      if (exact < 0.88) BOOST_TEST(findings.empty());
+      if (!findings.empty()) BOOST_TEST(std::abs(findings.front().value - exact) < 0.08);
+      BOOST_TEST((findings.empty() || open.empty()));
+    }
+  };
+  for (const auto& [mean, deviation] : {std::pair(0.0, 20.0),
+                                        {0.0, 35.0},
+                                        {0.0, 50.0},
+                                        {0.0, 150.0},
+                                        {5.0, 0.5},
+                                        {5.5, 1.0},
+                                        {6.0, 1.0},
+                                        {7.0, 1.0},
+                                        {8.0, 2.0},
+                                        {-6.0, 1.0},
+                                        {5.0, 10.0},
+                                        {20.0, 10.0},
+                                        {4.2, 0.3}})
+    judge("Sigmoid", mean, deviation);
+  for (const auto& [mean, deviation] : {std::pair(0.0, 5.0),
+                                        {0.0, 15.0},
+                                        {0.0, 20.0},
+                                        {0.0, 40.0},
+                                        {2.5, 0.2},
+                                        {2.5, 0.4},
+                                        {3.0, 0.5},
+                                        {4.0, 1.0},
+                                        {-3.0, 0.5}})
+    judge("Tanh", mean, deviation);
+  // Zeros of which channels are not known.
+  Facts relu = facts_of("ReLU");
+  relu.count = 1000;
+  relu.zeros = 600;
+  BOOST_TEST(undecided({relu}).size() == 1U);
+  relu.inactive_channels = 0.2;
+  BOOST_TEST(undecided({relu}).empty());
 }
 
 BOOST_AUTO_TEST_CASE(sentences_have_units_for_people) {

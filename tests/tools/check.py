@@ -153,6 +153,48 @@ def check_recordings(folder):
     check(shown == found(folder / "all"), f"show and check: {shown}")
 
 
+class Saturated(torch.nn.Module):
+    """Sigmoid and tanh as they saturate in practice, ReLUs of which channels are dead, and an empty branch."""
+
+    def __init__(self):
+        super().__init__()
+        self.far, self.wide, self.narrow, self.healthy = (torch.nn.Sigmoid() for _ in range(4))
+        self.both = torch.nn.Tanh()
+        self.channels, self.alive = torch.nn.ReLU(), torch.nn.ReLU()
+        self.empty = torch.nn.Identity()
+
+    def forward(self, x):
+        y = self.far(x + 7).sum() + self.wide(x * 40).sum() + self.narrow(x * 0.15 + 4.4).sum()
+        y = y + self.healthy(x * 0.3 + 4.2).sum() + self.both(x * 20).sum()
+        some = x[:, :10].abs()
+        some[:, 4:] = 0
+        y = y + self.channels(some).sum() + self.alive(x[:, :10]).sum()
+        return y + self.empty(x[:0]).sum()
+
+
+def check_thresholds(folder):
+    """What lies above 0.985 is found, or said not to be known; an empty tensor is no NaN."""
+    torch.jit.script(Saturated().eval()).save(str(folder / "saturated.pt"))
+    torch.save([[torch.randn(200, 50)] for _ in range(2)], folder / "normal.pt")
+    for name, arguments, unknown in (
+        ("exact", (), ()),
+        ("bins", ("--reduce", "moments,count,log_histogram,min,max"), ("narrow", "channels")),
+        ("moments", ("--reduce", "moments"), None),
+    ):
+        place = folder / name / "saturated"
+        place.parent.mkdir()
+        inputs = ("--input", folder / "normal.pt", "--batches")
+        run("record", folder / "saturated.pt", *inputs, "--save", place, *arguments)
+        document = json.loads(run("check", place, "--json", status=0 if name == "moments" else 1)[0])
+        got = {one["path"] for one in document["findings"]}
+        check(not any(one["rule"] == "nonfinite" for one in document["findings"]), f"{name}: {document}")
+        if unknown is None:
+            continue
+        check(got | set(unknown) == {"far", "wide", "narrow", "both", "channels"}, f"{name}: {got}")
+        for path in unknown:
+            check(any(f'"{path}"' in note for note in document["notes"]), f"{name}: {document['notes']}")
+
+
 def check_inputs_and_gradients(folder):
     got = found(record(folder, "inputs", "--what", "pre", "--reduce", "moments,count"))
     check(got == {("zero", "input"): ["all_zero"]}, f"inputs: {got}")
@@ -227,6 +269,7 @@ with tempfile.TemporaryDirectory() as name:
     torch.jit.script(Sick().eval()).save(str(place / "model.pt"))
     torch.save([[torch.rand(4, 3, 16, 16)] for _ in range(3)], place / "inputs.pt")
     check_recordings(place)
+    check_thresholds(place)
     check_inputs_and_gradients(place)
     check_files(place)
     check_rules(place)

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <thread>
 
 #include <torchtap/base/dtypes.hpp>
 #include <torchtap/base/error.hpp>
@@ -23,6 +24,7 @@
 #include <torchtap/views/monitor/detail/random_state.hpp>
 #include <torchtap/views/monitor/detail/script_arguments.hpp>
 #include <torchtap/views/monitor/incident.hpp>
+#include <torchtap/views/text/characters.hpp>
 
 namespace torchtap::views::monitor {
 namespace {
@@ -63,7 +65,9 @@ std::string described(const std::vector<at::Tensor>& tensors) {
 
 /// The tensor with the strides it had, which may decide what kernels compute.
 at::Tensor with_strides(const at::Tensor& tensor, const std::vector<std::int64_t>& strides) {
-  if (!tensor.defined() || strides.empty() || tensor.numel() == 0) return tensor;
+  if (!tensor.defined() || strides.empty() || tensor.numel() == 0 ||
+      static_cast<std::int64_t>(strides.size()) != tensor.dim())
+    return tensor;
   std::vector<std::int64_t> sizes = tensor.sizes().vec();
   at::Tensor part = tensor;
   std::int64_t extent = 1;
@@ -104,7 +108,7 @@ void set_training(const model::ModuleRef& module, bool on) {
 }
 
 std::string name_in(const model::ModuleRef& module, const model::Held& held) {
-  return module.path().empty() ? held.name : module.path() + "." + held.name;
+  return text::utf8_text(module.path().empty() ? held.name : module.path() + "." + held.name);
 }
 
 /// The values before a replay changed them.
@@ -170,11 +174,20 @@ void note_differences(const ReadIncident& incident, const std::vector<model::Mod
   if (!incident.parameters.empty() && incident.parameters_file.empty() &&
       detail::digest_of_parameters(modules) != incident.parameters)
     options.note("the model's parameters are others than those recorded");
+  if (!incident.parameters_file.empty() && incident.parameters_of < 0)
+    options.note(
+        "the incident's parameters were read behind its last forward, while the model was in training, so "
+        "that bits may differ");
   if (!incident.libtorch.empty() && incident.libtorch != TORCH_VERSION)
     options.note(c10::str("this is LibTorch ", TORCH_VERSION, "; ", incident.libtorch, " was recorded"));
   if (!incident.cpu.empty() && incident.cpu != detail::cpu_capability())
     options.note(c10::str("this processor runs kernels for ", detail::cpu_capability(), "; those for ",
                           incident.cpu, " were recorded"));
+}
+
+/// More of them take a machine with few processors minutes for a forward.
+int most_threads() {
+  return std::max(16, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 /// Why the inputs cannot be given again; empty if they can.
@@ -202,7 +215,7 @@ Replayed run_again(const KeptForward& kept, const std::vector<model::ModuleRef>&
     inputs.push_back(with_strides(kept.inputs[i], kept.strides[i]));
   if (training_of(modules.front(), kept.training) != kept.training)
     set_training(modules.front(), kept.training);
-  at::set_num_threads(kept.threads);
+  at::set_num_threads(std::min(kept.threads, most_threads()));
   if (kept.random_state.defined()) detail::set_random_state(kept.random_state);
   try {
     const c10::InferenceMode inference(kept.inference);
@@ -248,10 +261,16 @@ std::vector<Replayed> replay_all(const std::string& folder, const std::vector<mo
   TORCH_CHECK_VALUE(any, "views::monitor::replay: \"", folder,
                     "\" holds no inputs, so nothing can be run: ", lack_of(*forwards.back()), ".");
   note_differences(incident, modules, options);
+  const auto most = std::max_element(forwards.begin(), forwards.end(),
+                                     [](const auto* a, const auto* b) { return a->threads < b->threads; });
+  if (options.note && (*most)->threads > most_threads())
+    options.note(c10::str("it was recorded with ", (*most)->threads, " threads; this machine takes ",
+                          most_threads(), ", so that bits may differ"));
   const Restored restored(modules, !incident.parameters_file.empty());
   std::vector<Replayed> all;
   for (const KeptForward* kept : forwards) {
-    if (!incident.parameters_file.empty() && kept == forwards.back())
+    if (!incident.parameters_file.empty() &&
+        (kept->number == incident.parameters_of || (incident.parameters_of < 0 && kept == forwards.back())))
       load_parameters(incident.parameters_file, modules);
     all.push_back(run_again(*kept, modules, forward, options, kept == forwards.back()));
   }

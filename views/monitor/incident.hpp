@@ -54,9 +54,10 @@ struct TORCHTAP_API ReplayOptions {
 /// result.
 using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 
-/// Runs the forwards of an incident with their recorded random state, mode and number of threads, in order,
-/// and with the parameters that lie in it, if there are some. Restores the caller's, and the model's
-/// parameters and buffers. Inputs have their recorded strides.
+/// Runs the forwards of an incident with their recorded random state, mode and number of threads (at most 16
+/// or as many as there are processors), in order. Of a model in training the parameters that lie in it are
+/// put in place before the forward that had them, or, if they were read later, before the last one. Restores
+/// the caller's, and the model's parameters and buffers. Inputs have their recorded strides.
 ///
 /// Throws `c10::ValueError` if `incident` is not one, was written by a newer torchtap, is damaged, holds no
 /// inputs, or has no forward from `ReplayOptions::from` on. An exception of a forward becomes its

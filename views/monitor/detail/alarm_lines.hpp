@@ -11,8 +11,9 @@ namespace torchtap::views::monitor::detail {
 std::string time_text(std::int64_t time_ns);
 /// A line that is about no alarm, without its end.
 std::string note_line(const std::string& note, const std::string& model, std::int64_t time_ns);
-/// Adds a line to `incidents/alarms.jsonl` by one write, which the lines of other processes do not divide.
-/// Throws `c10::Error` if that fails.
+/// Adds a line to `incidents/alarms.jsonl` by one write, which the lines of other processes do not divide;
+/// behind what a killed process or a full disk has cut off, on a line of its own. Throws `c10::Error` if that
+/// fails; the file is as before then.
 void append_line(const std::string& incidents, std::string line);
 
 }  // namespace torchtap::views::monitor::detail

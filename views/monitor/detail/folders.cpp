@@ -1,5 +1,6 @@
 // Makes folders that belong to this user.
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -10,7 +11,7 @@
 
 namespace torchtap::views::monitor::detail {
 
-std::string private_folder(const std::string& path) {
+std::string private_folder(const std::string& path, bool must_be_own) {
   TORCH_CHECK_VALUE(!path.empty(), "views::monitor::Monitor: the path of a folder is empty.");
   std::string plain = path;
   while (plain.size() > 1 && plain.back() == '/') plain.pop_back();
@@ -26,6 +27,10 @@ std::string private_folder(const std::string& path) {
                     S_ISLNK(status.st_mode) ? "a symbolic link, through which others could have the model's "
                                               "inputs written elsewhere; name the folder itself."
                                             : "no folder.");
+  // Of another user, who could read, exchange or keep what is in there.
+  TORCH_CHECK_VALUE(!must_be_own || status.st_uid == ::geteuid(), "views::monitor::Monitor: \"", path,
+                    "\" belongs to the user ", status.st_uid, ", and this process is the user ", ::geteuid(),
+                    "'s; name a folder of its own.");
   std::string real = std::filesystem::canonical(plain, error).string();
   TORCH_CHECK(!error, "views::monitor::Monitor: cannot reach the folder \"", path, "\": ", error.message(),
               ".");

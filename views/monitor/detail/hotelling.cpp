@@ -1,10 +1,9 @@
-#include <ATen/Functions.h>
-
+#include <algorithm>
 #include <cmath>
 #include <functional>
-#include <tuple>
+#include <numeric>
+#include <utility>
 
-#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/views/monitor/detail/hotelling.hpp>
 
 namespace torchtap::views::monitor::detail {
@@ -85,15 +84,45 @@ double f_limit(double alpha, double d1, double d2) {
   });
 }
 
-Eigen eigen(const std::vector<double>& matrix, std::size_t n) {
-  const base::RecordingMode quiet;
-  const auto size = static_cast<std::int64_t>(n);
-  const at::Tensor given =
-      at::from_blob(const_cast<double*>(matrix.data()), {size, size}, at::TensorOptions().dtype(at::kDouble));
-  const auto [values, vectors] = at::linalg_eigh(given);
-  const at::Tensor rows = vectors.t().contiguous();
-  return {{values.data_ptr<double>(), values.data_ptr<double>() + n},
-          {rows.data_ptr<double>(), rows.data_ptr<double>() + n * n}};
+/// By the rotations of Jacobi (1846).
+Eigen eigen(std::vector<double> a, std::size_t n) {
+  std::vector<double> v(n * n, 0.0);
+  for (std::size_t i = 0; i < n; ++i) v[i * n + i] = 1;
+  const auto off = [&] {
+    double sum = 0;
+    for (std::size_t i = 0; i < n * n; ++i) sum += i % (n + 1) == 0 ? 0 : a[i] * a[i];
+    return sum;
+  };
+  double all = off();
+  for (std::size_t i = 0; i < n; ++i) all += a[i * n + i] * a[i * n + i];
+  for (int sweep = 0; sweep < 60 && off() > 1e-32 * all; ++sweep) {
+    for (std::size_t p = 0; p + 1 < n; ++p) {
+      for (std::size_t q = p + 1; q < n; ++q) {
+        if (a[p * n + q] == 0) continue;
+        const double theta = (a[q * n + q] - a[p * n + p]) / (2 * a[p * n + q]);
+        const double t = std::copysign(1 / (std::abs(theta) + std::hypot(theta, 1)), theta);
+        const double c = 1 / std::hypot(t, 1), s = t * c;
+        const auto rotate = [&](double& x, double& y) {
+          const double before = x;
+          x = c * before - s * y;
+          y = s * before + c * y;
+        };
+        for (std::size_t k = 0; k < n; ++k) rotate(a[k * n + p], a[k * n + q]);
+        for (std::size_t k = 0; k < n; ++k) rotate(a[p * n + k], a[q * n + k]);
+        for (std::size_t k = 0; k < n; ++k) rotate(v[p * n + k], v[q * n + k]);
+      }
+    }
+  }
+  std::vector<std::size_t> order(n);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](auto i, auto k) { return a[i * n + i] < a[k * n + k]; });
+  Eigen found;
+  for (const std::size_t i : order) {
+    found.values.push_back(a[i * n + i]);
+    found.vectors.insert(found.vectors.end(), v.begin() + static_cast<std::ptrdiff_t>(i * n),
+                         v.begin() + static_cast<std::ptrdiff_t>((i + 1) * n));
+  }
+  return found;
 }
 
 }  // namespace torchtap::views::monitor::detail

@@ -19,6 +19,6 @@ TORCHTAP_API double f_limit(double alpha, double d1, double d2);
 struct Eigen {
   std::vector<double> values, vectors;
 };
-Eigen eigen(const std::vector<double>& matrix, std::size_t n);
+TORCHTAP_API Eigen eigen(std::vector<double> matrix, std::size_t n);
 
 }  // namespace torchtap::views::monitor::detail

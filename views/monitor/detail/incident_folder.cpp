@@ -214,15 +214,16 @@ bool write_inputs(const std::string& folder, const IncidentContent& content, con
   return true;
 }
 
-void write_parameters(const std::string& path, const std::vector<model::ModuleRef>& modules) {
+core::Value::Dict parameters_by_name(const std::vector<model::ModuleRef>& modules, bool copies) {
   core::Value::Dict dict;
   for (const model::ModuleRef& module : modules) {
     for (const model::Held& held : model::held_by(module)) {
-      dict.emplace_back(module.path().empty() ? held.name : module.path() + "." + held.name,
-                        held.tensor.detach());
+      const at::Tensor tensor = held.tensor.detach();
+      dict.emplace_back(text::utf8_text(module.path().empty() ? held.name : module.path() + "." + held.name),
+                        copies ? tensor.clone() : tensor);
     }
   }
-  storage::save_value(path, std::move(dict));
+  return dict;
 }
 
 /// Copies the reference unless it is large.
@@ -303,7 +304,9 @@ void write_content(const std::string& folder, const IncidentContent& content) {
   }
   if (!content.reference.empty()) copy_reference(content.reference, folder + "/reference");
   if (content.training && !content.modules.empty())
-    write_parameters(folder + "/parameters.pt", content.modules);
+    storage::save_value(folder + "/parameters.pt", content.parameters.empty()
+                                                       ? parameters_by_name(content.modules, false)
+                                                       : content.parameters);
 
   IncidentJson json;
   json.put("schema", std::int64_t{kIncidentSchema});
@@ -318,6 +321,7 @@ void write_content(const std::string& folder, const IncidentContent& content) {
   json.put("inputs", inputs);
   json.put("forwards", static_cast<std::int64_t>(content.forwards.size()));
   json.put("parameters", content.modules.empty() ? "" : digest_of_parameters(content.modules));
+  json.put("parameters_of", content.parameters_of);
   json.put("reference", content.reference);
   std::vector<std::string> alarms;
   for (const Alarm& alarm : content.alarms) alarms.push_back(to_json(alarm, content.model));
@@ -433,6 +437,11 @@ bool is_incident_name(const std::string& name) {
          name.find('-', 20) != std::string::npos;
 }
 
+core::Value::Dict copied_parameters(const std::vector<model::ModuleRef>& modules) {
+  const base::RecordingMode quiet;
+  return parameters_by_name(modules, true);
+}
+
 std::string digest_of_parameters(const std::vector<model::ModuleRef>& modules) {
   const base::RecordingMode quiet;
   std::vector<at::Tensor> parameters;
@@ -504,6 +513,7 @@ ReadIncident read_incident(const std::string& folder, bool tensors) {
   incident.libtorch = fields.text("libtorch");
   incident.cpu = fields.text("cpu");
   incident.parameters = fields.text("parameters");
+  incident.parameters_of = fields.number("parameters_of", -1);
   incident.inputs = fields.flag("inputs");
   if (fs::exists(folder + "/parameters.pt", error)) incident.parameters_file = folder + "/parameters.pt";
   std::vector<std::int64_t> random_states;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/core/value.hpp>
 #include <torchtap/model/module_ref.hpp>
 #include <torchtap/views/monitor/alarm.hpp>
 #include <torchtap/views/monitor/detail/flight_recorder.hpp>
@@ -27,7 +28,12 @@ struct IncidentContent {
   std::string type;                       // of the root
   std::vector<model::ModuleRef> modules;  // parameters' digest, and parameters.pt in training; or none
   bool training = false;
+  core::Value::Dict parameters;     // copies that a forward took; empty: they are read while this is written
+  std::int64_t parameters_of = -1;  // its number
 };
+
+/// Copies of all parameters and buffers, by name.
+core::Value::Dict copied_parameters(const std::vector<model::ModuleRef>& modules);
 
 /// Writes `incidents/TIME-NUMBER-REASON`, beside and then renamed, with mode 0700; removes the oldest beyond
 /// `keep`, except those younger than an hour. Returns the folder. Throws `c10::Error`, also where less than a
@@ -39,6 +45,7 @@ struct ReadIncident {
   std::string reason, model, type, created, torchtap, libtorch, cpu;
   std::string parameters;       // digest of the parameters, 16 hexadecimal digits; empty if it is not known
   std::string parameters_file;  // parameters and buffers by name; empty if there is none
+  std::int64_t parameters_of = -1;  // the forward that had them; -1: they were read later
   bool inputs = false;
   std::vector<KeptForward> forwards;
 };

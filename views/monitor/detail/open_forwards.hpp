@@ -16,9 +16,10 @@ struct OpenForward {
   std::uint64_t watcher = 0;
   std::int64_t number = 0;
   bool sampled = false;
-  bool timed = false;  // whether the monitor's own time is measured
-  int depth = 0;       // of the root's call
-  int inside = 0;      // calls of the root inside of the root's call
+  bool training = false;  // whether the model was, where that is asked for
+  bool timed = false;     // whether the monitor's own time is measured
+  int depth = 0;          // of the root's call
+  int inside = 0;         // calls of the root inside of the root's call
   std::int64_t rows = 0;
   std::int64_t began = 0;      // on the monotonic clock, when the monitor was done
   std::int64_t began_cpu = 0;  // on the clock of this thread, if it is timed
@@ -28,9 +29,19 @@ struct OpenForward {
   bool ended = false;          // of a hidden root
 };
 
-/// This thread's open forwards, one for each watcher. One that threw stays until the next begins.
+/// Tells the watcher, if it lives, that the thread ended in its forward.
+void tell_lost(const OpenForward& forward) noexcept;
+
+/// This thread's open forwards, one for each watcher. One that threw stays until the next begins, or the
+/// thread ends.
 inline c10::SmallVector<OpenForward, 2>& open_forwards_here() noexcept {
-  return base::of_thread<c10::SmallVector<OpenForward, 2>, OpenForward>();
+  struct Open {
+    c10::SmallVector<OpenForward, 2> all;
+    ~Open() {
+      for (const OpenForward& one : all) tell_lost(one);
+    }
+  };
+  return base::of_thread<Open>().all;
 }
 
 /// Null if this thread is in no forward of the watcher.

@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include <torchtap/base/error.hpp>
@@ -17,6 +20,7 @@
 #include <torchtap/views/monitor/detail/open_forwards.hpp>
 #include <torchtap/views/monitor/detail/watcher.hpp>
 #include <torchtap/views/monitor/detail/window_blocks.hpp>
+#include <torchtap/views/watch/calls.hpp>
 
 namespace torchtap::views::monitor::detail {
 namespace {
@@ -24,6 +28,16 @@ namespace {
 std::uint64_t next_watcher() {
   static std::atomic<std::uint64_t> last{0};
   return ++last;
+}
+
+/// Those that live, by serial. Never destroyed: threads may end behind everything else.
+struct Watchers {
+  std::mutex mutex;
+  std::map<std::uint64_t, std::weak_ptr<Watcher>> all;
+};
+Watchers& watchers() {
+  static Watchers& one = *new Watchers;
+  return one;
 }
 
 /// Whether one of the modules is around the module.
@@ -66,7 +80,19 @@ Watcher::Watcher(std::vector<model::ModuleRef> modules, const std::string& refer
   }
 }
 
-Watcher::~Watcher() = default;
+Watcher::~Watcher() {
+  const std::lock_guard lock(watchers().mutex);
+  watchers().all.erase(serial_);
+}
+
+void tell_lost(const OpenForward& forward) noexcept {
+  const auto watcher = [&] {
+    const std::lock_guard lock(watchers().mutex);
+    const auto at = watchers().all.find(forward.watcher);
+    return at == watchers().all.end() ? nullptr : at->second.lock();
+  }();
+  if (watcher != nullptr) watcher->lost(forward);
+}
 
 void Watcher::check_options() const {
   const auto check = [](bool holds, const char* option, const char* expected, auto given) {
@@ -145,10 +171,35 @@ void Watcher::open_ring() {
   };
   if (!options_.ring_in().empty()) return open(options_.ring_in());
   try {
-    open("/dev/shm/torchtap-" + std::to_string(::geteuid()));
-  } catch (const c10::Error&) {  // too little room there, as in many containers
-    open(incidents_folder_);
+    open(private_folder("/dev/shm/torchtap-" + std::to_string(::geteuid()), /*must_be_own=*/true));
+    return;
+  } catch (const c10::Error&) {  // too little room there, as in many containers, or another user's
   }
+  try {
+    open(incidents_folder_);
+  } catch (const c10::ValueError&) {  // of the options
+    throw;
+  } catch (const c10::Error& error) {  // a full disk is no reason not to watch
+    count_error(error.what_without_backtrace());
+  }
+}
+
+/// So that hours of learning are not lost at their end.
+void Watcher::check_learn() const {
+  namespace fs = std::filesystem;
+  std::string plain = options_.learn();
+  while (plain.size() > 1 && plain.back() == '/') plain.pop_back();
+  const fs::path path = plain, parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::error_code error;
+  fs::create_directories(parent, error);
+  TORCH_CHECK_VALUE(::access(parent.c_str(), W_OK | X_OK) == 0,
+                    "views::monitor::Options::learn: cannot write \"", options_.learn(),
+                    "\": ", std::strerror(errno), ". Name a folder that can be made.");
+  if (!fs::exists(path, error)) return;
+  TORCH_CHECK_VALUE(fs::is_directory(path, error) &&
+                        (fs::is_empty(path, error) || fs::exists(path / "manifest.json", error)),
+                    "views::monitor::Options::learn: \"", options_.learn(),
+                    "\" holds something else than a recording; name a new folder.");
 }
 
 void Watcher::start() {
@@ -159,10 +210,15 @@ void Watcher::start() {
                        // object
     if (options_.ring() > 0) open_ring();
   }
+  if (learns) check_learn();
   if (!options_.tensorboard().empty() && !learns) {
     events_ = std::make_unique<tensorboard::EventFile>(options_.tensorboard());
   }
   window_began_ = clock_ns();
+  {
+    const std::lock_guard lock(watchers().mutex);
+    watchers().all.emplace(serial_, weak_from_this());
+  }
   try {
     attach_all();
     if (!learns && options_.thread()) {
@@ -237,9 +293,13 @@ void Watcher::attach_all() {
 
 void Watcher::add_recorder(const char* kind, const std::vector<std::size_t>& modules, rules::Tensor tensor) {
   recorders::Options how;
-  how.all_tensors().on_error([weak = weak_from_this()](const std::string&, const std::exception_ptr& error) {
-    if (const auto self = weak.lock()) self->guarded([&] { std::rethrow_exception(error); });
-  });
+  how.all_tensors().on_error(
+      [weak = weak_from_this()](const std::string& path, const std::exception_ptr& error) {
+        const auto self = weak.lock();
+        if (self == nullptr) return;
+        self->guarded([&] { self->not_counted(path); });
+        self->guarded([&] { std::rethrow_exception(error); });
+      });
   if (!options_.learn().empty()) {
     how.reduction(reductions::Blocks());
     how.condition([here = made_here_] { return static_cast<bool>(here); });
@@ -265,6 +325,12 @@ void Watcher::add_recorder(const char* kind, const std::vector<std::size_t>& mod
   recorders_.push_back(std::move(recorder));
 }
 
+/// A module that ran, though nothing of it was counted.
+void Watcher::not_counted(const std::string& path) {
+  const std::lock_guard lock(data_mutex_);
+  not_counted_.insert(path);
+}
+
 void Watcher::close() noexcept {
   if (closed_.exchange(true)) return;
   if (!made_here_) {
@@ -280,6 +346,7 @@ void Watcher::close() noexcept {
   });
   guarded([&] {
     if (!options_.learn().empty()) return save_learned();
+    find_failed_here();
     {
       const std::lock_guard lock(due_mutex_);
       due_.window = stops_ = true;
@@ -288,10 +355,11 @@ void Watcher::close() noexcept {
     if (!thread_.joinable()) {
       serve(true);
     } else if (thread_.get_id() == std::this_thread::get_id()) {
-      thread_.detach();  // a callback destroys the monitor
+      return thread_.detach();  // a callback destroys the monitor
     } else {
       thread_.join();
     }
+    tell_unjudged();
   });
 }
 
@@ -314,9 +382,21 @@ void Watcher::save_learned() {
   storage::save(options_.learn(), entries, storage::SaveOptions().overwrite(true).mkdir(true));
 }
 
+/// A forward of this thread that threw, and behind which no other began.
+void Watcher::find_failed_here() {
+  const OpenForward* const open = open_forward_here(serial_);
+  if (open == nullptr || !tops_.empty() || !watch::counts(modules_.front()) ||
+      watch::calls_here() > open->depth)
+    return;  // or this thread is in it
+  const std::int64_t number = open->number;
+  forget_forward_here(serial_);
+  failed(number, /*thread_ends=*/true);
+}
+
 void Watcher::flush() {
   if (!made_here_) return;
   if (!options_.learn().empty()) return save_learned();
+  find_failed_here();
   if (judging_.load() == std::this_thread::get_id()) return;  // from a callback
   if (!options_.thread()) return serve(true);
   std::unique_lock lock(due_mutex_);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -34,6 +35,9 @@
 
 namespace torchtap::views::monitor::detail {
 
+/// Incidents of one rule are at least so far apart.
+constexpr std::int64_t incident_gap_ns = std::int64_t{60} * 1'000'000'000;
+
 /// The work of a monitor: hooks of the root begin and end forwards (watcher_forward.cpp); recorders count
 /// what passes in sampled ones; windows are judged and alarms told (watcher_window.cpp, watcher_alarms.cpp)
 /// in the monitor's thread or, without one, in the forward.
@@ -55,6 +59,8 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   std::string capture(const std::string& reason);
   void request_capture() noexcept { capture_requested_.store(true, std::memory_order_relaxed); }
   void flush();
+  /// A thread ended in this forward.
+  void lost(const OpenForward& forward) noexcept;
 
  private:
   /// A subrecorder, and what its tensors are.
@@ -71,6 +77,20 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
     core::Results results;  // of Blocks
     rules::Facts facts;
   };
+  /// What was counted until its rows were enough.
+  struct Window {
+    std::int64_t rows = 0, forward = 0;  // the last forward
+    std::vector<Seen> seen;
+    std::vector<storage::Entry> entries;
+    std::vector<std::int64_t> calls;  // of `watched_`, until then
+  };
+  /// The test of a tensor, and windows that have too few blocks for it.
+  struct Test {
+    DriftTest test;
+    std::vector<core::Results> held;
+    std::int64_t rows = 0;
+    bool judged = false;  // ever
+  };
   /// The gauges of a module.
   struct Series {
     std::optional<double> mean, rms, zeros, psi, t2;
@@ -78,6 +98,7 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   /// Work that waits to be done outside of forwards.
   struct Due {
     bool window = false, capture = false;
+    std::vector<Window> taken;  // in forwards, while the monitor's thread was busy
     std::vector<Alarm> alarms;  // about one forward
     std::uint64_t ticket = 0;
   };
@@ -97,9 +118,12 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   void open_ring();
   bool is_training(std::size_t called) const;
   std::vector<model::ModuleRef> living(std::vector<std::shared_ptr<const void>>& keep) const;
+  void check_learn() const;
+  void not_counted(const std::string& path);
   void attach_all();
   void add_recorder(const char* kind, const std::vector<std::size_t>& modules, rules::Tensor tensor);
   void save_learned();
+  void find_failed_here();
   /// Counts what is thrown, which the model must not see.
   template <class Function>
   void guarded(Function&& function) noexcept {
@@ -122,20 +146,24 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   void end_hidden(const hooks::Event& event);
   void open(int depth, std::size_t module, const hooks::Event& event);
   void finish(OpenForward& forward, const hooks::Event& event);
-  void failed(std::int64_t number);
+  void failed(std::int64_t number, bool thread_ends = false);
+  bool room_for_windows() const;
+  bool copies_parameters();
   void ask(Due due);
 
   // watcher_window.cpp
   void prepare();
-  bool stops_now() const;
+  bool nothing_is_left() const;
   void work();
   void serve(bool wait);
   void do_all(Due due);
-  std::vector<Seen> take();
-  void end_window();
+  Window take();
+  void end_window(const Window& taken);
+  bool may_tell_never_ran(std::size_t watched) const;
+  void tell_unjudged();
   std::map<AlarmBook::Key, Drift> compare(const std::vector<Seen>& seen, std::int64_t rows);
   void remember(const std::vector<Seen>& seen, const std::map<AlarmBook::Key, Drift>& compared);
-  void write_events(const std::vector<rules::Facts>& facts);
+  void write_events(const std::vector<rules::Facts>& facts, std::int64_t step);
   void write_metrics();
 
   // watcher_alarms.cpp
@@ -144,6 +172,7 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   std::string write_incident_of(const std::string& reason, const std::vector<Alarm>& alarms);
   bool may_write(const std::string& rule);
   void note(const std::string& text) noexcept;
+  void write_line(const std::string& line) noexcept;
 
   const Options options_;
   const base::MadeHere made_here_;
@@ -168,10 +197,15 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
 
   // Forwards.
   std::atomic<std::int64_t> forwards_{0}, sampled_{0}, failures_{0}, errors_{0}, own_ns_{0};
+  std::atomic<std::int64_t> not_judged_{0}, lost_lines_{0}, lost_incidents_{0}, untold_losses_{0};
   std::atomic<std::int64_t> rows_{0}, window_began_{0}, nonfinite_{0};
   std::atomic<bool> gradients_sampled_{false}, capture_requested_{false}, window_asked_{false};
   std::atomic<bool> nonfinite_in_window_{false}, failed_in_window_{false};
   std::atomic<int> first_top_{-1}, calls_of_tops_{0};  // of a hidden root
+
+  // Taking a window, in any thread.
+  std::mutex take_mutex_;
+  std::atomic<bool> busy_{true};  // the monitor's thread: it makes its tests first
 
   // The waiting work.
   mutable std::mutex due_mutex_;
@@ -185,7 +219,7 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   // Windows, judged by one thread at a time.
   std::mutex judge_mutex_;
   std::atomic<std::thread::id> judging_{};
-  std::map<std::pair<std::size_t, std::int64_t>, DriftTest> tests_;  // watched, slot
+  std::map<std::pair<std::size_t, std::int64_t>, Test> tests_;  // watched, slot
   std::int64_t windows_ = 0;
   std::unique_ptr<tensorboard::EventFile> events_;
   bool events_failed_ = false, metrics_failed_ = false;
@@ -196,9 +230,13 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   AlarmBook book_;
   std::map<std::string, std::int64_t> raised_by_rule_;
   std::map<std::pair<std::string, std::string>, bool> ever_raised_;  // module, rule
+  std::set<std::string> not_counted_;                                // modules that ran
   std::map<std::string, std::int64_t> nonfinite_by_module_, values_by_module_;
   std::map<std::pair<std::string, rules::Tensor>, Series> series_;
   std::vector<storage::Entry> last_window_;
+  core::Value::Dict parameters_then_;  // of a model in training, as a forward had them that alarmed
+  std::int64_t parameters_of_ = -1;    // its number
+  std::atomic<std::int64_t> parameters_copied_{0};
   std::deque<std::string> windows_lately_;  // as the ring has them
   std::int64_t windows_told_ = 0, blocks_ = 0;
   std::atomic<std::int64_t> incidents_{0};

@@ -18,9 +18,6 @@
 namespace torchtap::views::monitor::detail {
 namespace {
 
-/// Incidents of one rule are at least so far apart.
-constexpr std::int64_t incident_gap_ns = std::int64_t{60} * 1'000'000'000;
-
 std::int64_t alarm_time_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::system_clock::now().time_since_epoch())
@@ -50,6 +47,7 @@ void Watcher::tell(std::vector<Alarm> changes) {
     try {
       folders[rule] = write_incident_of(rule, alarms);
     } catch (const c10::Error& error) {
+      ++lost_incidents_;
       note("no incident was written for " + rule + ": " + error.what_without_backtrace());
     }
   }
@@ -70,7 +68,7 @@ void Watcher::tell(std::vector<Alarm> changes) {
   }
   for (const Alarm& alarm : changes) {
     if (!incidents_folder_.empty()) {
-      guarded([&] { append_line(incidents_folder_, to_json(alarm, options_.model())); });
+      guarded([&] { write_line(to_json(alarm, options_.model())); });
     }
     if (!callback) continue;
     try {
@@ -114,6 +112,12 @@ std::string Watcher::write_incident_of(const std::string& reason, const std::vec
   {
     const std::lock_guard lock(data_mutex_);
     if (ring_ != nullptr) content.forwards = ring_->forwards();
+    if (parameters_of_ >= 0 && !content.forwards.empty() &&
+        content.forwards.front().number <= parameters_of_) {
+      content.parameters = std::move(parameters_then_);
+      content.parameters_of = std::exchange(parameters_of_, -1);
+      parameters_then_ = {};
+    }
     window = last_window_;
     content.windows.assign(windows_lately_.begin(), windows_lately_.end());
   }
@@ -141,10 +145,24 @@ std::string Watcher::capture(const std::string& reason) {
 /// A line in alarms.jsonl.
 void Watcher::note(const std::string& text) noexcept {
   if (incidents_folder_.empty()) return;
+  guarded([&] { write_line(note_line(text, options_.model(), alarm_time_ns())); });
+}
+
+/// Lines that could not be written, on a full disk, say, are counted, and told once they can be.
+void Watcher::write_line(const std::string& line) noexcept {
   try {
-    append_line(incidents_folder_, note_line(text, options_.model(), alarm_time_ns()));
+    const std::int64_t untold = untold_losses_.load();
+    append_line(incidents_folder_, line);
+    if (untold == 0) return;
+    append_line(incidents_folder_, note_line(std::to_string(untold) + (untold == 1 ? " line" : " lines") +
+                                                 " before could not be written, and " +
+                                                 std::to_string(lost_incidents_.load()) + " incidents in all",
+                                             options_.model(), alarm_time_ns()));
+    untold_losses_ -= untold;
   } catch (...) {
-    errors_.fetch_add(1, std::memory_order_relaxed);
+    ++untold_losses_;
+    ++lost_lines_;
+    ++errors_;
   }
 }
 
@@ -182,6 +200,12 @@ std::string Watcher::metrics() const {
   one("torchtap_reference_blocks", "gauge", "The least number of blocks that a reference has.",
       static_cast<double>(blocks_));
   one("torchtap_incidents_total", "counter", "Incidents that were written.", count(incidents_));
+  one("torchtap_incidents_lost_total", "counter", "Incidents that could not be written.",
+      count(lost_incidents_));
+  one("torchtap_alarm_lines_lost_total", "counter", "Lines of alarms.jsonl that could not be written.",
+      count(lost_lines_));
+  one("torchtap_drift_not_judged", "gauge", "Tensors of the reference whose drift cannot be judged by it.",
+      count(not_judged_));
   one("torchtap_ring_skipped_total", "counter", "Forwards whose inputs are too large for the ring.",
       ring_ == nullptr ? 0 : static_cast<double>(ring_->skipped()));
   out.family("torchtap_modules", "gauge",

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include <torchtap/views/monitor/detail/incident_folder.hpp>
 #include <torchtap/views/monitor/detail/watcher.hpp>
 #include <torchtap/views/monitor/detail/window_blocks.hpp>
 #include <torchtap/views/watch/calls.hpp>
@@ -12,6 +13,8 @@ namespace {
 
 /// The monitor's own time is measured in each sampled forward and in one of so many others.
 constexpr std::int64_t timed_each = 8;
+/// Windows that wait to be judged; then they grow.
+constexpr std::size_t most_waiting = 64;
 /// A window that ends by time has at least so many rows.
 constexpr std::int64_t least_rows_by_time = 64;
 
@@ -82,8 +85,9 @@ void Watcher::open(int depth, std::size_t module, const hooks::Event& event) {
   forward.sampled = learns || sampler_.wants(forward.number);
   forward.timed = !learns && (forward.sampled || forward.number % timed_each == 0);
   const std::int64_t entered = forward.timed ? cpu_ns() : 0;
-  const bool needs_mode = ring_ != nullptr || parameters_ != nullptr || options_.gradients();
-  const bool training = needs_mode && is_training(module);
+  const bool needs_mode =
+      !incidents_folder_.empty() || ring_ != nullptr || parameters_ != nullptr || options_.gradients();
+  const bool training = forward.training = needs_mode && is_training(module);
   if (ring_ != nullptr) ring_->begin(forward.number, event.inputs(), training);
   if (forward.sampled) forward.rows = rows_of(event.inputs());
   const bool trains = training && at::GradMode::is_enabled();
@@ -141,13 +145,48 @@ void Watcher::finish(OpenForward& forward, const hooks::Event& event) {
         static_cast<double>(returned - window_began_.load(std::memory_order_relaxed)) / 1e9;
     const bool is_over =
         rows >= options_.window() || (rows >= least_rows_by_time && seconds >= options_.window_seconds());
-    due.window = is_over && !window_asked_.exchange(true);
+    // While the monitor's thread is busy, and with it its tests are made, windows end here.
+    const bool waits = options_.thread() && rows >= options_.window() &&
+                       (busy_.load(std::memory_order_relaxed) || rows >= 2 * options_.window());
+    if (waits && room_for_windows()) {
+      due.taken.push_back(take());
+    } else {
+      due.window = is_over && !window_asked_.exchange(true);
+    }
   }
   due.capture = capture_requested_.load(std::memory_order_relaxed) && capture_requested_.exchange(false);
-  if (due.window || due.capture || !due.alarms.empty()) ask(std::move(due));
+  // An optimizer may change them as soon as this returns.
+  if (!incidents_folder_.empty() && (due.capture || (!due.alarms.empty() && copies_parameters())) &&
+      forward.training) {
+    std::vector<std::shared_ptr<const void>> keep;
+    core::Value::Dict now = copied_parameters(living(keep));
+    const std::lock_guard lock(data_mutex_);
+    parameters_then_ = std::move(now);
+    parameters_of_ = forward.number;
+  }
+  if (due.window || !due.taken.empty() || due.capture || !due.alarms.empty()) ask(std::move(due));
 }
 
-void Watcher::failed(std::int64_t number) {
+/// As seldom as incidents of a rule are written.
+bool Watcher::copies_parameters() {
+  const std::int64_t now = clock_ns(), before = parameters_copied_.load();
+  if (before != 0 && now - before < incident_gap_ns) return false;
+  parameters_copied_ = now;
+  return true;
+}
+
+bool Watcher::room_for_windows() const {
+  const std::lock_guard lock(due_mutex_);
+  return due_.taken.size() < most_waiting;
+}
+
+void Watcher::lost(const OpenForward& forward) noexcept {
+  if (!made_here_ || !tops_.empty()) return;
+  guarded([&] { failed(forward.number, /*thread_ends=*/true); });
+}
+
+/// `thread_ends`: what is thread-local may be destroyed already, so that nothing is judged here.
+void Watcher::failed(std::int64_t number, bool thread_ends) {
   failures_.fetch_add(1, std::memory_order_relaxed);
   if (failed_in_window_.exchange(true) || !options_.rules().is_on("forward_failed", "")) return;
   rules::Finding finding;
@@ -158,7 +197,9 @@ void Watcher::failed(std::int64_t number) {
   Due due;
   due.alarms.push_back(alarm_of(std::move(finding), -1));
   due.alarms.back().forward = number;
-  ask(std::move(due));
+  if (!thread_ends || options_.thread()) return ask(std::move(due));
+  const std::lock_guard lock(due_mutex_);
+  due_.alarms.push_back(std::move(due.alarms.back()));
 }
 
 /// Has the monitor's thread do it or, without one, does it now unless another thread is at it.
@@ -168,6 +209,7 @@ void Watcher::ask(Due due) {
     const std::lock_guard lock(due_mutex_);
     due_.window = due_.window || due.window;
     due_.capture = due_.capture || due.capture;
+    for (Window& window : due.taken) due_.taken.push_back(std::move(window));
     for (Alarm& alarm : due.alarms) due_.alarms.push_back(std::move(alarm));
   }
   if (options_.thread()) {

@@ -23,6 +23,9 @@ namespace {
 /// Fewer rows than this, or than a window that is shorter, are too few for drift.
 constexpr std::int64_t least_rows_of_drift = 64;
 
+/// Windows that are held until there are enough blocks for drift.
+constexpr std::size_t most_held = 1024;
+
 /// Number of windows for which an incident has a line.
 constexpr std::size_t kept_windows = 8;
 
@@ -102,6 +105,7 @@ std::string window_text(std::int64_t window, std::int64_t forward, std::int64_t 
 
 /// Makes the tests of drift, and incidents of what killed processes left.
 void Watcher::prepare() {
+  if (nothing_is_left()) return;
   if (!incidents_folder_.empty()) {
     guarded([&] { recover_incidents(incidents_folder_, options_.keep_incidents()); });
   }
@@ -124,24 +128,25 @@ void Watcher::prepare() {
           blocks_ = blocks_ == 0 ? test.blocks() : std::min(blocks_, test.blocks());
         }
         if (test.why_not().empty()) {
-          tests_.emplace(std::pair(i, learned.slot), std::move(test));
+          tests_.emplace(std::pair(i, learned.slot), Test{std::move(test), {}, 0, false});
         } else {
           ++why_not[test.why_not()];
         }
       });
-      if (stops_now()) return;
     }
   }
   learned_ = Reference();
   for (const auto& [why, count] : why_not) {
+    not_judged_ += count;
     note("drift of " + std::to_string(count) + (count == 1 ? " tensor" : " tensors") +
          " is not judged: " + why);
   }
 }
 
-bool Watcher::stops_now() const {
+/// To be judged, now that it stops.
+bool Watcher::nothing_is_left() const {
   const std::lock_guard lock(due_mutex_);
-  return stops_;
+  return stops_ && due_.taken.empty() && rows_.load() == 0;
 }
 
 /// The monitor's thread.
@@ -149,15 +154,19 @@ void Watcher::work() {
   judging_ = std::this_thread::get_id();
   guarded([&] { prepare(); });
   std::unique_lock lock(due_mutex_);
+  busy_ = false;
   while (true) {
     const auto waits = [&] {
-      return due_.window || due_.capture || !due_.alarms.empty() || due_.ticket > done_;
+      return due_.window || !due_.taken.empty() || due_.capture || !due_.alarms.empty() ||
+             due_.ticket > done_;
     };
     if (!waits() && !stops_) {
       using Seconds = std::chrono::duration<double>;
+      busy_ = false;
       due_changed_.wait_for(lock, std::min(Seconds(options_.window_seconds()), Seconds(3600)),
                             [&] { return waits() || stops_; });
     }
+    busy_ = true;
     const bool stops = stops_;
     const std::uint64_t ticket = due_.ticket;
     Due due = std::exchange(due_, Due());
@@ -203,13 +212,19 @@ void Watcher::do_all(Due due) {
     if (is_new) tell({std::move(alarm)});
   }
   if (due.capture && !incidents_folder_.empty()) guarded([&] { capture("requested"); });
-  if (due.window) end_window();
+  for (const Window& window : due.taken) guarded([&] { end_window(window); });
+  if (due.window) end_window(take());
 }
 
-std::vector<Watcher::Seen> Watcher::take() {
+Watcher::Window Watcher::take() {
   const base::RecordingMode quiet;
-  std::vector<Seen> seen;
-  std::vector<storage::Entry> entries;
+  const std::lock_guard taking(take_mutex_);
+  Window taken;
+  taken.rows = rows_.exchange(0);
+  window_began_ = clock_ns();
+  window_asked_ = false;
+  taken.forward = forwards_.load() - 1;
+  std::vector<Seen>& seen = taken.seen;
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     Watched& one = watched_[i];
     const model::ModuleRef& module = modules_[one.module];
@@ -240,43 +255,78 @@ std::vector<Watcher::Seen> Watcher::take() {
     }
     if (slots.empty()) continue;
     storage::Entry entry;
-    entry.path = module.path();
-    entry.aliases = module.aliases();
+    entry.path = text::utf8_text(module.path());
+    for (const std::string& alias : module.aliases()) entry.aliases.push_back(text::utf8_text(alias));
     entry.type = module.type();
     entry.kind = kind_of(one.tensor);
     entry.samples = std::max(samples, std::int64_t{1});
     entry.reduction = WindowBlocks().describe();
     entry.value = std::move(slots);
-    entries.push_back(std::move(entry));
+    taken.entries.push_back(std::move(entry));
   }
-  if (!seen.empty()) {
-    const std::lock_guard lock(data_mutex_);
-    last_window_ = std::move(entries);
-  }
-  return seen;
+  for (const Watched& one : watched_) taken.calls.push_back(one.calls);
+  return taken;
 }
 
 std::map<AlarmBook::Key, Drift> Watcher::compare(const std::vector<Seen>& seen, std::int64_t rows) {
   std::map<AlarmBook::Key, Drift> compared;
-  if (rows < std::min(least_rows_of_drift, options_.window())) return compared;
   for (const Seen& one : seen) {
-    const auto test = tests_.find({one.watched, one.facts.slot});
-    if (test == tests_.end()) continue;
+    const auto found = tests_.find({one.watched, one.facts.slot});
+    if (found == tests_.end() || !one.facts.min) continue;  // without finite values
+    Test& test = found->second;
+    test.rows += rows;
+    test.held.push_back(one.results);
+    if (test.rows < std::min(least_rows_of_drift, options_.window())) continue;
     guarded([&] {
-      compared.emplace(AlarmBook::Key{"drift", one.facts.path, one.facts.tensor, one.facts.slot},
-                       test->second.compare(one.results, rows));
+      const Drift drift = test.test.compare(test.held, test.rows);
+      if (!std::isfinite(drift.limit) && test.held.size() < most_held) return;
+      test.held.clear();
+      test.rows = 0;
+      test.judged = true;
+      compared.emplace(AlarmBook::Key{"drift", one.facts.path, one.facts.tensor, one.facts.slot}, drift);
     });
   }
   return compared;
 }
 
-void Watcher::end_window() {
-  const std::int64_t rows = rows_.exchange(0);
-  window_began_ = clock_ns();
-  window_asked_ = false;
-  const std::vector<Seen> seen = take();
+/// At the end: tensors that had values, and whose windows were too few for drift.
+void Watcher::tell_unjudged() {
+  const auto count = std::count_if(tests_.begin(), tests_.end(), [](const auto& one) {
+    return !one.second.judged && !one.second.held.empty();
+  });
+  if (count == 0) return;
+  not_judged_ += count;
+  note("drift of " + std::to_string(count) + (count == 1 ? " tensor" : " tensors") +
+       " was not judged: there were too few rows or batches");
+}
+
+/// Not of a module that could not be counted, and not inside of attention, which reads the parameters of
+/// modules inside of it.
+bool Watcher::may_tell_never_ran(std::size_t watched) const {
+  const model::ModuleRef& module = modules_[watched_[watched].module];
+  const std::string& path = module.path();
+  {
+    const std::lock_guard lock(data_mutex_);
+    if (not_counted_.count(path) != 0) return false;
+  }
+  return std::none_of(modules_.begin(), modules_.end(), [&](const model::ModuleRef& one) {
+    const bool around = one.path().size() < path.size() &&
+                        path.compare(0, one.path().size(), one.path()) == 0 &&
+                        (one.path().empty() || path[one.path().size()] == '.');
+    return around && (one.type().find("Attention") != std::string::npos ||
+                      one.type().find("TransformerEncoderLayer") != std::string::npos);
+  });
+}
+
+void Watcher::end_window(const Window& taken) {
+  const std::int64_t rows = taken.rows;
+  const std::vector<Seen>& seen = taken.seen;
   if (seen.empty()) return;
   const std::int64_t window = windows_++;
+  {
+    const std::lock_guard lock(data_mutex_);
+    last_window_ = taken.entries;
+  }
 
   std::vector<rules::Facts> facts;
   std::map<std::string, std::int64_t> order;
@@ -284,8 +334,9 @@ void Watcher::end_window() {
     facts.push_back(one.facts);
     if (one.facts.tensor == rules::Tensor::output) order.emplace(one.facts.path, one.order);
   }
-  for (const Watched& one : watched_) {
-    if (one.tensor != rules::Tensor::output || one.calls != 0 ||
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    const Watched& one = watched_[i];
+    if (one.tensor != rules::Tensor::output || taken.calls[i] != 0 || !may_tell_never_ran(i) ||
         order.count(modules_[one.module].path()) != 0)
       continue;
     rules::Facts never;
@@ -302,8 +353,17 @@ void Watcher::end_window() {
   }
 
   std::vector<Alarm> holding;
-  guarded([&] {  // a rule of the program's own may throw
-    for (rules::Finding& finding : rules::check(facts, options_.rules())) {
+  const auto threw = [&](const std::string& rule, const std::exception_ptr& error) {
+    guarded([&] {
+      try {
+        std::rethrow_exception(error);
+      } catch (const std::exception& what) {
+        TORCH_CHECK(false, "the program's rule \"", rule, "\" threw: ", what.what());
+      }
+    });
+  };
+  guarded([&] {
+    for (rules::Finding& finding : rules::check(facts, options_.rules(), threw)) {
       holding.push_back(alarm_of(std::move(finding), window));
     }
   });
@@ -343,20 +403,20 @@ void Watcher::end_window() {
   for (Alarm& alarm : changes) {
     if (!alarm.raised) {
       alarm.window = window;
-      alarm.forward = forwards_.load() - 1;
+      alarm.forward = taken.forward;
       alarm.time_ns = alarm_of({}, window).time_ns;
     }
   }
   remember(seen, compared);
   if (!incidents_folder_.empty()) {
-    const std::string text = window_text(window, forwards_.load() - 1, rows, facts);
+    const std::string text = window_text(window, taken.forward, rows, facts);
     if (ring_ != nullptr) ring_->note_window(text);
     const std::lock_guard lock(data_mutex_);
     windows_lately_.push_back(text);
     if (windows_lately_.size() > kept_windows) windows_lately_.pop_front();
   }
   tell(std::move(changes));
-  write_events(facts);
+  write_events(facts, taken.forward);
   write_metrics();
 }
 
@@ -383,10 +443,9 @@ void Watcher::remember(const std::vector<Seen>& seen, const std::map<AlarmBook::
   }
 }
 
-void Watcher::write_events(const std::vector<rules::Facts>& facts) {
+void Watcher::write_events(const std::vector<rules::Facts>& facts, std::int64_t step) {
   if (events_ == nullptr || events_failed_) return;
   try {
-    const std::int64_t step = forwards_.load() - 1;
     for (const rules::Facts& one : facts) {
       if (!one.count) continue;
       std::string tag =
@@ -427,6 +486,7 @@ void Watcher::write_metrics() {
         "views::monitor::Options::metrics_file", options_.metrics_file(),
         [&](std::ostream& stream) { stream << text; }, /*sync=*/false);
   } catch (const c10::Error& error) {
+    ++errors_;
     if (!std::exchange(metrics_failed_, true)) {
       note(std::string("metrics are not written: ") + error.what_without_backtrace());
     }
