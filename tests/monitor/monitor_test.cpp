@@ -338,9 +338,6 @@ BOOST_AUTO_TEST_CASE(a_forward_that_throws_is_noticed_though_none_follows) {
     watch.flush();
     BOOST_TEST(metric_of_model(watch.metrics(), "torchtap_forwards_failed_total") == 5);
     BOOST_TEST(has_alarm(watch.alarms(), "forward_failed", ""));
-    fails();
-    watch.flush();
-    BOOST_TEST(metric_of_model(watch.metrics(), "torchtap_forwards_failed_total") == 6);
   }
 }
 

@@ -181,7 +181,7 @@ def check_thresholds(folder):
         ("bins", ("--reduce", "moments,count,log_histogram,min,max"), ("narrow", "channels")),
         ("moments", ("--reduce", "moments"), None),
     ):
-        place = folder / name / "saturated"
+        place = folder / f"of {name}" / "saturated"
         place.parent.mkdir()
         inputs = ("--input", folder / "normal.pt", "--batches")
         run("record", folder / "saturated.pt", *inputs, "--save", place, *arguments)
