@@ -85,6 +85,20 @@ std::vector<std::pair<std::string, at::QEngine>> engines() {
   return found;
 }
 
+/// Engines whose outputs are close to those of the model. oneDNN adds products of bytes in 16 bits where the
+/// processor has no instructions for them (VNNI), and such sums overflow.
+std::vector<std::pair<std::string, at::QEngine>> exact_engines() {
+  auto all = engines();
+#if defined(__x86_64__)
+  if (!__builtin_cpu_supports("avx512vnni")) {
+    all.erase(std::remove_if(all.begin(), all.end(),
+                             [](const auto& one) { return one.second == at::QEngine::ONEDNN; }),
+              all.end());
+  }
+#endif
+  return all;
+}
+
 /// The quantized engine, until the end of a test.
 struct Engine {
   explicit Engine(at::QEngine engine) { at::globalContext().setQEngine(engine); }
@@ -111,7 +125,7 @@ BOOST_AUTO_TEST_CASE(outputs_have_the_bits_of_pythons_quantization) {
 }
 
 BOOST_AUTO_TEST_CASE(all_methods_are_close_to_the_model) {
-  for (const auto& [engine, id] : engines()) {
+  for (const auto& [engine, id] : exact_engines()) {
     const Engine set(id);
     for (const std::string name : {"sequential", "residual", "up"}) {
       // LibTorch 2.6 computes transposed convolutions wrong with oneDNN.
@@ -267,6 +281,7 @@ BOOST_AUTO_TEST_CASE(what_saw_no_rows_is_named) {
 }
 
 BOOST_AUTO_TEST_CASE(a_branch_that_ran_is_converted) {
+  const Engine set(exact_engines().front().second);
   const Module net = model("branch");
   const at::Tensor x = data("branch");
   Module float_model = net;

@@ -233,7 +233,8 @@ BOOST_AUTO_TEST_CASE(we_read_what_libtorch_saves) {
   archive.write("name", c10::IValue("Adam"));
   archive.write("sizes", c10::IValue(std::vector<std::int64_t>{4, 5}));
   archive.write("fc", inner);
-  archive.write("empty", torch::serialize::OutputArchive());
+  torch::serialize::OutputArchive empty;
+  archive.write("empty", empty);
   archive.write("group", group);
   archive.write("tied", weight);
   archive.save_to(directory / "module.pt");

@@ -144,7 +144,8 @@ def main():
     check(set(reference) == kinds, f"modules are {set(reference)}")
     of_input = reference["", "ForwardPre"]["0"]
     images = torch.load(folder / "validation.pt").double().reshape(125, -1).numpy()
-    check(numpy.allclose(of_input["sum"], images.sum(1)), "sums of the input")
+    rounding = 1e-7 * abs(images).sum(1)  # float32 is summed in pieces
+    check((abs(of_input["sum"] - images.sum(1)) < rounding).all(), "sums of the input")
     check((of_input["samples"] == 1).all() and (of_input["rows"] == 32).all(), "one block a batch")
     check((of_input["counts"].sum(1) + of_input["zeros"] == 2048).all(), "all elements are counted")
 

@@ -207,7 +207,8 @@ BOOST_AUTO_TEST_CASE(arguments_that_forms_keep) {
 
 // What cannot be hidden: as<Holder>() and -> lead to another type, from which nothing can be made.
 BOOST_AUTO_TEST_CASE(sequentials_of_the_users_own_fire_once) {
-  Stack stack(Helpers(), Helpers());  // (x + 1 + 1) * 2
+  const Helpers one, two;
+  Stack stack(one, two);  // (x + 1 + 1) * 2
   torch::nn::Sequential outer(stack);
   RenamedStack renamed(stack, Helpers());
   BOOST_TEST(seen(stack, [&] { stack->forward(x), stack(x); }) == (Values{6, 6}));
