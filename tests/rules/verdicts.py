@@ -71,8 +71,7 @@ def share_outside(facts, low, high):
         squares = rms**2 * total
         if far_cut > limit and numpy.isfinite(squares) and numpy.isfinite(far[~large]).all():
             mean = [
-                min(max((squares - of[~large] @ counts[~large]) / cut, near_cut), far_cut)
-                for of in (far, even, near)
+                min(max((squares - of[~large] @ counts[~large]) / cut, near_cut), far_cut) for of in (far, even, near)
             ]
             width = far_cut - near_cut
             share = share_beyond((limit - near_cut) / width, (mean[1] - near_cut) / width)

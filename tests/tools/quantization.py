@@ -444,7 +444,14 @@ def check_what_stays(data):
     torch.manual_seed(3)
     torch.jit.script(Ragged().eval()).save(str(where / "ragged.pt"))
     ranges = ("--reduce", "log_histogram,min,max", "--save", where / "ragged")
-    run("record", where / "ragged.pt", "--input", where / "images.gz", *("--names", "lstm", "--names", "fc", "--names", "rows"), *ranges)
+    run(
+        "record",
+        where / "ragged.pt",
+        "--input",
+        where / "images.gz",
+        *("--names", "lstm", "--names", "fc", "--names", "rows"),
+        *ranges,
+    )
     _, said = run("calibrate", where / "ragged", "--save", where / "ragged.json")
     check('the output 0 of "rows" (Linear) stays in floating point' in said, f"calibrate says: {said}")
     evaluate = ("evaluate", where / "ragged.pt", "--input", where / "images.gz", "--labels", where / "labels.gz")
