@@ -146,6 +146,7 @@ BOOST_AUTO_TEST_CASE(other_bits_are_found) {
   record(ring, 0, {x}, false, [&] { return net->forward(x); });
   IncidentContent content;
   content.modules = torchtap::model::walk_modules(*net);
+  content.type = content.modules.front().type();
   const std::string incident = incident_of(place, ring, content);
   BOOST_TEST(said_by([&](const auto& options) {
                BOOST_TEST(monitor::replay(incident, *net, options).at(0).same_bits);
@@ -334,6 +335,7 @@ BOOST_AUTO_TEST_CASE(parameters_of_a_training_are_kept_and_used) {
   record(ring, 0, {x}, true, [&] { return net->forward(x); });
   IncidentContent content;
   content.modules = torchtap::model::walk_modules(*net);
+  content.type = content.modules.front().type();
   content.training = true;
   const std::string incident = incident_of(place, ring, content);
   Noisy other;  // of other random parameters
@@ -368,6 +370,7 @@ BOOST_AUTO_TEST_CASE(the_folder_has_what_is_known) {
   content.reference = place.directory / "reference";
   content.windows = {"{\"window\":3}"};
   content.modules = torchtap::model::walk_modules(*net);
+  content.type = content.modules.front().type();
   content.alarms.emplace_back().finding.rule = "nonfinite";
   content.write_statistics = [&](const std::string& folder) { torchtap::storage::save(folder, {entry}); };
   const std::string incident = incident_of(place, ring, content);
