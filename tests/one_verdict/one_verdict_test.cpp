@@ -165,6 +165,8 @@ BOOST_DATA_TEST_CASE(command, with_and_without_nan* boost::unit_test::data::make
         shown.emplace(entry["path"].GetString(), mark.GetString());
     }
   }
+  // Only samples that were kept have channels, of which `quiet` passes 3.
+  if (!reduced) BOOST_TEST(checked.erase({"quiet", "dead_relu"}) == 1U);
   sick.check(checked, nan);
   if (reduced) sick.check(shown, nan);
 }

@@ -349,7 +349,10 @@ def check_evaluate(data):
     (where / "writes.json").write_text(json.dumps(calibration))
     other = evaluated(data, "writes.pt", "--quantize", where / "writes.json")["models"]
     for a, b in ((0, 0), (1, 5)):
-        check({**other[a], "file": ""} == {**got["models"][b], "file": ""}, f"it writes to its input: {other}")
+        left = [f"net.{path}" for path in got["models"][b].get("left_in_floating_point", [])]
+        check(other[a].get("left_in_floating_point", []) == left, f"it leaves {other[a]}, not {left}")
+        same = {"file": "", "left_in_floating_point": left}
+        check({**other[a], **same} == {**got["models"][b], **same}, f"it writes to its input: {other}")
 
 
 def check_sensitivity(data):
