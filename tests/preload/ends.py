@@ -26,7 +26,6 @@ ENDS = {
     "in_threads": 3,
     "exit_in_thread": 4,
     "err": 4,
-    "end_of_last_thread": 0,
     "terminate": -6,
 }
 MODES = {

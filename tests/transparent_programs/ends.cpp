@@ -177,15 +177,6 @@ int err_out() {
   ::errx(4, "as asked");
 }
 
-/// The last thread ends.
-int end_of_last_thread() {
-  std::thread([] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    run(kept());
-  }).detach();
-  ::pthread_exit(nullptr);
-}
-
 // Since LibTorch 2.3 `allocate` may change the allocator, and there is `copy_data`.
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3)
 #define ALLOCATE_CONST
@@ -233,7 +224,6 @@ int main(int /*argc*/, char** argv) {
       {"in_static", in_static},   {"in_thread_local", in_thread_local},
       {"in_atexit", in_atexit},   {"in_destructors", in_destructors},
       {"in_threads", in_threads}, {"exit_in_thread", exit_in_thread},
-      {"err", err_out},           {"end_of_last_thread", end_of_last_thread},
-      {"terminate", terminate}};
+      {"err", err_out},           {"terminate", terminate}};
   return all.at(argv[1])();
 }
