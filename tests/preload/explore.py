@@ -214,8 +214,8 @@ def check_models(folder):
     same(net.edges("train"), {edge + " (4 of 5)" for edge in without_root}, "a ResNet-18 that is trained")
     check((net.forwards("eval"), net.step) == (3, 6), f"train: {net.forwards('eval')} forwards, step {net.step}")
 
-    # Another thread finishes the run of a program that aborts, and cannot end the forward that is open.
-    for ending, forwards in (("throw", 4), ("exit", 4), ("abort", 3)):
+    # Another thread finishes the run of a program that throws or aborts, and cannot end the forward that is open.
+    for ending, forwards in (("throw", 3), ("exit", 4), ("abort", 3)):
         (net,), _ = shown(foreign, ending, folder)
         check(net.ended and net.forwards("eval") == forwards, f"{ending}: {net.forwards('eval')} forwards")
 
