@@ -1,15 +1,15 @@
-# torchtap_component(NAME DIRECTORY folders DESCRIPTION text [NEEDS components] [EXCLUDE regex] [SUGGESTS packages]): a part
-# of torchtap that can be left out. It makes the library torchtap::NAME of the sources in the folders and its public
-# headers, links the components that it needs, and adds NAME to TORCHTAP_COMPONENTS, of which torchtap_install.cmake installs each with an export file of its own, and
-# torchtap_package.cmake makes Debian packages.
+# torchtap_component(NAME [EXCLUDE regex]): makes the library torchtap::NAME of a part: of the sources and headers of its rooms. It
+# links the parts that it needs. torchtap_install.cmake installs each with an export file of its own, and torchtap_package.cmake
+# makes Debian packages.
 macro(torchtap_component name)
-  cmake_parse_arguments(component "" "DESCRIPTION;EXCLUDE;SUGGESTS" "DIRECTORY;NEEDS" ${ARGN})
+  cmake_parse_arguments(component "" "EXCLUDE" "" ${ARGN})
   set(component_sources "")
   set(component_headers "")
-  foreach(directory IN LISTS component_DIRECTORY)
-    file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${directory}/*.cpp")
+  foreach(room IN LISTS TORCHTAP_${name}_ROOMS TORCHTAP_${name}_INNER_ROOMS)
+    torchtap_room_folder(folder "${room}")
+    file(GLOB sources CONFIGURE_DEPENDS "${folder}/*.cpp" "${folder}/detail/*.cpp")
     list(APPEND component_sources ${sources})
-    torchtap_headers_of("${directory}" headers internal_headers)
+    torchtap_headers_of("${room}" headers internal_headers)
     list(APPEND component_headers ${headers} ${internal_headers})
   endforeach()
   if(component_EXCLUDE)
@@ -23,21 +23,19 @@ macro(torchtap_component name)
   add_library(torchtap::${name} ALIAS torchtap_${name})
   target_sources(torchtap_${name} PUBLIC
     FILE_SET HEADERS BASE_DIRS "${TORCHTAP_INCLUDE_DIR}" FILES ${component_headers})
-  list(TRANSFORM component_NEEDS PREPEND torchtap_)
-  target_link_libraries(torchtap_${name} PUBLIC torchtap ${component_NEEDS})
+  set(component_needs ${TORCHTAP_${name}_NEEDS})
+  list(TRANSFORM component_needs PREPEND torchtap_)
+  target_link_libraries(torchtap_${name} PUBLIC torchtap ${component_needs})
   torchtap_component_library(torchtap_${name} ${name})
   torchtap_unity(torchtap_${name})
-  list(APPEND TORCHTAP_COMPONENTS ${name})
-  set(TORCHTAP_COMPONENT_${name}_TARGETS torchtap_${name})
-  set(TORCHTAP_COMPONENT_${name}_DESCRIPTION "${component_DESCRIPTION}")
-  set(TORCHTAP_COMPONENT_${name}_NEEDS "${component_NEEDS}")
-  set(TORCHTAP_COMPONENT_${name}_SUGGESTS "${component_SUGGESTS}")
+  set_property(GLOBAL APPEND PROPERTY TORCHTAP_${name}_TARGETS torchtap_${name})
 endmacro()
 
-# What a library of a component has in common with the others.
+# What a library of a part has in common with the others.
 function(torchtap_component_library target export_name)
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${export_name} POSITION_INDEPENDENT_CODE ON
-                        VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+                        VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+                        LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}" ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
   torchtap_options(${target})
   torchtap_hide_symbols(${target})
   get_target_property(type ${target} TYPE)

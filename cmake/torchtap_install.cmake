@@ -1,7 +1,7 @@
 # Installs the headers, the library and a package file: find_package(torchtap) and torchtap::torchtap.
 #
 # Uses these components, from which torchtap_package.cmake makes packages: library, dev, python and tools; NAME and NAME-dev for
-# each of TORCHTAP_COMPONENTS. Those have export files of their own, so that the package works without them.
+# each of TORCHTAP_LIBRARIES. Those have export files of their own, so that the package works without them.
 include(CMakePackageConfigHelpers)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
 
@@ -10,27 +10,34 @@ install(TARGETS torchtap EXPORT torchtapTargets
         LIBRARY COMPONENT library NAMELINK_COMPONENT dev
         FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
         FILE_SET internal DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
-if(TORCHTAP_BUILD_TRANSPARENT)
-  install(TARGETS torchtap_transparent_library torchtap_transparent EXPORT torchtapTargets
-          LIBRARY COMPONENT library NAMELINK_COMPONENT dev)
-  install(DIRECTORY "${PROJECT_SOURCE_DIR}/transparent/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/torchtap/transparent"
-          FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h" PATTERN "intercept.hpp" EXCLUDE)
-endif()
-foreach(component IN LISTS TORCHTAP_COMPONENTS)
-  install(TARGETS ${TORCHTAP_COMPONENT_${component}_TARGETS} EXPORT torchtap_${component}
-          LIBRARY COMPONENT ${component} NAMELINK_COMPONENT ${component}-dev
-          ARCHIVE COMPONENT ${component}-dev
-          FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT ${component}-dev)
-  install(EXPORT torchtap_${component} NAMESPACE torchtap:: FILE torchtap-${component}-targets.cmake
-          DESTINATION "${package_dir}" COMPONENT ${component}-dev)
+set(TORCHTAP_LIBRARIES "")  # of parts; the command has none
+foreach(part IN LISTS TORCHTAP_PARTS)
+  get_property(targets GLOBAL PROPERTY TORCHTAP_${part}_TARGETS)
+  if(NOT targets)
+    continue()
+  endif()
+  list(APPEND TORCHTAP_LIBRARIES ${part})
+  set(headers "")
+  if(TORCHTAP_${part}_ROOMS)
+    set(headers FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT ${part}-dev)
+  endif()
+  install(TARGETS ${targets} EXPORT torchtap_${part}
+          LIBRARY COMPONENT ${part} NAMELINK_COMPONENT ${part}-dev
+          ARCHIVE COMPONENT ${part}-dev
+          ${headers})
+  install(EXPORT torchtap_${part} NAMESPACE torchtap:: FILE torchtap-${part}-targets.cmake
+          DESTINATION "${package_dir}" COMPONENT ${part}-dev)
 endforeach()
 set(TORCHTAP_PYTHON_DIR "${CMAKE_INSTALL_DATADIR}/torchtap" CACHE STRING
     "Where Python's packages are installed, below the prefix or absolute")
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/torchtap" "${PROJECT_SOURCE_DIR}/python/torchtap_compare"
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/extras/python/torchtap" "${PROJECT_SOURCE_DIR}/extras/python/torchtap_compare"
         DESTINATION "${TORCHTAP_PYTHON_DIR}" COMPONENT python
         FILES_MATCHING PATTERN "*.py")
 install(EXPORT torchtapTargets NAMESPACE torchtap:: DESTINATION "${package_dir}")
-list(JOIN TORCHTAP_COMPONENTS " " TORCHTAP_COMPONENTS_SPACED)
+list(JOIN TORCHTAP_LIBRARIES " " TORCHTAP_LIBRARIES_SPACED)
+set(known ${TORCHTAP_KNOWN_PARTS})
+list(REMOVE_ITEM known tools)
+list(JOIN known " " TORCHTAP_KNOWN_SPACED)
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/torchtapConfig.cmake.in"
                               "${PROJECT_BINARY_DIR}/torchtapConfig.cmake" INSTALL_DESTINATION "${package_dir}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/torchtapConfigVersion.cmake" COMPATIBILITY SameMinorVersion)

@@ -1,5 +1,5 @@
 # Debian packages: libtorchtap0.1, libtorchtap-dev, python3-torchtap and torchtap-tools; libtorchtap-NAME0.1 and libtorchtap-NAME-dev for each
-# of TORCHTAP_COMPONENTS. `cmake --workflow --preset deb` makes them, scripts/check-debs tests them.
+# of TORCHTAP_LIBRARIES. `cmake --workflow --preset deb` makes them, scripts/check-debs tests them.
 set(so_version "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME torchtap)
@@ -8,11 +8,11 @@ set(CPACK_PACKAGE_CONTACT "the torchtap authors")  # set by distributors: cpack 
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL library dev python)
-if(TORCHTAP_BUILD_TOOLS)
+if("tools" IN_LIST TORCHTAP_PARTS)
   list(APPEND CPACK_COMPONENTS_ALL tools)
 endif()
 
-foreach(component IN LISTS TORCHTAP_COMPONENTS)
+foreach(component IN LISTS TORCHTAP_LIBRARIES)
   list(APPEND CPACK_COMPONENTS_ALL ${component} ${component}-dev)
 endforeach()
 
@@ -46,7 +46,7 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME torchtap-tools)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libtorchtap${so_version} ${this_version}")
-foreach(component IN ITEMS compare exported explorer monitor quantization report stream trace views)  # which the command links
+foreach(component IN LISTS TORCHTAP_tools_NEEDS TORCHTAP_tools_WANTS ITEMS operations views)  # which the command links
   if(TARGET torchtap_${component})
     string(APPEND CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS ", libtorchtap-${component}${so_version} ${this_version}")
   endif()
@@ -54,23 +54,22 @@ endforeach()
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION "The torchtap command: records and traces TorchScript models and unchanged programs, and shows, compares, merges and
 converts recordings.")
 
-foreach(component IN LISTS TORCHTAP_COMPONENTS)
+foreach(component IN LISTS TORCHTAP_LIBRARIES)
   string(TOUPPER ${component} upper)
   set(CPACK_DEBIAN_${upper}_PACKAGE_NAME "libtorchtap-${component}${so_version}")
   set(CPACK_DEBIAN_${upper}_PACKAGE_SECTION libs)
   set(CPACK_DEBIAN_${upper}_PACKAGE_SHLIBDEPS ON)
   set(library_needs "libtorchtap${so_version} ${this_version}")
   set(dev_needs "libtorchtap-${component}${so_version} ${this_version}, libtorchtap-dev ${this_version}")
-  foreach(needed IN LISTS TORCHTAP_COMPONENT_${component}_NEEDS)
-    string(REPLACE "torchtap_" "" needed "${needed}")
+  foreach(needed IN LISTS TORCHTAP_${component}_NEEDS)
     string(APPEND library_needs ", libtorchtap-${needed}${so_version} ${this_version}")
     string(APPEND dev_needs ", libtorchtap-${needed}-dev ${this_version}")
   endforeach()
   set(CPACK_DEBIAN_${upper}_PACKAGE_DEPENDS "${library_needs}")
-  if(TORCHTAP_COMPONENT_${component}_SUGGESTS)
-    set(CPACK_DEBIAN_${upper}_PACKAGE_SUGGESTS "${TORCHTAP_COMPONENT_${component}_SUGGESTS}")
+  if(TORCHTAP_${component}_SUGGESTS)
+    set(CPACK_DEBIAN_${upper}_PACKAGE_SUGGESTS "${TORCHTAP_${component}_SUGGESTS}")
   endif()
-  set(CPACK_COMPONENT_${upper}_DESCRIPTION "torchtap::${component} ${TORCHTAP_COMPONENT_${component}_DESCRIPTION}.")
+  set(CPACK_COMPONENT_${upper}_DESCRIPTION "torchtap::${component} ${TORCHTAP_${component}_DESCRIPTION}.")
 
   set(CPACK_DEBIAN_${upper}-DEV_PACKAGE_NAME libtorchtap-${component}-dev)
   set(CPACK_DEBIAN_${upper}-DEV_PACKAGE_SECTION libdevel)

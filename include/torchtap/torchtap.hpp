@@ -6,7 +6,6 @@
 
 #include <torchtap/core/context.hpp>
 #include <torchtap/hooks/hooks.hpp>
-#include <torchtap/operations/operations.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/reductions.hpp>
 #include <torchtap/selectors/selectors.hpp>

@@ -72,12 +72,9 @@ OPTIONS = {
 HIDDEN = {"setup": "cpp", "global": "cpp", "check": "cpp", "python": "python", "sh": "sh"}
 
 
-# Parts that may not be built, and their folders.
+# Parts that may not be built, and where their headers lie.
 PARTS = {
-    "cuda": "cuda",
-    "distributed": "distributed",
-    "exported": "exported",
-    "quantization": "quantization",
+    **{part: part for part in ("cuda", "distributed", "exported", "operations", "quantization")},
     **{view: f"views/{view}" for view in ("compare", "explorer", "monitor", "report", "stream", "trace")},
 }
 

@@ -24,17 +24,12 @@ configure(static "" -DBUILD_SHARED_LIBS=OFF -DEXPECTED_theirs=STATIC_LIBRARY -DE
 configure(shared "" -DBUILD_SHARED_LIBS=ON -DEXPECTED_theirs=SHARED_LIBRARY -DEXPECTED_torchtap=SHARED_LIBRARY)
 configure(static_but_torchtap "" -DBUILD_SHARED_LIBS=OFF -DTORCHTAP_BUILD_SHARED=ON
           -DEXPECTED_theirs=STATIC_LIBRARY -DEXPECTED_torchtap=SHARED_LIBRARY)
-configure(tools_alone "TORCHTAP_BUILD_TOOLS is ON and OFF is: TORCHTAP_BUILD_TRANSPARENT, TORCHTAP_BUILD_TRACE"
-          -DTORCHTAP_BUILD_TOOLS=ON -DTORCHTAP_BUILD_TRANSPARENT=OFF)
-configure(static_transparent "TORCHTAP_BUILD_TRANSPARENT is ON and TORCHTAP_BUILD_SHARED is OFF"
-          -DTORCHTAP_BUILD_TRANSPARENT=ON -DTORCHTAP_BUILD_SHARED=OFF)
-
+configure(unknown "TORCHTAP_COMPONENTS names traces: there is no such part; there are: .*, trace," -DTORCHTAP_COMPONENTS=traces)
+configure(static_transparent "TORCHTAP_COMPONENTS names tools: it needs transparent: it is a shared library"
+          -DTORCHTAP_COMPONENTS=tools -DTORCHTAP_BUILD_SHARED=OFF)
 # What a parent project may ask for; one file of it is compiled, and no library.
-set(parts "")
-foreach(part IN ITEMS CUDA DISTRIBUTED QUANTIZATION TRACE REPORT STREAM COMPARE MONITOR EXPLORER)
-  list(APPEND parts "-DTORCHTAP_BUILD_${part}=ON")
-endforeach()
-configure(strict "" -DSTRICT=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON ${parts})
+set(parts "-DTORCHTAP_COMPONENTS=transparent,cuda,distributed,quantization,trace,report,stream,compare,monitor,explorer")
+configure(strict "" -DSTRICT=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON "${parts}")
 if(EXISTS "${WORK}/strict/compile_commands.json")  # which not every generator writes
   file(READ "${WORK}/strict/compile_commands.json" commands)
   string(JSON count LENGTH "${commands}")

@@ -225,7 +225,7 @@ void prepare_explorer(Config& config, const std::string& port) {
   static_cast<void>(port);
   throw std::runtime_error(
       "--explore needs torchtap::explorer, without which this torchtap was built "
-      "(-DTORCHTAP_BUILD_EXPLORER=ON, needs Boost's headers).");
+      "(-DTORCHTAP_COMPONENTS=tools,explorer, which needs Boost's headers).");
 #endif
 }
 

@@ -1,3 +1,0 @@
-# torchtap::quantization: from recorded ranges to a model in int8 (docs/guides/quantization.md).
-torchtap_component(quantization DIRECTORY quantization
-                   DESCRIPTION "finds scales and zero points from recorded distributions, and quantizes models with them")

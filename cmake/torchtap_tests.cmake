@@ -1,0 +1,101 @@
+# What the tests of the kernel and of its parts have in common.
+find_package(Boost REQUIRED COMPONENTS unit_test_framework)
+# For scripts; it may lack torch.
+find_package(Python3 COMPONENTS Interpreter REQUIRED)
+# For what Python reads and computes again. Without one that has torch, those tests fail.
+if(NOT TORCHTAP_TEST_PYTHON)
+  foreach(python IN ITEMS "${Python3_EXECUTABLE}" /usr/bin/python3)
+    execute_process(COMMAND "${python}" -c "import torch" RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+    if(failed EQUAL 0)
+      set(TORCHTAP_TEST_PYTHON "${python}" CACHE FILEPATH "A Python interpreter that can import torch")
+      break()
+    endif()
+  endforeach()
+endif()
+# Files as they were first written, which are read for good.
+set(TORCHTAP_TEST_FORMATS "${PROJECT_SOURCE_DIR}/tests/formats")
+# TorchScript models that the test script_models writes, which is a fixture of that name.
+set(TORCHTAP_SCRIPT_MODELS "${PROJECT_BINARY_DIR}/tests/script_models")
+
+# What tests of hidden functions link in place of the library: its objects.
+add_library(torchtap_internals STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:torchtap> $<TARGET_OBJECTS:torchtap_kernels>)
+target_include_directories(torchtap_internals PUBLIC $<TARGET_PROPERTY:torchtap,INTERFACE_INCLUDE_DIRECTORIES>)
+target_compile_features(torchtap_internals PUBLIC cxx_std_${TORCHTAP_CXX_STANDARD})
+target_link_libraries(torchtap_internals PUBLIC $<TARGET_GENEX_EVAL:torchtap,$<TARGET_PROPERTY:torchtap,LINK_LIBRARIES>>)
+set_target_properties(torchtap_internals PROPERTIES LINKER_LANGUAGE CXX)
+
+# Where rooms are compiled as one file, eight tests are: in a suite of its own, which is a namespace, each file may use any
+# name. Files that define what must be outside of namespaces are compiled alone: their CMake file says so.
+function(torchtap_compile_together target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${TORCHTAP_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  if(TORCHTAP_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # types of a test that is included
+  endif()
+endfunction()
+
+# torchtap_test(NAME [INTERNALS] [ARGUMENTS arguments]): one executable, of the sources in the folder NAME, or in this one if
+# there is none. With INTERNALS it links objects in place of the libraries: of the kernel, and of the part NAME.
+function(torchtap_test name)
+  cmake_parse_arguments(test INTERNALS "" ARGUMENTS ${ARGN})
+  set(folder "${CMAKE_CURRENT_SOURCE_DIR}/${name}")
+  if(NOT EXISTS "${folder}")
+    set(folder "${CMAKE_CURRENT_SOURCE_DIR}")
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS "${folder}/*.cpp")
+  # Defines the test module before it includes Boost.Test, so it cannot use a header that was compiled without.
+  set(main "${PROJECT_SOURCE_DIR}/tests/main.cpp")
+  set_source_files_properties("${main}" PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
+  add_executable(test_${name} "${main}" ${sources})
+  if(test_INTERNALS)
+    target_link_libraries(test_${name} PRIVATE torchtap_internals)
+    if(TARGET torchtap_${name})
+      target_sources(test_${name} PRIVATE $<TARGET_OBJECTS:torchtap_${name}> $<TARGET_OBJECTS:torchtap_views> $<TARGET_OBJECTS:torchtap_operations>)
+    endif()
+  else()
+    target_link_libraries(test_${name} PRIVATE torchtap::torchtap)
+  endif()
+  target_link_libraries(test_${name} PRIVATE Boost::unit_test_framework)
+  target_compile_definitions(test_${name} PRIVATE BOOST_TEST_DYN_LINK TORCHTAP_TEST_PYTHON="${TORCHTAP_TEST_PYTHON}"
+                                                  TORCHTAP_TEST_FORMATS="${TORCHTAP_TEST_FORMATS}"
+                                                  TORCHTAP_TEST_MODELS="${TORCHTAP_SCRIPT_MODELS}")
+  target_include_directories(test_${name} PRIVATE "${PROJECT_SOURCE_DIR}")  # for "tests/support.hpp"
+  torchtap_options(test_${name})
+  # The library is tested as it is built; the tests themselves only have to compile fast.
+  target_compile_options(test_${name} PRIVATE -O0 -g1)
+  torchtap_compile_together(test_${name})
+  add_test(NAME ${name} COMMAND test_${name} ${test_ARGUMENTS})
+endfunction()
+
+# Tests that build models include torch/torch.h; all of them share one precompiled header.
+function(torchtap_torch_test name)
+  torchtap_test(${name} ${ARGN})
+  if(TARGET test_hooks AND NOT name STREQUAL "hooks")
+    target_precompile_headers(test_${name} REUSE_FROM test_hooks)
+  else()
+    target_precompile_headers(test_${name} PRIVATE <torch/torch.h> <boost/test/unit_test.hpp>)
+  endif()
+endfunction()
+
+# The models of examples/zoo for several tests, once as they are and once with their calls caught.
+function(torchtap_zoo_models name)
+  list(TRANSFORM TORCHTAP_ZOO_MODELS PREPEND "${PROJECT_SOURCE_DIR}/examples/zoo/" OUTPUT_VARIABLE sources)
+  list(TRANSFORM sources APPEND ".cpp")
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${sources})
+  target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/examples")
+  target_link_libraries(${name} PRIVATE torchtap::torchtap ${ARGN})
+  torchtap_options(${name})
+  target_compile_options(${name} PRIVATE -O0 -g1)
+  torchtap_compile_together(${name})
+endfunction()
+set(TORCHTAP_ZOO_MODELS resnet unet gpt vae tagger detector sick)
+torchtap_zoo_models(zoo_models)
+if(TARGET torchtap_transparent)
+  torchtap_zoo_models(caught_zoo_models torchtap::transparent)
+endif()
+
+
+# Labels the tests of this folder, so that `ctest -L NAME` runs them: the last line of the CMake file of a part's tests.
+function(torchtap_label_tests name)
+  get_property(tests DIRECTORY PROPERTY TESTS)
+  set_tests_properties(${tests} PROPERTIES LABELS "${name}")
+endfunction()

@@ -1,0 +1,3 @@
+# torchtap::operations: every call of an operation (docs/guides/trace.md).
+torchtap_part(operations ROOMS operations
+              DESCRIPTION "calls a function for each operation that LibTorch runs")

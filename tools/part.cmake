@@ -1,0 +1,15 @@
+# The `torchtap` command, and what it loads into programs.
+set(missing "")
+foreach(package IN ITEMS CLI11 nlohmann_json ZLIB)
+  find_package(${package} QUIET)
+  if(NOT ${package}_FOUND)
+    list(APPEND missing ${package})
+  endif()
+endforeach()
+set(lacks "")
+if(missing)
+  list(JOIN missing ", " missing)
+  set(lacks "CMake did not find: ${missing} (Debian: libcli11-dev, nlohmann-json3-dev, zlib1g-dev)")
+endif()
+torchtap_part(tools NEEDS transparent trace report stream compare monitor quantization WANTS explorer exported LACKS "${lacks}"
+              DESCRIPTION "is the torchtap command")

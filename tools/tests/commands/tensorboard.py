@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Tests torchtap convert --to tensorboard: what a parser of the format finds, against the samples themselves.
+
+usage: tensorboard.py TORCHTAP"""
+
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "views/monitor/tests/monitor_surfaces"))
+from event_file import events  # noqa: E402
+
+torchtap = str(pathlib.Path(sys.argv[1]).resolve())
+failures = []
+
+
+def check(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+def run(*arguments, status=0):
+    done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True)
+    check(done.returncode == status, f"{arguments}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done.stdout, done.stderr
+
+
+def series(folder):
+    """{tag: {step: value}}; a histogram is a dict."""
+    (file,) = folder.iterdir()
+    check(file.name.startswith("events.out.tfevents."), f"{file.name}")
+    first, *rest = events(file)
+    check(first["file_version"] == "brain.Event:2", f"{first}")
+    found = {}
+    for event in rest:
+        (value,) = event["summary"]
+        of_tag = found.setdefault(value["tag"], {})
+        check(event["step"] not in of_tag, f"{value['tag']}: step {event['step']} twice")
+        of_tag[event["step"]] = value["histo"] if "histo" in value else value["simple_value"]
+    return found
+
+
+def samples(folder):
+    """{path: all values of its samples}"""
+    manifest = json.load(open(folder / "manifest.json"))
+    return {
+        entry["path"]: torch.cat([one.flatten() for one in torch.load(folder / entry["file"])]).double()
+        for entry in manifest["entries"]
+    }
+
+
+def check_histogram(histogram, values, what):
+    limits, counts = histogram["bucket_limit"], histogram["bucket"]
+    left = [-math.inf, *limits[:-1]]
+    mine = [int(((values >= a) & (values < b)).sum()) for a, b in zip(left, limits)]
+    check(counts == mine, f"{what}: {[one for one in zip(limits, counts, mine) if one[1] != one[2]]}")
+    check(histogram["num"] == len(values) == sum(counts), f"{what}: {histogram['num']} values of {len(values)}")
+    check(histogram["min"] <= histogram["max"], f"{what}: {histogram['min']} to {histogram['max']}")
+
+
+def near(got, want):
+    return math.isclose(got, want, rel_tol=1e-5, abs_tol=1e-6) or (math.isnan(got) and math.isnan(want))
+
+
+def check_recording(folder):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 5), nn.ReLU()).eval()
+    torch.jit.script(net).save(folder / "net.pt")
+    inputs = ["--random", "8x6", "--count", 20, "--what", "output"]
+    run("record", folder / "net.pt", *inputs, "--save", folder / "kept")
+    run("record", folder / "net.pt", *inputs, "--reduce", "log_histogram,moments,histogram:8:-1:0.5,min,max",
+        "--save", folder / "stats")  # fmt: skip
+    out, _ = run("convert", folder / "stats", "--to", "tensorboard", "--save", folder / "runs/a")
+    found = series(folder / "runs/a")
+    scalars = sum(isinstance(steps[0], float) for steps in found.values())
+    check(out.startswith(f"6 histograms and {scalars} scalars of 3 modules in "), f"{out}")
+    for path, values in samples(folder / "kept").items():
+        name = path or "root"
+        check_histogram(found[name + "/log_histogram"][0], values, f"{name}: log_histogram")
+        check_histogram(found[name + "/histogram"][0], values, f"{name}: histogram")
+        want = {
+            "log_histogram.zeros": int((values == 0).sum()),
+            "log_histogram.nan": 0,
+            "moments.mean": values.mean().item(),
+            "moments.std": values.std().item(),
+            "histogram.overflow": int((values > 0.5).sum()),
+            "min": values.min().item(),
+            "max": values.max().item(),
+        }
+        for tag, value in want.items():
+            check(near(found[f"{name}/{tag}"][0], value), f"{name}/{tag}: {found[f'{name}/{tag}']} instead of {value}")
+
+    run("convert", folder / "stats", "--to", "tensorboard", "--save", folder / "runs/a", status=2)
+    run("convert", folder / "stats", "--to", "tensorboard", "--entry", "1", "--save", folder / "runs/a", "--overwrite")
+    check({tag.split("/")[0] for tag in series(folder / "runs/a")} == {"1"}, "one entry")
+    document = json.loads(
+        run("convert", folder / "stats", "--to", "tensorboard", "--save", folder / "runs/b", "--json")[0]
+    )
+    check(
+        {tag["tag"]: (tag["path"], tag["steps"]) for tag in document["tags"]}
+        == {tag: ("" if tag.startswith("root") else tag.split("/")[0], 1) for tag in found},
+        f"--json: {document}",
+    )
+    _, said = run("convert", folder / "kept", "--to", "tensorboard", "--save", folder / "runs/c", status=2)
+    check("log_histogram" in said and not (folder / "runs/c").exists(), f"nothing to write: {said}")
+    # A folder with anything else in it is not replaced.
+    (folder / "runs/b/notes.txt").write_text("mine")
+    run("convert", folder / "stats", "--to", "tensorboard", "--save", folder / "runs/b", "--overwrite", status=2)
+    check((folder / "runs/b/notes.txt").read_text() == "mine", "a foreign folder")
+
+
+def check_nothing(folder):
+    """A dead ReLU has no bins, and what saw only empty tensors has no value: both are as good as any other module."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.relu, self.rows = nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)
+            nn.init.constant_(self.fc.bias, -100)
+
+        def forward(self, x):
+            y = self.relu(self.fc(x))
+            return y + self.rows(y[:0]).sum()
+
+    torch.jit.script(Net()).save(str(folder / "dead.pt"))
+    torch.save(torch.rand(8, 4), folder / "rows.pt")
+    for reduce in ("log_histogram", "histogram:8", "blocks", "moments,log_histogram"):
+        name = "dead_" + reduce.replace(",", "_").replace(":", "_")
+        run("record", folder / "dead.pt", "--input", folder / "rows.pt", "--reduce", reduce, "--save", folder / name)
+        run("show", folder / name)
+        run("convert", folder / name, "--to", "tensorboard", "--save", folder / f"{name}_events")
+        found = series(folder / f"{name}_events")
+        check(any(tag.startswith("relu/") for tag in found), f"{reduce}: {sorted(found)}")
+
+
+def check_blocks(folder):
+    """The results of blocks, as Python makes them: the bins of float32's upper three bits of the mantissa."""
+    torch.manual_seed(1)
+    blocks = [torch.randn(400, dtype=torch.float64).float().relu().double() for _ in range(3)]
+    blocks += [torch.cat([torch.randn(50).double(), torch.tensor([math.nan, math.inf, -math.inf, 0]).double()])]
+    bins = set()
+    for block in blocks:
+        for value in block[block.isfinite() & (block != 0)].tolist():
+            exponent = math.floor(math.log2(abs(value)))
+            step = 2.0 ** (exponent - 3)
+            low = math.floor(abs(value) / step) * step
+            bins.add((low, low + step) if value > 0 else (-low - step, -low))
+    bins = sorted(bins)
+
+    def of(block, low, high):
+        inside = (block >= low) & (block < high) if low > 0 else (block > low) & (block <= high)
+        return int(inside.sum())
+
+    finite = [block[block.isfinite()] for block in blocks]
+    value = {
+        "samples": torch.tensor([1] * 4),
+        "rows": torch.tensor([len(block) for block in blocks]),
+        "low": torch.tensor([low for low, _ in bins], dtype=torch.float64),
+        "high": torch.tensor([high for _, high in bins], dtype=torch.float64),
+        "counts": torch.tensor([[of(block, low, high) for low, high in bins] for block in blocks]),
+        "zeros": torch.tensor([int((block == 0).sum()) for block in blocks]),
+        "nan": torch.tensor([int(block.isnan().sum()) for block in blocks]),
+        "negative_infinity": torch.tensor([int((block == -math.inf).sum()) for block in blocks]),
+        "positive_infinity": torch.tensor([int((block == math.inf).sum()) for block in blocks]),
+        "min": torch.tensor([block.min().item() for block in finite], dtype=torch.float64),
+        "max": torch.tensor([block.max().item() for block in finite], dtype=torch.float64),
+        "sum": torch.tensor([block.sum().item() for block in finite], dtype=torch.float64),
+        "sum_squares": torch.tensor([(block * block).sum().item() for block in finite], dtype=torch.float64),
+    }
+    torch.save(value, folder / "fc.pt")
+    run("convert", folder / "fc.pt", "--to", "tensorboard", "--save", folder / "blocks")
+    found = series(folder / "blocks")
+    check(
+        set(found)
+        == {f"fc/{tag}" for tag in ("histogram", "mean", "rms", "std", "min", "max", "zero_ratio", "nan", "inf")},
+        f"blocks: {sorted(found)}",
+    )
+    for step, (block, part) in enumerate(zip(blocks, finite)):
+        histogram = found["fc/histogram"][step]
+        check_histogram(histogram, part, f"block {step}")
+        check(
+            (histogram["min"], histogram["max"]) == (part.min().item(), part.max().item())
+            and near(histogram["sum"], part.sum().item()),
+            f"block {step}: {histogram}",
+        )
+        want = {
+            "mean": part.mean().item(),
+            "rms": part.square().mean().sqrt().item(),
+            "std": part.std(unbiased=False).item(),
+            "zero_ratio": (block == 0).double().mean().item(),
+            "nan": block.isnan().sum().item(),
+            "inf": block.isinf().sum().item(),
+        }
+        for tag, number in want.items():
+            check(near(found[f"fc/{tag}"][step], number), f"block {step}: {tag}: {found[f'fc/{tag}'][step]}, {number}")
+
+
+with tempfile.TemporaryDirectory() as name:
+    check_recording(pathlib.Path(name))
+    check_blocks(pathlib.Path(name))
+    check_nothing(pathlib.Path(name))
+print("FAILED" if failures else "convert --to tensorboard writes what the samples have")
+sys.exit(1 if failures else 0)

@@ -1,0 +1,8 @@
+# torchtap::views: what trace, report, stream, explorer, compare and monitor share. Users link the views, which link this. Frames are
+# bytes as they lie in memory, which needs a little-endian machine, as the views that use them do.
+set(frames "")
+if(CMAKE_CXX_BYTE_ORDER STREQUAL "LITTLE_ENDIAN")
+  set(frames views/frames)
+endif()
+torchtap_part(views NEEDS operations ROOMS rules INNER_ROOMS ${frames} views/program views/tensorboard views/text views/watch
+              DESCRIPTION "is what torchtap's views share")

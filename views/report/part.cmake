@@ -1,0 +1,3 @@
+# torchtap::report: what each module costs (docs/guides/report.md).
+torchtap_part(report NEEDS views ROOMS views/report
+              DESCRIPTION "measures what each module of a model takes in time, memory and work")
