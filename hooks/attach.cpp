@@ -112,6 +112,12 @@ Handle& Handle::operator=(Handle&& other) noexcept {
   return *this;
 }
 
+void Handle::release() noexcept {
+  if (hook_ == nullptr) return;
+  hook_->kept_scope = std::move(scope_);
+  hook_.reset();
+}
+
 void Handle::remove() noexcept {
   if (hook_ == nullptr) return;
   const DeferredCompile batch;

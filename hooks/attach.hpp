@@ -36,6 +36,9 @@ class [[nodiscard]] TORCHTAP_API Handle {
   /// Removes the hook; a second call does nothing. Calls already running in other threads may still finish
   /// the hook. Gradients that arrive later for earlier forwards are no longer reported.
   void remove() noexcept;
+  /// Leaves the hook on the module for as long as that lives, as PyTorch's hooks stay whose handle is
+  /// dropped. The handle is attached to nothing afterwards, and the hook cannot be removed.
+  void release() noexcept;
   /// Whether the hook is attached and its module is alive.
   bool attached() const noexcept;
 

@@ -107,17 +107,18 @@ class TORCHTAP_API Options {
         "condition needs a callable bool() or bool(const torchtap::recorders::Sample&)");
     if constexpr (std::is_invocable_r_v<bool, Callable&>) {
       nullary_condition_ = std::forward<Callable>(callable);
-      condition_ = nullptr;
+      condition_ = [asked = nullary_condition_](const Sample&) { return asked(); };
     } else {
       condition_ = std::forward<Callable>(callable);
       nullary_condition_ = nullptr;
     }
     return *this;
   }
+  /// The condition; empty if there is none. One without arguments is called with a sample that it ignores.
   const Condition& condition() const& noexcept { return condition_; }
   /// The same of a temporary, by value.
   Condition condition() && { return std::move(condition_); }
-  /// The condition without arguments; empty if there is none.
+  /// The condition, if it was given as one without arguments; else empty.
   const std::function<bool()>& nullary_condition() const& noexcept { return nullary_condition_; }
   /// The same of a temporary, by value.
   std::function<bool()> nullary_condition() && { return std::move(nullary_condition_); }

@@ -27,11 +27,6 @@
 #include <torchtap/selectors/walk.hpp>
 #include <torchtap/storage/recording.hpp>
 
-namespace torchtap::distributed {
-class Group;
-class Options;
-}  // namespace torchtap::distributed
-
 namespace torchtap::recorders {
 namespace detail {
 class Store;
@@ -146,8 +141,7 @@ class TORCHTAP_API Recorder {
             class = std::enable_if_t<
                 !detail::is_model_v<std::remove_reference_t<Model>> ||
                 !std::conjunction_v<std::disjunction<std::is_convertible<Rest, selectors::Selector>,
-                                                     std::is_convertible<Rest, std::string>>...> ||
-                (sizeof...(Rest) == 1 && (... && std::is_convertible_v<Rest, std::string>))>>
+                                                     std::is_convertible<Rest, std::string>>...>>>
   Recorder& attach(Model&&, Rest&&...) {
     using Given = std::remove_reference_t<Model>;
     static_assert(!(std::is_const_v<Given> && std::is_base_of_v<torch::nn::Module, Given>),
@@ -155,12 +149,10 @@ class TORCHTAP_API Recorder {
     static_assert(detail::is_model_v<Given> || std::is_base_of_v<torch::nn::Module, Given>,
                   "attach needs a model: a torch::nn::Module&, its holder or std::shared_ptr (of another "
                   "pointer what it points to), a torch::jit::Module, or modules of a walk");
-    static_assert(!detail::is_model_v<Given> || !(... && std::is_convertible_v<Rest, std::string>),
-                  "attach needs a selector: torchtap::selectors::names(\"relu\") for a module's path, "
-                  "types(\"ReLU\") for the name of its type");
     static_assert(!detail::is_model_v<Given> || (... && (std::is_convertible_v<Rest, selectors::Selector> ||
                                                          std::is_convertible_v<Rest, std::string>)),
-                  "attach needs a selector: one of torchtap::selectors, or a callable "
+                  "attach needs a selector: one of torchtap::selectors, a string with the path of a module "
+                  "(or a glob), or a callable "
                   "bool(const torchtap::model::ModuleRef&)");
     return *this;
   }
@@ -239,14 +231,6 @@ class TORCHTAP_API Recorder {
   /// two reductions cannot be merged; nothing is changed then. (All merges are tried first; if one fails
   /// later because of a forward that runs at the same time, the ones before it stay.)
   void merge(const Recorder& other);
-
-  /// Merges with the recorders of the other ranks of `group`, which all have to call it. Each then has the
-  /// data of one recorder that saw the samples of all ranks. See `distributed::merge_ranks`, which it calls.
-  ///
-  /// Lies in torchtap::distributed: include <torchtap/distributed/distributed.hpp> and link that.
-  void merge_ranks(const distributed::Group& group);
-  /// The same with options.
-  void merge_ranks(const distributed::Group& group, const distributed::Options& options);
 
   /// Runs `forward` and stops it once every subrecorder has recorded in it, or was called without tensors:
   /// nothing after the last recorded module is computed. Returns true if it was stopped, false if it ran to

@@ -174,6 +174,8 @@ Selector names(std::vector<std::string> patterns) {
   return selector;
 }
 
+Selector::Selector(const std::string& name) : Selector(names(name)) {}
+
 Selector indices(std::vector<std::int64_t> wanted) {
   TORCH_CHECK_VALUE(!wanted.empty(), "selectors::indices: no index was given.");
   Selector selector(

@@ -39,6 +39,9 @@ class TORCHTAP_API Selector {
       : Selector(Predicate(std::forward<Callable>(predicate)), "predicate") {}
   /// The same with a description for messages.
   Selector(Predicate predicate, std::string description);
+  /// A string is a selector: `names` of it, so that `recorder.attach(model, "layer1.*")` works.
+  Selector(const std::string& name);                           // NOLINT: as it says
+  Selector(const char* name) : Selector(std::string(name)) {}  // NOLINT: as it says
 
   /// Whether the module is selected. Modules without a forward are, too, where nothing but the predicate
   /// counts.

@@ -30,7 +30,7 @@ int size() {
   return all;
 }
 void merge(tap::recorders::Recorder& recorder) {
-  recorder.merge_ranks(group());
+  tap::distributed::merge_ranks(recorder, group());
 }
 std::int64_t sum(std::int64_t number) {
   tap::reductions::Sum all;

@@ -157,7 +157,7 @@ bool run(const Arguments& arguments) {
 
   const auto to_root = tap::distributed::Options().everywhere(false).samples(std::int64_t{1} << 32);
   for (rec::Recorder* const recorder : {&alike, &itself, &first_rows, &second_rows})
-    recorder->merge_ranks(group, to_root);
+    tap::distributed::merge_ranks(*recorder, group, to_root);
   if (group.rank() != 0) return true;
 
   print(alike);

@@ -77,14 +77,3 @@ std::unique_ptr<core::Sink> detail::merged_sink(const core::Sink& sink, const Gr
 }
 
 }  // namespace torchtap::distributed
-
-namespace torchtap::recorders {
-
-void Recorder::merge_ranks(const distributed::Group& group) {
-  distributed::merge_ranks(*this, group);
-}
-void Recorder::merge_ranks(const distributed::Group& group, const distributed::Options& options) {
-  distributed::merge_ranks(*this, group, options);
-}
-
-}  // namespace torchtap::recorders

@@ -21,6 +21,8 @@ struct Node;
 
 namespace torchtap::hooks::detail {
 
+struct ScopeHold;
+
 /// One attached callback. Shared by its handle, the plans that contain it and the graphs that will report
 /// gradients.
 struct Hook {
@@ -30,7 +32,8 @@ struct Hook {
   Callback callback;
   std::string path;
   std::string type;
-  std::shared_ptr<Hook> scope;  ///< the root's scope hook; null if the root cannot be hooked
+  std::shared_ptr<Hook> scope;            ///< the root's scope hook; null if the root cannot be hooked
+  std::shared_ptr<ScopeHold> kept_scope;  ///< of a handle that was released
   const void* module = nullptr;
   std::atomic<bool> active{true};
   std::size_t counter;   ///< index into each thread's counters

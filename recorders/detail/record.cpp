@@ -113,7 +113,7 @@ void Record::record(hooks::Event& event) {
   }
   const at::Tensor& first =
       tensors != nullptr ? (*tensors)[how.all_tensors() ? 0 : how.tensor()] : event.gradient();
-  if (how.condition() && !wanted(event, tensors, first)) {
+  if (how.condition() && !how.nullary_condition() && !wanted(event, tensors, first)) {
     return refuse(event);
   }
   TORCH_CHECK_NOT_IMPLEMENTED(

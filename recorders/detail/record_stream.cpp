@@ -17,7 +17,7 @@ void Record::stream_sample(hooks::Event& event) {
   // First, because this is the whole cost without readers.
   if (!source_->wanted() || number % every != 0) return stop_if_last();
   // Behind a condition, because the source counts the time since the last event that it was asked for.
-  const bool asks_later = options->condition() || options->nullary_condition();
+  const bool asks_later = static_cast<bool>(options->condition());
   std::uint64_t receivers = asks_later ? 0 : source_->receivers(number / every);
   if (receivers == 0 && !asks_later) return stop_if_last();
   if (options->nullary_condition() && !options->nullary_condition()()) {
@@ -34,7 +34,7 @@ void Record::stream_sample(hooks::Event& event) {
   }
   const bool all = options->all_tensors();
   const at::Tensor& first = tensors != nullptr ? (*tensors)[all ? 0 : options->tensor()] : event.gradient();
-  if (options->condition() && !wanted(event, tensors, first)) {
+  if (options->condition() && !options->nullary_condition() && !wanted(event, tensors, first)) {
     refused_.fetch_add(1, std::memory_order_relaxed);
     return;
   }

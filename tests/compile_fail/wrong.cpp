@@ -97,9 +97,7 @@ void first(Net net, const NetImpl& constant) {
   torchtap::recorders::ForwardInput([](const at::Tensor& sample) { return sample; });
   // says: a reduction needs: torchtap::core::Results results() const;
   torchtap::recorders::BackwardOutput(OtherResults{});
-  // says: attach needs a selector: torchtap::selectors::names("relu") for a module's path
-  recorder.attach(net, "relu");
-  // says: attach needs a selector: one of torchtap::selectors, or a callable
+  // says: attach needs a selector: one of torchtap::selectors, a string with the path of a module
   recorder.attach(*net, 3);
   // says: attach changes how the modules of a model are called: pass a model that is not const
   recorder.attach(constant);

@@ -453,6 +453,36 @@ BOOST_AUTO_TEST_CASE(what_a_hook_held_is_freed) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_released_hook_stays_as_long_as_its_module) {
+  std::vector<std::weak_ptr<int>> alive;
+  const auto counter = [&] {
+    auto state = std::make_shared<int>(0);
+    alive.push_back(state);
+    return [state](Event& event) { *state += 1 + event.call_index(); };
+  };
+  {
+    auto model = adder(2);
+    nn::Linear direct(2, 2);
+    for (auto* root :
+         {static_cast<torch::nn::Module*>(model.get()), static_cast<torch::nn::Module*>(direct.get())}) {
+      for (const auto& module : torchtap::model::walk_modules(*root)) {
+        Handle handle = hooks::attach(module, Kind::forward, counter());
+        handle.release();
+        BOOST_TEST(!handle.attached());
+        handle.remove();
+        handle.release();
+      }
+    }
+    for (int i = 0; i < 3; ++i) {
+      model->forward(ones());
+      direct(ones());
+    }
+    BOOST_TEST(alive.size() == 4);
+    for (const auto& one : alive) BOOST_TEST(*one.lock() == 3);  // the first call of each forward of the root
+  }
+  for (const auto& one : alive) BOOST_TEST(one.expired());
+}
+
 BOOST_AUTO_TEST_CASE(nothing_is_left_on_the_model) {
   own::Detector user(2);
   torch::nn::Linear linear(2, 2);

@@ -502,6 +502,15 @@ BOOST_AUTO_TEST_CASE(conditions_see_the_sample) {
   BOOST_TEST(expected > 2);
   BOOST_TEST(large[0].samples() == 2);
   BOOST_TEST(large[0].events() == 20);
+
+  // One without arguments is a condition, too, of which its callable alone counts.
+  int asked = 0;
+  ForwardOutput every_other(Options().condition([&] { return ++asked % 2 == 0; }));
+  every_other.attach(*model, "0");
+  for (int i = 0; i < 6; ++i) model->forward(torch::randn({1, 6}));
+  BOOST_TEST(asked == 6);
+  BOOST_TEST(every_other[0].samples() == 3);
+  BOOST_TEST(static_cast<bool>(every_other.options().condition()));
 }
 
 BOOST_AUTO_TEST_CASE(values_can_be_set_and_applied) {

@@ -286,6 +286,11 @@ BOOST_AUTO_TEST_CASE(by_name) {
   CHECK_SAME(selected(names(std::regex(R"(l\w+\.\d)"))),
              Names({"stem", "layers.0", "layers.1", "list.0", "list.1"}));
   CHECK_SAME(selected(names(std::string("head[0]"))), Names({"head[0]"}));
+  // A string is a selector, also as a part of one.
+  CHECK_SAME(selected("layers.?"), selected(names("layers.?")));
+  CHECK_SAME(selected(std::string("stem")), Names({"stem"}));
+  CHECK_SAME(selected(names("l*") && !Selector("*.norm") && "layers*"),
+             selected(names("layers*") && !names("*.norm")));
 }
 
 BOOST_AUTO_TEST_CASE(by_place) {

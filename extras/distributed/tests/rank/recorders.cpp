@@ -87,7 +87,7 @@ void run(const Options& how, const tap::distributed::Options& options, bool reve
     recorder.attach(net);
   }
   for (const at::Tensor& batch : batches(group.rank(), group.size())) net->forward(batch);
-  recorder.merge_ranks(group, options);
+  tap::distributed::merge_ranks(recorder, group, options);
   expect(recorder, how, group.size());
   describe(recorder);
   // It records on.
