@@ -17,16 +17,16 @@
 #include <torchtap/base/staging.hpp>
 #include <torchtap/base/write_file.hpp>
 
-#include "checkpoint_texts.hpp"
 #include "commands.hpp"
-#include "dtypes.hpp"
-#include "json.hpp"
-#include "message_text.hpp"
-#include "npy.hpp"
-#include "option_checks.hpp"
-#include "progress.hpp"
-#include "recordings.hpp"
-#include "tensorboard.hpp"
+#include "files/checkpoint_texts.hpp"
+#include "files/dtypes.hpp"
+#include "files/json.hpp"
+#include "files/npy.hpp"
+#include "files/tensorboard.hpp"
+#include "options/option_checks.hpp"
+#include "recordings/recordings.hpp"
+#include "terminal/message_text.hpp"
+#include "terminal/progress.hpp"
 
 namespace torchtap::tools {
 namespace {

@@ -12,11 +12,11 @@
 #include <torchtap/views/explorer/explorer.hpp>
 
 #include "commands.hpp"
-#include "inputs.hpp"
-#include "interrupt.hpp"
-#include "model.hpp"
-#include "option_checks.hpp"
-#include "output_sum.hpp"
+#include "models/inputs.hpp"
+#include "models/model.hpp"
+#include "models/output_sum.hpp"
+#include "options/option_checks.hpp"
+#include "terminal/interrupt.hpp"
 
 namespace torchtap::tools {
 namespace {

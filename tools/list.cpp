@@ -10,17 +10,17 @@
 
 #include <torchtap/selectors/selectors.hpp>
 
-#include "call_watch.hpp"
 #include "commands.hpp"
-#include "dtypes.hpp"
-#include "exported_packages.hpp"
-#include "json.hpp"
-#include "message_text.hpp"
-#include "model.hpp"
-#include "option_checks.hpp"
-#include "sizes.hpp"
-#include "table.hpp"
-#include "terminal.hpp"
+#include "files/dtypes.hpp"
+#include "files/json.hpp"
+#include "models/call_watch.hpp"
+#include "models/exported_packages.hpp"
+#include "models/model.hpp"
+#include "models/sizes.hpp"
+#include "options/option_checks.hpp"
+#include "terminal/message_text.hpp"
+#include "terminal/table.hpp"
+#include "terminal/terminal.hpp"
 
 namespace torchtap::tools {
 namespace {

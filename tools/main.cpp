@@ -17,12 +17,12 @@
 
 #include "answers/answers.hpp"
 #include "commands.hpp"
-#include "help.hpp"
-#include "message_text.hpp"
-#include "option_checks.hpp"
+#include "options/option_checks.hpp"
 #include "preload/command.hpp"
 #include "recover/command.hpp"
 #include "stream/commands.hpp"
+#include "terminal/help.hpp"
+#include "terminal/message_text.hpp"
 
 namespace {
 

@@ -12,10 +12,10 @@
 #include <torchtap/storage/recording.hpp>
 
 #include "commands.hpp"
-#include "json.hpp"
-#include "message_text.hpp"
-#include "option_checks.hpp"
-#include "progress.hpp"
+#include "files/json.hpp"
+#include "options/option_checks.hpp"
+#include "terminal/message_text.hpp"
+#include "terminal/progress.hpp"
 
 namespace torchtap::tools {
 namespace {

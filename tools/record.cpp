@@ -20,21 +20,21 @@
 #include <torchtap/views/monitor/options.hpp>
 #include <torchtap/views/stream/publisher.hpp>
 
-#include "call_watch.hpp"
-#include "called_methods.hpp"
 #include "commands.hpp"
-#include "companions.hpp"
-#include "exported_packages.hpp"
-#include "interrupt.hpp"
-#include "json.hpp"
-#include "message_text.hpp"
-#include "model.hpp"
-#include "option_checks.hpp"
-#include "output_sum.hpp"
-#include "progress.hpp"
-#include "recorder_options.hpp"
-#include "selection_options.hpp"
-#include "terminal.hpp"
+#include "files/json.hpp"
+#include "models/call_watch.hpp"
+#include "models/called_methods.hpp"
+#include "models/companions.hpp"
+#include "models/exported_packages.hpp"
+#include "models/model.hpp"
+#include "models/output_sum.hpp"
+#include "options/option_checks.hpp"
+#include "options/recorder_options.hpp"
+#include "options/selection_options.hpp"
+#include "terminal/interrupt.hpp"
+#include "terminal/message_text.hpp"
+#include "terminal/progress.hpp"
+#include "terminal/terminal.hpp"
 
 namespace torchtap::tools {
 namespace {

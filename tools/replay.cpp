@@ -13,11 +13,11 @@
 #include <torchtap/views/report/report.hpp>
 
 #include "commands.hpp"
-#include "json.hpp"
-#include "message_text.hpp"
-#include "model.hpp"
-#include "option_checks.hpp"
-#include "table.hpp"
+#include "files/json.hpp"
+#include "models/model.hpp"
+#include "options/option_checks.hpp"
+#include "terminal/message_text.hpp"
+#include "terminal/table.hpp"
 
 namespace torchtap::tools {
 namespace {

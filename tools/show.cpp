@@ -17,19 +17,19 @@
 #include <torchtap/reductions/moments.hpp>
 
 #include "commands.hpp"
-#include "csv.hpp"
-#include "drawing.hpp"
-#include "dtypes.hpp"
-#include "json.hpp"
-#include "large_results.hpp"
-#include "manifest.hpp"
-#include "message_text.hpp"
-#include "option_checks.hpp"
-#include "recordings.hpp"
-#include "statistics.hpp"
-#include "statistics_table.hpp"
-#include "table.hpp"
-#include "terminal.hpp"
+#include "files/csv.hpp"
+#include "files/dtypes.hpp"
+#include "files/json.hpp"
+#include "options/option_checks.hpp"
+#include "recordings/large_results.hpp"
+#include "recordings/manifest.hpp"
+#include "recordings/recordings.hpp"
+#include "recordings/statistics.hpp"
+#include "recordings/statistics_table.hpp"
+#include "terminal/drawing.hpp"
+#include "terminal/message_text.hpp"
+#include "terminal/table.hpp"
+#include "terminal/terminal.hpp"
 
 namespace torchtap::tools {
 namespace {

@@ -17,13 +17,13 @@
 #include <torchtap/views/trace/trace.hpp>
 
 #include "commands.hpp"
-#include "inputs.hpp"
-#include "interrupt.hpp"
-#include "json.hpp"
-#include "manifest.hpp"
-#include "message_text.hpp"
-#include "model.hpp"
-#include "option_checks.hpp"
+#include "files/json.hpp"
+#include "models/inputs.hpp"
+#include "models/model.hpp"
+#include "options/option_checks.hpp"
+#include "recordings/manifest.hpp"
+#include "terminal/interrupt.hpp"
+#include "terminal/message_text.hpp"
 
 namespace torchtap::tools {
 namespace {

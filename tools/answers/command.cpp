@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "answers.hpp"
-#include "help_layout.hpp"
+#include "terminal/help_layout.hpp"
 
 namespace {
 

@@ -7,7 +7,7 @@
 
 #include "answers.hpp"
 #include "completion/completion.hpp"
-#include "help.hpp"
+#include "terminal/help.hpp"
 
 namespace torchtap::tools {
 

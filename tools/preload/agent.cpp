@@ -20,11 +20,11 @@
 #include <torchtap/hooks/detail/own_calls.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 
-#include "../message.hpp"
 #include "config.hpp"
 #include "monitor_mode.hpp"
 #include "process_end.hpp"
 #include "report_mode.hpp"
+#include "terminal/message.hpp"
 #ifdef TORCHTAP_HAVE_EXPLORER
 #include "explore_mode.hpp"
 #endif

@@ -21,20 +21,20 @@
 #include <torchtap/views/report/save.hpp>
 #include <torchtap/views/stream/publisher.hpp>
 
-#include "../help.hpp"
-#include "../installed.hpp"
-#include "../option_checks.hpp"
-#include "../recorder_options.hpp"
-#include "../selection_options.hpp"
-#include "../temporary_folder.hpp"
 #include "announcements.hpp"
 #include "config.hpp"
 #include "executable.hpp"
+#include "installed.hpp"
 #include "launcher_summary.hpp"
+#include "options/option_checks.hpp"
+#include "options/recorder_options.hpp"
+#include "options/selection_options.hpp"
 #include "process_report.hpp"
 #include "program_libraries.hpp"
 #include "reservation.hpp"
 #include "supervise.hpp"
+#include "temporary_folder.hpp"
+#include "terminal/help.hpp"
 #include "told_alarms.hpp"
 
 namespace torchtap::tools::preload {

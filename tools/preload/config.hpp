@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "../selection.hpp"
+#include "options/selection.hpp"
 
 namespace torchtap::tools::preload {
 

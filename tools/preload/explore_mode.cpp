@@ -9,13 +9,13 @@
 
 #include <torchtap/model/walk.hpp>
 
-#include "../message.hpp"
 #include "agent.hpp"
 #include "announcements.hpp"
 #include "explore_threads.hpp"
 #include "linked_libraries.hpp"
 #include "models.hpp"
 #include "process_end.hpp"
+#include "terminal/message.hpp"
 
 namespace torchtap::tools::preload {
 namespace {

@@ -15,9 +15,9 @@
 #include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/views/monitor/incident.hpp>
 
-#include "../message.hpp"
 #include "executable.hpp"
 #include "program_libraries.hpp"
+#include "terminal/message.hpp"
 #include "told_alarms.hpp"
 
 namespace torchtap::tools::preload {

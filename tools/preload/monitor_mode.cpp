@@ -11,10 +11,10 @@
 #include <torchtap/model/walk.hpp>
 #include <torchtap/views/monitor/reference.hpp>
 
-#include "../message.hpp"
 #include "agent.hpp"
 #include "linked_libraries.hpp"
 #include "process_end.hpp"
+#include "terminal/message.hpp"
 
 namespace torchtap::tools::preload {
 namespace {

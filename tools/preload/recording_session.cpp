@@ -14,11 +14,11 @@
 #include <torchtap/model/walk.hpp>
 #include <torchtap/selectors/selectors.hpp>
 
-#include "../called_methods.hpp"
-#include "../message.hpp"
-#include "../recorder_options.hpp"
 #include "agent.hpp"
 #include "linked_libraries.hpp"
+#include "models/called_methods.hpp"
+#include "options/recorder_options.hpp"
+#include "terminal/message.hpp"
 
 namespace torchtap::tools::preload {
 namespace {

@@ -16,11 +16,11 @@
 #include <torchtap/base/of_thread.hpp>
 #include <torchtap/model/detail/interposed.hpp>
 
-#include "../message.hpp"
 #include "agent.hpp"
 #include "linked_libraries.hpp"
 #include "models.hpp"
 #include "process_end.hpp"
+#include "terminal/message.hpp"
 
 namespace torchtap::tools::preload {
 namespace {

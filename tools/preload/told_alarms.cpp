@@ -7,7 +7,7 @@
 
 #include <torchtap/views/monitor/alarm.hpp>
 
-#include "../json.hpp"
+#include "files/json.hpp"
 
 namespace torchtap::tools::preload {
 namespace {

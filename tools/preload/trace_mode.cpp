@@ -12,9 +12,9 @@
 #include <torchtap/model/detail/interposed.hpp>
 #include <torchtap/model/walk.hpp>
 
-#include "../message.hpp"
 #include "linked_libraries.hpp"
 #include "process_end.hpp"
+#include "terminal/message.hpp"
 
 namespace torchtap::tools::preload {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "../message.hpp"
+#include "terminal/message.hpp"
 
 namespace torch::nn {
 class Module;

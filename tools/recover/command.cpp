@@ -8,8 +8,8 @@
 
 #include <torchtap/storage/recover.hpp>
 
-#include "json.hpp"
-#include "message_text.hpp"
+#include "files/json.hpp"
+#include "terminal/message_text.hpp"
 
 namespace torchtap::tools::recover {
 namespace {

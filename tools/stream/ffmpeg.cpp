@@ -13,8 +13,8 @@
 
 #include <torchtap/views/program/program.hpp>
 
-#include "../terminal.hpp"
 #include "film.hpp"
+#include "terminal/terminal.hpp"
 
 namespace torchtap::tools::stream {
 namespace {

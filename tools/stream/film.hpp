@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "../pictures/image.hpp"
+#include "pictures/image.hpp"
 
 /// Where the frames of a video go.
 namespace torchtap::tools::stream {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "../terminal.hpp"
+#include "terminal/terminal.hpp"
 
 namespace torchtap::tools::stream {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "../pictures/pictures.hpp"
+#include "pictures/pictures.hpp"
 
 /// One picture of several modules at once.
 namespace torchtap::tools::stream {

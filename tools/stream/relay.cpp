@@ -8,11 +8,11 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/relay.hpp>
 
-#include "../interrupt.hpp"
-#include "../message_text.hpp"
-#include "../option_checks.hpp"
-#include "../terminal.hpp"
 #include "commands.hpp"
+#include "options/option_checks.hpp"
+#include "terminal/interrupt.hpp"
+#include "terminal/message_text.hpp"
+#include "terminal/terminal.hpp"
 #include "token.hpp"
 
 namespace torchtap::tools::stream {

@@ -6,11 +6,11 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/stream.hpp>
 
-#include "../json.hpp"
-#include "../message_text.hpp"
-#include "../table.hpp"
-#include "../terminal.hpp"
 #include "commands.hpp"
+#include "files/json.hpp"
+#include "terminal/message_text.hpp"
+#include "terminal/table.hpp"
+#include "terminal/terminal.hpp"
 
 namespace torchtap::tools::stream {
 namespace {

@@ -9,10 +9,10 @@
 
 #include <torchtap/base/error.hpp>
 
-#include "../dtypes.hpp"
-#include "../option_checks.hpp"
-#include "../recorder_options.hpp"
-#include "../terminal.hpp"
+#include "files/dtypes.hpp"
+#include "options/option_checks.hpp"
+#include "options/recorder_options.hpp"
+#include "terminal/terminal.hpp"
 #include "token.hpp"
 
 namespace torchtap::tools::stream {

@@ -8,13 +8,13 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/storage/spool.hpp>
 
-#include "../interrupt.hpp"
-#include "../json.hpp"
-#include "../message_text.hpp"
-#include "../option_checks.hpp"
-#include "../terminal.hpp"
 #include "commands.hpp"
+#include "files/json.hpp"
+#include "options/option_checks.hpp"
 #include "subscribe.hpp"
+#include "terminal/interrupt.hpp"
+#include "terminal/message_text.hpp"
+#include "terminal/terminal.hpp"
 
 namespace torchtap::tools::stream {
 namespace {

@@ -11,15 +11,15 @@
 #include <torchtap/base/glob.hpp>
 #include <torchtap/storage/recording.hpp>
 
-#include "../interrupt.hpp"
-#include "../message_text.hpp"
-#include "../option_checks.hpp"
-#include "../recorder_options.hpp"
-#include "../terminal.hpp"
 #include "commands.hpp"
 #include "film.hpp"
+#include "options/option_checks.hpp"
+#include "options/recorder_options.hpp"
 #include "panels.hpp"
 #include "subscribe.hpp"
+#include "terminal/interrupt.hpp"
+#include "terminal/message_text.hpp"
+#include "terminal/terminal.hpp"
 
 namespace torchtap::tools::stream {
 namespace {

@@ -11,16 +11,16 @@
 
 #include <torchtap/base/error.hpp>
 
-#include "../drawing.hpp"
-#include "../interrupt.hpp"
-#include "../message_text.hpp"
-#include "../option_checks.hpp"
-#include "../pictures/pictures.hpp"
-#include "../table.hpp"
-#include "../terminal.hpp"
 #include "commands.hpp"
 #include "graphics.hpp"
+#include "options/option_checks.hpp"
+#include "pictures/pictures.hpp"
 #include "subscribe.hpp"
+#include "terminal/drawing.hpp"
+#include "terminal/interrupt.hpp"
+#include "terminal/message_text.hpp"
+#include "terminal/table.hpp"
+#include "terminal/terminal.hpp"
 
 namespace torchtap::tools::stream {
 namespace {

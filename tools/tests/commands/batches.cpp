@@ -9,7 +9,7 @@
 
 #include <torchtap/storage/recording.hpp>
 
-#include "inputs.hpp"
+#include "models/inputs.hpp"
 
 int main(int argc, char** argv) {
   using namespace torchtap;

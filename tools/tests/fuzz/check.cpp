@@ -30,7 +30,7 @@
 
 #include "commands.hpp"
 #include "corpus.hpp"
-#include "recordings.hpp"
+#include "recordings/recordings.hpp"
 
 namespace fuzz {
 namespace {

@@ -24,7 +24,7 @@
 #include <torchtap/views/frames/frame.hpp>
 
 #include "check.hpp"
-#include "npy.hpp"
+#include "files/npy.hpp"
 
 namespace fuzz {
 namespace {

@@ -1,5 +1,5 @@
 // Which models of a program are known, as far as LibTorch's own calls tell.
-#include "../../preload/models.hpp"
+#include "preload/models.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <torch/nn/modules/container/sequential.h>
