@@ -1,5 +1,7 @@
 #pragma once
 
+/// Gives the library access to members of reductions that users do not need.
+
 #include <string>
 #include <utility>
 

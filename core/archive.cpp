@@ -1,3 +1,5 @@
+// Reads archives without trusting the sizes that they claim, and packs tensors for them.
+
 #include <ATen/Functions.h>
 #include <c10/core/ScalarType.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>

@@ -1,3 +1,5 @@
+// Keeps the contexts of each thread, looks up tensors in them, and calls functions when a context ends.
+
 #include <algorithm>
 
 #include <torchtap/base/error.hpp>

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Tensors that a program names for what its thread records: labels, masks.
+/// Lets a program name tensors, such as labels and masks, that reductions look up while its thread records.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Defines the saved form of a reduction, which recordings keep beside its results.
+
 #include <string>
 
 #include <torchtap/base/api.hpp>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Defines `Sink`, the interface between recorders and reductions, and makes sinks of reductions.
+
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>

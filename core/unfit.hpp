@@ -1,6 +1,6 @@
 #pragma once
 
-/// Samples that a reduction cannot take.
+/// Defines the errors for samples that a reduction cannot fold.
 
 #include <c10/util/Exception.h>
 

@@ -1,3 +1,5 @@
+// Implements the access to values and results, and their comparison.
+
 #include <algorithm>
 
 #include <torchtap/base/error.hpp>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Defines `Value` and `Results`, which recorders, reductions and storage exchange.
+
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// Attaches and removes hooks, and explains why a module cannot be hooked.
+
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/sequential.h>
 

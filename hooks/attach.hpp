@@ -1,5 +1,7 @@
 #pragma once
 
+/// Attaches hooks to the forward and backward of modules, and removes them.
+
 #include <functional>
 #include <memory>
 #include <string>

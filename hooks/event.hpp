@@ -1,5 +1,7 @@
 #pragma once
 
+/// Defines `Event`, one call of a module as its hook sees it, and the kinds of hooks.
+
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Which forward of a model a thread is in, and when it ends.
+/// Numbers the forwards of a model in each thread, and calls functions when a forward ends.
 
 #include <cstdint>
 #include <functional>

@@ -1,5 +1,7 @@
 #pragma once
 
+// Defines `TORCHTAP_MODULE`, which replaces `TORCH_MODULE` for modules that can be hooked.
+
 #include <torch/nn/cloneable.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>

@@ -1,5 +1,8 @@
 #pragma once
 
+/// Registers types of values that pass through a `Sequential` or `AnyModule`, so that hooks see their
+/// tensors.
+
 #include <torch/nn/module.h>
 
 #include <functional>

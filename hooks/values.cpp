@@ -1,3 +1,5 @@
+// Keeps the slots of a call's tensors, describes unknown types, and puts replaced tensors back.
+
 #include <algorithm>
 
 #include <torchtap/hooks/values.hpp>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Finds the tensors inside the arguments and results of modules, for values of any type.
+
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 #include <torch/version.h>

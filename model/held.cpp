@@ -1,4 +1,4 @@
-// Parameters and buffers, whatever the module is.
+// Lists the parameters and buffers of `torch::nn` and TorchScript modules.
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 

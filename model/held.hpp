@@ -1,5 +1,7 @@
 #pragma once
 
+/// Lists the parameters and buffers of a module.
+
 #include <ATen/core/Tensor.h>
 
 #include <string>

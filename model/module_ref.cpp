@@ -1,3 +1,5 @@
+// Answers the queries of `ModuleRef` from its node, and shortens the names of C++ module types.
+
 #include <torch/nn/module.h>
 
 #include <algorithm>

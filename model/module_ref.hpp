@@ -1,5 +1,7 @@
 #pragma once
 
+/// Defines `ModuleRef`, a module with its position in a model.
+
 #include <cstdint>
 #include <memory>
 #include <string>

@@ -1,3 +1,5 @@
+// Walks `torch::nn` models, notes the ways by which hooks reach each module, and finds modules by path.
+
 #include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/moduledict.h>

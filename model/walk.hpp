@@ -1,5 +1,7 @@
 #pragma once
 
+/// Lists the modules of a model in pre-order, and finds a module by its path.
+
 #include <string>
 #include <vector>
 

@@ -1,3 +1,5 @@
+// Walks TorchScript models, detects frozen ones, and finds the functions that implement a method.
+
 #include <ATen/core/function_schema.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/api/module.h>

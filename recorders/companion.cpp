@@ -1,3 +1,5 @@
+// Resolves the paths of companions, and finds the modules that give them.
+
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 

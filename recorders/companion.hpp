@@ -1,6 +1,6 @@
 #pragma once
 
-/// Companions that modules give.
+/// Names the inputs and outputs of modules that reductions get beside a sample (`Options::with`).
 
 #include <ATen/core/Tensor.h>
 

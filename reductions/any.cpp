@@ -1,3 +1,5 @@
+// Checks samples of a reduction whose type is known only when the program runs.
+
 #include <torchtap/base/error.hpp>
 #include <torchtap/reductions/any.hpp>
 

@@ -1,3 +1,5 @@
+// Folds each sample into all members of a series or into none, and merges and saves the series.
+
 #include <algorithm>
 #include <utility>
 

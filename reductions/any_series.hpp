@@ -1,6 +1,6 @@
 #pragma once
 
-/// Several reductions of one stream, as many as are known when the program runs.
+/// Folds one stream of samples into several reductions whose types are known only when the program runs.
 
 #include <cstdint>
 #include <string>

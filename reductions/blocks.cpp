@@ -1,3 +1,5 @@
+// Measures blocks of samples, joins neighbours when there are too many, and packs bins for archives.
+
 #include <ATen/Functions.h>
 
 #include <algorithm>

@@ -1,7 +1,6 @@
 #pragma once
 
-/// The distribution of each of up to 512 blocks of samples in a row: how much a distribution varies by
-/// itself.
+/// Keeps the distributions of up to 512 consecutive blocks of samples, which show how a distribution varies.
 
 #include <ATen/core/Tensor.h>
 

@@ -1,3 +1,5 @@
+// Feeds the rows of each key to the reduction of that key.
+
 #include <ATen/Functions.h>
 
 #include <algorithm>

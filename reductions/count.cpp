@@ -1,3 +1,5 @@
+// Counts kinds of elements from the summary of a small sample, or else with ATen.
+
 #include <ATen/Functions.h>
 
 #include <torchtap/base/recording_mode.hpp>

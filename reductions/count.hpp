@@ -1,5 +1,7 @@
 #pragma once
 
+/// Counts rows, elements, NaN, infinities and zeros.
+
 #include <string>
 
 #include <torchtap/base/api.hpp>

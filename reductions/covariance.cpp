@@ -1,3 +1,5 @@
+// Folds products of rows into covariance and Gram matrices, and merges them.
+
 #include <ATen/Functions.h>
 
 #include <algorithm>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Computes the mean, covariance and correlation of features, and Gram matrices.
+
 #include <torch/arg.h>
 
 #include <string>

@@ -1,3 +1,5 @@
+// Folds the rows of two tensors into their cross-covariance, and merges cross-covariances.
+
 #include <ATen/Functions.h>
 
 #include <torchtap/base/error.hpp>

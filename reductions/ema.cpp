@@ -1,3 +1,5 @@
+// Folds samples into an exponential moving average, and merges averages of consecutive streams.
+
 #include <ATen/Functions.h>
 
 #include <cmath>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Computes the exponential moving average of the samples.
+
 #include <torch/arg.h>
 
 #include <string>

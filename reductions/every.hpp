@@ -1,5 +1,7 @@
 #pragma once
 
+/// Applies a reduction to every n-th sample.
+
 #include <string>
 #include <utility>
 

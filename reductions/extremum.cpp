@@ -1,3 +1,5 @@
+// Implements `Min`, `Max` and `AbsMax`.
+
 #include <ATen/Functions.h>
 
 #include <algorithm>

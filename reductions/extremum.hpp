@@ -1,5 +1,7 @@
 #pragma once
 
+/// Defines the common base of `Min`, `Max` and `AbsMax`.
+
 #include <string>
 
 #include <torchtap/base/api.hpp>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Defines the base of user-defined reductions that need only the `Summary` of a sample.
+
 #include <ATen/core/Tensor.h>
 
 #include <torchtap/base/api.hpp>

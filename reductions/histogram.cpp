@@ -1,3 +1,5 @@
+// Counts values in bins with kernels, plain loops or ATen, and lets the range grow.
+
 #include <ATen/Functions.h>
 
 #include <algorithm>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Counts values in bins of equal width, whose range is fixed or grows with the data.
+
 #include <torch/arg.h>
 
 #include <memory>

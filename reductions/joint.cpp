@@ -1,3 +1,5 @@
+// Feeds joined rows to a reduction, and computes a least-squares fit from their covariance.
+
 #include <ATen/Functions.h>
 
 #include <torchtap/base/error.hpp>

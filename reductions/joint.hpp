@@ -1,6 +1,6 @@
 #pragma once
 
-/// A reduction of rows beside those of another tensor.
+/// Applies a reduction to the rows of a sample joined with the rows of another tensor.
 
 #include <cstdint>
 #include <string>

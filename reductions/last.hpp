@@ -1,5 +1,7 @@
 #pragma once
 
+/// Keeps the last sample.
+
 #include <torchtap/base/api.hpp>
 #include <torchtap/reductions/one_sample.hpp>
 

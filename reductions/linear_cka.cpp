@@ -1,3 +1,5 @@
+// Computes linear CKA from the covariance of joined rows.
+
 #include <ATen/Functions.h>
 
 #include <torchtap/base/error.hpp>

@@ -1,6 +1,6 @@
 #pragma once
 
-/// How alike two representations are.
+/// Measures the similarity of two representations by linear centered kernel alignment (CKA).
 
 #include <cstdint>
 #include <string>

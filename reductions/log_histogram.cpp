@@ -1,3 +1,5 @@
+// Counts values by their bits, and computes bins and quantiles from the counts.
+
 #include <ATen/Functions.h>
 
 #include <algorithm>

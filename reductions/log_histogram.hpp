@@ -1,5 +1,7 @@
 #pragma once
 
+/// Counts values in bins whose width grows with the value, without a given range.
+
 #include <torch/arg.h>
 
 #include <cstdint>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Applies a callable to each sample before a reduction.
+
 #include <string>
 #include <utility>
 

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Computes the smallest value of the samples.
+
 #include <torchtap/base/api.hpp>
 #include <torchtap/reductions/extremum.hpp>
 

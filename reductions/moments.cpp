@@ -1,3 +1,5 @@
+// Folds samples into central moments, and combines moments pairwise.
+
 #include <ATen/Functions.h>
 
 #include <algorithm>

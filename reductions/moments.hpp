@@ -1,5 +1,7 @@
 #pragma once
 
+/// Computes the mean, variance, skewness and kurtosis of the samples in one pass.
+
 #include <torch/arg.h>
 
 #include <string>

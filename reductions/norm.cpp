@@ -1,3 +1,5 @@
+// Folds samples into sums of powers of magnitudes, and merges the sums.
+
 #include <ATen/Functions.h>
 
 #include <algorithm>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Computes the p-norm over the samples.
+
 #include <torch/arg.h>
 
 #include <string>

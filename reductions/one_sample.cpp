@@ -1,3 +1,5 @@
+// Implements `First` and `Last`.
+
 #include <ATen/Functions.h>
 
 #include <cstring>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Defines the common base of `First` and `Last`.
+
 #include <torchtap/base/api.hpp>
 #include <torchtap/reductions/reduction.hpp>
 

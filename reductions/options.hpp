@@ -1,5 +1,7 @@
 #pragma once
 
+/// Defines the options that reductions share: which dimensions are rows, and how NaN is treated.
+
 #include <cereal/types/vector.hpp>
 #include <torch/arg.h>
 

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Applies a reduction to the rows of each sample.
+
 #include <string>
 #include <utility>
 #include <vector>

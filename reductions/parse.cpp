@@ -1,3 +1,5 @@
+// Makes reductions from text, and lists those that text can name.
+
 #include <utility>
 
 #include <torchtap/base/error.hpp>

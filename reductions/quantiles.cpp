@@ -1,3 +1,5 @@
+// Inserts values into the KLL sketch, compacts and merges its levels, and computes quantiles.
+
 #include <ATen/Functions.h>
 
 #include <algorithm>

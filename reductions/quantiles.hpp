@@ -1,5 +1,7 @@
 #pragma once
 
+/// Estimates quantiles in bounded memory with the KLL sketch.
+
 #include <torch/arg.h>
 
 #include <string>

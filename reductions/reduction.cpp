@@ -1,3 +1,5 @@
+// Implements the update that the library's reductions share, as one pass over the sample.
+
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/reduction.hpp>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// All reductions and combinators.
+/// Includes all reductions and combinators.
 
 #include <torchtap/reductions/abs_max.hpp>
 #include <torchtap/reductions/any.hpp>

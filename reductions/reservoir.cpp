@@ -1,3 +1,5 @@
+// Chooses rows uniformly at random by skips, and merges choices.
+
 #include <ATen/Functions.h>
 
 #include <algorithm>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Keeps a uniform random choice of k samples.
+
 #include <torch/arg.h>
 
 #include <string>

@@ -1,3 +1,5 @@
+// Makes reductions from their recipes, and loads their states.
+
 #include <functional>
 #include <map>
 #include <sstream>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Restores saved reductions.
+
 #include <torchtap/base/api.hpp>
 #include <torchtap/core/saved_sink.hpp>
 #include <torchtap/reductions/any.hpp>

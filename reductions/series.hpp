@@ -1,5 +1,7 @@
 #pragma once
 
+/// Folds one stream of samples into several reductions of known types.
+
 #include <cstddef>
 #include <tuple>
 #include <type_traits>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Computes the sum of the samples.
+
 #include <torchtap/base/api.hpp>
 #include <torchtap/reductions/total.hpp>
 

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Defines the statistics of a sample that one pass computes.
+
 #include <cstdint>
 #include <limits>
 

@@ -1,3 +1,5 @@
+// Keeps the k best values of each kept element in sorted lists, and merges the lists.
+
 #include <ATen/Functions.h>
 
 #include <algorithm>

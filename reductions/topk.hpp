@@ -1,5 +1,7 @@
 #pragma once
 
+/// Keeps the k largest or smallest values, and the indices of the samples that they came from.
+
 #include <torch/arg.h>
 
 #include <string>

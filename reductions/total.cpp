@@ -1,3 +1,5 @@
+// Implements `Sum` and `Mean`.
+
 #include <ATen/Functions.h>
 
 #include <type_traits>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Defines the common base of `Sum` and `Mean`.
+
 #include <string>
 
 #include <torchtap/base/api.hpp>

@@ -1,3 +1,5 @@
+// Feeds the rows that a mask chooses to a reduction.
+
 #include <ATen/Functions.h>
 
 #include <vector>

@@ -1,6 +1,6 @@
 #pragma once
 
-/// A reduction of the rows that a mask chooses.
+/// Applies a reduction to the rows that a mask chooses.
 
 #include <cstdint>
 #include <string>

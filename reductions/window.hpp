@@ -1,5 +1,7 @@
 #pragma once
 
+/// Applies a reduction to the last n samples.
+
 #include <algorithm>
 #include <string>
 #include <utility>

@@ -1,3 +1,5 @@
+// Matches the paths and aliases of modules against a regular expression.
+
 #include <algorithm>
 
 #include <torchtap/selectors/regex.hpp>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Selects modules by a regular expression.
+
 #include <regex>
 
 #include <torchtap/base/api.hpp>

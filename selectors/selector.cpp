@@ -1,3 +1,5 @@
+// Composes selectors, applies them, and reports names, types and indices that do not exist.
+
 #include <c10/util/ArrayRef.h>
 
 #include <algorithm>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Selects modules of a model by name, type, index, depth or any predicate.
+
 #include <cstdint>
 #include <functional>
 #include <iosfwd>

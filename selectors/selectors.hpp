@@ -1,6 +1,6 @@
 #pragma once
 
-/// All of selectors/.
+/// Includes all public headers of selectors/.
 
 #include <torchtap/selectors/regex.hpp>
 #include <torchtap/selectors/selector.hpp>

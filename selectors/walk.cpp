@@ -1,4 +1,4 @@
-// Walks that hooks could not use are refused.
+// Refuses to list the children of frozen models and the modules of null pointers.
 #include <torchtap/base/error.hpp>
 #include <torchtap/selectors/selector.hpp>
 #include <torchtap/selectors/walk.hpp>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Provides the modules of a model as a range-v3 view.
+
 #include <range/v3/view/interface.hpp>
 
 #include <memory>

@@ -1,3 +1,5 @@
+// Asks autograd whether this thread runs a backward.
+
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <torchtap/base/backward.hpp>

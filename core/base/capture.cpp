@@ -1,3 +1,5 @@
+// Asks LibTorch, or CUDA's runtime where LibTorch is older, whether a stream captures a graph.
+
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>

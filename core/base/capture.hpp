@@ -1,5 +1,7 @@
 #pragma once
 
+// Tells whether a stream is capturing a CUDA graph.
+
 #include <c10/core/Stream.h>
 
 #include <torchtap/base/api.hpp>

@@ -1,3 +1,5 @@
+// Finds the names that are nearest to a wanted one, and quotes lists of names, for error messages.
+
 #include <algorithm>
 #include <numeric>
 

@@ -1,5 +1,7 @@
 #pragma once
 
+// Gives access to private members of LibTorch's classes.
+
 namespace torchtap::base {
 
 /// Reads a private member of a class that is not ours, legally: the arguments of an explicit instantiation

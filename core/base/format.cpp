@@ -1,4 +1,4 @@
-// The messages of readers about a format that they do not know.
+// Writes the message for a format that a reader does not know.
 #include <c10/util/StringUtil.h>
 
 #include <torchtap/base/format.hpp>

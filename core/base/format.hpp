@@ -1,6 +1,6 @@
 #pragma once
 
-// The numbers of formats that files and messages carry (docs/format.md), as readers check them.
+// Checks the format numbers that files and messages carry (docs/format.md).
 
 #include <cstdint>
 #include <string>

@@ -1,5 +1,7 @@
 #pragma once
 
+// Detects whether a type is complete.
+
 #include <type_traits>
 
 namespace torchtap::base {

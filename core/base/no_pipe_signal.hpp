@@ -1,6 +1,6 @@
 #pragma once
 
-/// Writes to pipes whose reader may leave.
+/// Blocks SIGPIPE while a thread writes to a pipe whose reader may have left.
 
 #include <signal.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// An object of each thread that is there until the very end.
+// Provides objects of each thread that can be used until the process ends.
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Resources of this process only: programs that it starts and children that it forks do not get them.
+// Keeps descriptors from the programs that the process starts and from the children that it forks.
 
 #include <cstdint>
 

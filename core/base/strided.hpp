@@ -1,6 +1,6 @@
 #pragma once
 
-// Which tensors have elements that can be read one by one.
+// Tells whether a tensor has strided elements of its own.
 
 #include <ATen/core/Tensor.h>
 

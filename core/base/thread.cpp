@@ -1,4 +1,5 @@
-// A thread inherits the mask of blocked signals, so its starter blocks them for a moment.
+// Starts threads that take no signals: a thread inherits the mask of its starter, which blocks them for a
+// moment.
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// A stream to a staged file, or to what is no file.
+// Writes a stream to a staged file, or directly to a pipe, a device or a descriptor.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Marks reductions that can share a pass over a sample.
+
 #include <torchtap/base/api.hpp>
 
 namespace torchtap::core::detail {

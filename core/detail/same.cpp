@@ -1,3 +1,5 @@
+// Compares two tensors by dtype, layout, shape, device and bytes.
+
 #include <ATen/Functions.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/Layout.h>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Compares tensors bit by bit, for the equality of values and results.
+
 #include <ATen/core/Tensor.h>
 
 namespace torchtap::core::detail {

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Refuses to hook a module on which another copy of torchtap in the process has hooks.
+
 #include <string>
 
 #include <torchtap/base/error.hpp>

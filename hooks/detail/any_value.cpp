@@ -1,3 +1,5 @@
+// Collects the tensors inside a `torch::nn::AnyValue` by visitors of built-in and registered types.
+
 #include <ATen/core/ivalue.h>
 #include <torch/nn/modules/adaptive.h>
 #include <torch/nn/utils/rnn.h>

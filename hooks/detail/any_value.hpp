@@ -1,5 +1,7 @@
 #pragma once
 
+/// Collects the tensors inside a `torch::nn::AnyValue`.
+
 #include <torch/nn/module.h>
 
 #include <torchtap/hooks/values.hpp>

@@ -1,3 +1,5 @@
+// Runs hooks around one call of a module, counts calls per forward, and reports gradients to hooks.
+
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <pthread.h>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Defines hooks, the plan of a module's hooks, and `Call`, which runs them around one forward.
+
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 

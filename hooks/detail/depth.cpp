@@ -1,3 +1,5 @@
+// Decides which modules' calls count in the call depth.
+
 #include <torchtap/hooks/detail/depth.hpp>
 #include <torchtap/model/detail/node.hpp>
 

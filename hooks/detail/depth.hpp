@@ -1,5 +1,7 @@
 #pragma once
 
+/// Counts the nested hooked calls of a thread.
+
 #include <torchtap/base/api.hpp>
 #include <torchtap/model/module_ref.hpp>
 

@@ -1,3 +1,5 @@
+// Replaces the virtual tables of `AnyModule` holders, and runs hooks in the functions put in their place.
+
 #include <dlfcn.h>
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/container/sequential.h>

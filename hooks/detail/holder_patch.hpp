@@ -1,5 +1,18 @@
 #pragma once
 
+/// Runs hooks around calls through the holders inside `AnyModule`, by which containers call their entries.
+///
+/// `Sequential` calls its entries through the virtual `AnyModulePlaceholder::forward` of a holder. The
+/// holder's type, `AnyModuleHolder<M, Args…>`, depends on the module and on the signature of its forward, and
+/// only the code that made the holder knows it. Another holder in its place would therefore break `at<M>()`,
+/// `ptr<M>()` or `clone()` for user-defined modules. Instead the holder stays the same object, and while
+/// hooks are attached its virtual table pointer refers to a copy of its own table in which `forward`, `copy`
+/// and the destructors are ours. Type information, layout and everything else that LibTorch reads are
+/// unchanged, and detaching restores the pointer.
+///
+/// This is outside ISO C++ and relies on the Itanium C++ ABI, which GCC and Clang follow on Linux, macOS and
+/// the BSDs. `HolderPatchPool` checks the layout once and throws if it differs. See docs/rationale.md.
+
 #include <torch/nn/module.h>
 
 #include <array>
@@ -18,18 +31,6 @@ namespace torch::nn {
 class SequentialImpl;
 }
 
-/// Hooks on the holders inside `AnyModule`, through which containers call their entries.
-///
-/// `Sequential` calls its entries through the virtual `AnyModulePlaceholder::forward` of a holder. The
-/// holder's type, `AnyModuleHolder<M, Args…>`, depends on the module and on the signature of its forward, and
-/// only the code that made the holder knows it. Another holder in its place would therefore break `at<M>()`,
-/// `ptr<M>()` or `clone()` for user-defined modules. Instead the holder stays the same object, and while
-/// hooks are attached its virtual table pointer refers to a copy of its own table in which `forward`, `copy`
-/// and the destructors are ours. Type information, layout and everything else that LibTorch reads are
-/// unchanged, and detaching restores the pointer.
-///
-/// This is outside ISO C++ and relies on the Itanium C++ ABI, which GCC and Clang follow on Linux, macOS and
-/// the BSDs. `HolderPatchPool` checks the layout once and throws if it differs. See docs/rationale.md.
 namespace torchtap::hooks::detail {
 
 struct HolderPatch;

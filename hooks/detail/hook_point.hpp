@@ -1,5 +1,7 @@
 #pragma once
 
+/// Defines the base of modules that run their own hooks, and the gate through which calls find hooks.
+
 #include <atomic>
 #include <cstdint>
 

@@ -1,3 +1,5 @@
+// Maps the addresses of modules to their hooks in a hash table that is read without a lock.
+
 #include <torch/nn/module.h>
 
 #include <cstdint>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Finds the hooks of a module by its address, because an interposed call knows only `this`.
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -13,7 +15,6 @@ namespace torch::nn {
 class Module;
 }
 
-/// Hooks on modules that are looked up by address: an interposed call knows only `this`.
 namespace torchtap::hooks::detail {
 
 /// The hooks of one module, or of one method of a TorchScript module. Never freed and never moved to another

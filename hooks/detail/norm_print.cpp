@@ -1,3 +1,5 @@
+// Defines two `pretty_print` functions that LibTorch 1.13 declares in headers but does not export.
+
 #include <torch/version.h>
 
 // LibTorch 1.13 declares these two functions in headers and defines them in a source file, but does not

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Runs the hooks of a call whose hooks all run before forward, or all after it.
+
 #include <cstdint>
 
 #include <torchtap/hooks/detail/call.hpp>

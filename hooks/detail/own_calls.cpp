@@ -1,3 +1,5 @@
+// Counts the `OwnCalls` that live in each thread.
+
 #include <torchtap/hooks/detail/own_calls.hpp>
 
 namespace torchtap::hooks::detail {

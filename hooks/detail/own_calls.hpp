@@ -1,5 +1,7 @@
 #pragma once
 
+/// Hides torchtap's own calls of modules from recordings of the whole program.
+
 #include <torchtap/base/api.hpp>
 
 namespace torchtap::hooks::detail {

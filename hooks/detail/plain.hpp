@@ -1,5 +1,7 @@
 #pragma once
 
+/// Decides which types certainly hold no tensors and so need no `hooks::Visit`.
+
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
 
@@ -11,8 +13,6 @@
 #include <vector>
 
 #include <torchtap/base/is_complete.hpp>
-
-/// Decides which types certainly hold no tensors and so need no `hooks::Visit`.
 
 namespace c10 {
 template <class T>

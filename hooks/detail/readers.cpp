@@ -1,4 +1,4 @@
-// Which calls are in which gates.
+// Notes the gates that each thread's calls are in, without a lock.
 #include <torchtap/hooks/detail/readers.hpp>
 
 namespace torchtap::hooks::detail {

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Notes the gates that each thread's calls are in, so that no plan is freed while a call reads it.
+
 #include <array>
 #include <atomic>
 #include <cstddef>

@@ -1,3 +1,5 @@
+// Opens and closes the ways to a module's forward, publishes plans, and frees them after the last call.
+
 #include <pthread.h>
 #include <torch/nn/modules/container/sequential.h>
 

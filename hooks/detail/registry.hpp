@@ -1,5 +1,7 @@
 #pragma once
 
+/// Defines the registry of all hooked modules of the process.
+
 #include <memory>
 #include <mutex>
 #include <unordered_map>

@@ -1,3 +1,5 @@
+// Decides which TorchScript functions need hook operators, and has those compiled whose hooks changed.
+
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/api/module.h>
 

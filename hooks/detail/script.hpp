@@ -1,17 +1,18 @@
 #pragma once
 
+/// Runs hooks around the methods of TorchScript modules.
+///
+/// Instances share the code of their class. Operators are compiled into the functions of a class that has
+/// hooked instances, at the beginning, at the end or both, as its hooks need; at run time they look up the
+/// hooks of the object at hand. Only the optimised graph contains them, from which LibTorch makes executors
+/// and which it inlines into callers. Saving, cloning and printing a model use the graph that was loaded.
+
 #include <memory>
 
 #include <torchtap/hooks/detail/hook_point.hpp>
 #include <torchtap/hooks/detail/script_call.hpp>
 #include <torchtap/model/module_ref.hpp>
 
-/// Hooks on TorchScript modules.
-///
-/// Instances share the code of their class. Operators are compiled into the functions of a class that has
-/// hooked instances, at the beginning, at the end or both, as its hooks need; at run time they look up the
-/// hooks of the object at hand. Only the optimised graph contains them, from which LibTorch makes executors
-/// and which it inlines into callers. Saving, cloning and printing a model use the graph that was loaded.
 namespace torchtap::hooks::detail {
 
 struct InterposedEntry;

@@ -1,3 +1,5 @@
+// Defines the TorchScript operators that run hooks, and registers them with LibTorch.
+
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/operator.h>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Declares the TorchScript operators that run hooks, and the data that they read.
+
 #include <ATen/core/jit_type.h>
 #include <ATen/core/symbol.h>
 

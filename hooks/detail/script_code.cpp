@@ -1,3 +1,5 @@
+// Compiles TorchScript functions with hook operators, and installs their graphs and executors.
+
 #include <ATen/autocast_mode.h>
 #include <torch/version.h>
 

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Holds a TorchScript function with its compiled form for each set of hooks.
+
 #include <torch/csrc/jit/api/function_impl.h>
 
 #include <array>

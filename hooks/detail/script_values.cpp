@@ -1,3 +1,5 @@
+// Collects the tensors inside TorchScript values by their declared types.
+
 #include <ATen/core/class_type.h>
 
 #include <deque>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Collects the tensors inside the arguments and the result of a TorchScript call.
+
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 

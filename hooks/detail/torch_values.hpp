@@ -1,5 +1,9 @@
 #pragma once
 
+/// Specialises `Visit` for LibTorch's own types. They are declared here and not included, because these
+/// specialisations must be visible wherever modules are hooked, and some of the headers are slow to compile.
+/// Code with a value of such a type has included its header.
+
 #include <c10/util/ArrayRef.h>
 
 #include <memory>
@@ -14,10 +18,6 @@
 #if __has_include(<c10/util/variant.h>)
 #include <c10/util/variant.h>
 #endif
-
-/// `Visit` for LibTorch's own types. They are declared here and not included, because these specialisations
-/// must be visible wherever modules are hooked, and some of the headers are slow to compile. Code with a
-/// value of such a type has included its header.
 
 namespace c10 {
 struct IValue;

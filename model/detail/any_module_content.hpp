@@ -1,5 +1,7 @@
 #pragma once
 
+/// Gets the holder inside a `torch::nn::AnyModule`, which LibTorch keeps private.
+
 #include <torch/nn/modules/container/any.h>
 
 #include <torchtap/base/expose.hpp>

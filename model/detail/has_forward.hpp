@@ -1,5 +1,7 @@
 #pragma once
 
+/// Detects whether a C++ type has a member named `forward`, of any kind, and whether it is Sequential's.
+
 #include <ATen/core/Tensor.h>
 
 #include <type_traits>
@@ -11,7 +13,6 @@ namespace torch::nn {
 class SequentialImpl;
 }
 
-/// Detects whether a C++ type has a member named `forward`, of any kind, and whether it is Sequential's.
 namespace torchtap::model::detail {
 
 struct NamesForward {

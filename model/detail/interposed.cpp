@@ -1,3 +1,5 @@
+// Records which types can be followed and which modules were given out, and holds the interposed calls.
+
 #include <torch/nn/module.h>
 
 #include <atomic>

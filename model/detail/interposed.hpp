@@ -1,5 +1,7 @@
 #pragma once
 
+/// Says which modules' calls torchtap::transparent observes, and why it does not observe others.
+
 #include <optional>
 #include <string>
 #include <typeinfo>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Marks modules that run hooks around their own `forward`.
+
 #include <torchtap/base/api.hpp>
 
 namespace torchtap::model::detail {

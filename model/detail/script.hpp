@@ -1,5 +1,7 @@
 #pragma once
 
+/// Finds the functions of a TorchScript class that implement a method.
+
 #include <string>
 #include <vector>
 

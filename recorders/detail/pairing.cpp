@@ -1,3 +1,5 @@
+// Keeps samples and companions waiting in each thread until their forward or their context ends.
+
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Samples of a record that wait for their companions, and companions that wait for their sample.
+/// Pairs the samples of a record with their companions, which may come before or after them.
 
 #include <c10/util/SmallVector.h>
 

@@ -1,3 +1,5 @@
+// Counts elements in bins on several threads, with the kernels or in plain loops.
+
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 

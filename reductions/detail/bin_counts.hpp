@@ -1,5 +1,8 @@
 #pragma once
 
+/// Counts real numbers in the CPU's memory in bins, in plain loops or with the kernels if there are any.
+/// Counters are laid out as `BinEdges` says.
+
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -9,8 +12,6 @@
 #include <torchtap/reductions/pass.hpp>
 #include <torchtap/reductions/summary.hpp>
 
-/// Counts real numbers in the CPU's memory in bins, in plain loops or with the kernels if there are any.
-/// Counters are laid out as `BinEdges` says.
 namespace torchtap::reductions::detail {
 
 /// Whether the tensor is real numbers in the CPU's memory, of a type that the functions below read.

@@ -1,3 +1,5 @@
+// Computes the rulers by which values find their bins, within the bounds of rounding errors.
+
 #include <algorithm>
 #include <cstring>
 

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Holds the edges of a histogram's bins, and the numbers by which values find their bin fast.
+
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -8,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-/// The edges of a histogram's bins, with what is computed from them once so that values find their bin fast.
 namespace torchtap::reductions::detail {
 
 /// Finds bins whose edges are low + i * width to the last bit in type L, as those of a growing range are: a

@@ -1,3 +1,5 @@
+// Finds the finest range that covers the data, and moves counts to the bins of a coarser range.
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -1,9 +1,10 @@
 #pragma once
 
+/// Computes on the CPU the range of a histogram that grows with the data.
+
 #include <cstdint>
 #include <vector>
 
-/// The range of a histogram that grows with the data, computed on the CPU.
 namespace torchtap::reductions::detail {
 
 /// Bins as cells of a grid: bin i is cell start + i of width 2^exponent.

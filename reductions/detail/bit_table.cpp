@@ -1,3 +1,5 @@
+// Adds counts to the table of a `LogHistogram`, and makes columns for octaves when their first value comes.
+
 #include <ATen/Functions.h>
 
 #include <algorithm>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Holds the counts of a `LogHistogram`.
+
 #include <ATen/core/Tensor.h>
 
 #include <array>

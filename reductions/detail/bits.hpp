@@ -1,5 +1,7 @@
 #pragma once
 
+/// Defines bins that are read off the upper bits of numbers, and declares the loops that count in them.
+
 #include <c10/core/ScalarType.h>
 
 #include <cstddef>

@@ -1,3 +1,5 @@
+// Copies rows into the memory of a block, and checks blocks that archives hold.
+
 #include <ATen/Functions.h>
 
 #include <torchtap/reductions/detail/block.hpp>

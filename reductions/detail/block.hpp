@@ -1,5 +1,7 @@
 #pragma once
 
+/// Gathers rows until there are enough of them for one matrix product.
+
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
@@ -11,7 +13,6 @@
 #include <torchtap/core/archive.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 
-/// Rows that wait until there are enough of them for one product of matrices.
 namespace torchtap::reductions::detail {
 
 /// Gathers rows of D numbers in float64 (complex128), on the device of the samples.

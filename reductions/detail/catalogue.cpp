@@ -1,3 +1,5 @@
+// Lists the reductions that text can name, and makes them from their arguments.
+
 #include <torchtap/base/error.hpp>
 #include <torchtap/reductions/abs_max.hpp>
 #include <torchtap/reductions/blocks.hpp>

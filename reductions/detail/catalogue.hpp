@@ -1,5 +1,7 @@
 #pragma once
 
+/// Declares the list of reductions that text can name.
+
 #include <cstdint>
 #include <functional>
 #include <string>

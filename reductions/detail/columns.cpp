@@ -1,3 +1,5 @@
+// Implements the loops over columns so that the compiler vectorises them.
+
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 

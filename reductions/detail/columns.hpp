@@ -1,13 +1,13 @@
 #pragma once
 
+/// Selects, compares and sorts the columns of [numbers, kept elements] in the CPU's memory, in plain C++.
+
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
 
 #include <torchtap/reductions/pass.hpp>
 
-/// Loops in plain C++ over the columns of [numbers, kept elements] in the CPU's memory: the best of each, and
-/// sorting.
 namespace torchtap::reductions::detail {
 
 /// The k best of each kept element, best first, all filled: values [k, width] of `type`, and the rows that

@@ -1,3 +1,5 @@
+// Looks up companions in the thread's context, checks them, and chooses their rows.
+
 #include <ATen/Functions.h>
 
 #include <algorithm>

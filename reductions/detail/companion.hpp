@@ -1,6 +1,6 @@
 #pragma once
 
-/// Tensors whose rows belong to the rows of a sample, and the choice of rows of both.
+/// Looks up the companions of a sample, which have a row for each of its rows, and chooses rows of both.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>

@@ -1,4 +1,4 @@
-// Which kernels read samples on devices, and how the samples lie there.
+// Chooses the kernels that read a sample on a device, and lays out its rows for them.
 #include <ATen/Functions.h>
 #include <c10/util/accumulate.h>
 

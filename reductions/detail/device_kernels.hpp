@@ -1,5 +1,8 @@
 #pragma once
 
+/// Declares the kernels for samples on devices, which a component installs. Without them reductions are
+/// ATen's operations.
+
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -7,7 +10,6 @@
 #include <torchtap/base/api.hpp>
 #include <torchtap/reductions/detail/bits.hpp>
 
-/// Kernels for samples on devices, which a component installs. Without them reductions are ATen's operations.
 namespace torchtap::reductions::detail {
 
 struct Rows;

@@ -1,3 +1,5 @@
+// Parses the text of reductions into expressions, and writes expressions as text.
+
 #include <algorithm>
 
 #include <torchtap/base/error.hpp>

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The text that `parse` and `restore` read.
+/// Defines the syntax of the text that `parse` and `restore` read.
 
 #include <string>
 #include <vector>

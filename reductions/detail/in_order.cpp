@@ -1,3 +1,5 @@
+// Reads strided samples in the order of their dimensions, and transposes tiles of them in a small buffer.
+
 #include <ATen/Functions.h>
 
 #include <algorithm>

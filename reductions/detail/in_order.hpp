@@ -1,5 +1,7 @@
 #pragma once
 
+/// Reads the elements of a strided sample in the order of its dimensions.
+
 #include <ATen/core/Tensor.h>
 #include <c10/util/FunctionRef.h>
 

@@ -1,4 +1,4 @@
-// Infinity and NaN in the dtype of states.
+// Defines infinity and NaN in the dtype of states.
 #pragma once
 
 #include <limits>

@@ -1,3 +1,5 @@
+// Checks samples, finds their rows and counts them.
+
 #include <ATen/Functions.h>
 #include <c10/macros/Macros.h>
 

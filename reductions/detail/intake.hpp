@@ -1,5 +1,7 @@
 #pragma once
 
+/// Does the part of an update that all reductions share: checks the sample, finds its rows, counts them.
+
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
@@ -17,7 +19,6 @@
 #include <torchtap/core/value.hpp>
 #include <torchtap/reductions/options.hpp>
 
-/// The part of an update that all reductions share: check the sample, find its rows, count them.
 namespace torchtap::reductions {
 class Pass;
 }

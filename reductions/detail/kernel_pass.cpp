@@ -1,3 +1,5 @@
+// Collects the requests of reductions about a sample, reads it once with the kernels, and answers them.
+
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 

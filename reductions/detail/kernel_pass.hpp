@@ -1,6 +1,6 @@
 #pragma once
 
-/// Requests of this library's reductions about a sample, and the answers of the kernels.
+/// Answers the requests of the library's reductions about a sample with the kernels, in one pass.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>

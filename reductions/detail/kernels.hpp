@@ -1,5 +1,7 @@
 #pragma once
 
+/// Declares the vectorised, single-threaded loops over contiguous numbers.
+
 #include <c10/core/ScalarType.h>
 
 #include <cstddef>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Defines the parts of the summarising kernels that use no vectors, compiled once.
+
 #include <c10/core/ScalarType.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -13,7 +15,6 @@
 
 #include <torchtap/reductions/summary.hpp>
 
-/// The parts of the summarising kernels that have no vectors, compiled once.
 namespace torchtap::reductions::detail {
 
 /// Calls `f` with a null pointer to the C++ type of `type`.

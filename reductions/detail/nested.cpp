@@ -1,3 +1,5 @@
+// Writes the names and recipes of nested reductions.
+
 #include <torchtap/reductions/detail/nested.hpp>
 
 namespace torchtap::reductions::detail {

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Queries the reductions inside combinators: their descriptions, recipes and companions.
+
 #include <cctype>
 #include <memory>
 #include <optional>
@@ -14,7 +16,6 @@
 #include <torchtap/core/sink.hpp>
 #include <torchtap/reductions/pass.hpp>
 
-/// How the combinators query the reductions inside them.
 namespace torchtap::reductions::detail {
 
 using core::detail::has_check;

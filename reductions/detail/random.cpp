@@ -1,3 +1,5 @@
+// Makes a number of a tensor's first bytes, by which generators of one seed become independent.
+
 #include <algorithm>
 #include <cstring>
 

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Generates random numbers without advancing the program's generators.
+
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// Splits a sample into pieces, reads them with the kernels on several threads, and merges the results.
+
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Reads a contiguous sample with the kernels, in pieces and on several threads.
+
 #include <c10/core/ScalarType.h>
 #include <c10/util/ArrayRef.h>
 
@@ -11,7 +13,6 @@
 #include <torchtap/reductions/detail/bits.hpp>
 #include <torchtap/reductions/summary.hpp>
 
-/// Reads a contiguous sample with the kernels, in pieces and on several threads.
 namespace torchtap::reductions::detail {
 
 /// A contiguous sample viewed as [folded, kept, folded, kept]; missing dimensions have size 1.

@@ -1,3 +1,5 @@
+// Groups rows by their keys, with a counting sort where keys are small and a stable sort elsewhere.
+
 #include <algorithm>
 #include <cstddef>
 #include <memory>

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The rows of each key.
+/// Groups the rows of a batch by their keys.
 
 #include <c10/util/ArrayRef.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Reductions that share a pass, inside of any.
+/// Finds the reduction inside an `Any` that can share a pass over a sample.
 
 #include <torchtap/reductions/any.hpp>
 #include <torchtap/reductions/pass.hpp>

@@ -1,3 +1,5 @@
+// Defines the loops over small samples.
+//
 // Highway compiles this file once per instruction set and picks one at run time; the compiler makes vectors
 // of the loops, whose branches are selections. Products are not fused with sums (-ffp-contract=off), so that
 // all sets compute the same.

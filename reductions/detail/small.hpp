@@ -1,5 +1,8 @@
 #pragma once
 
+/// Folds small samples in plain C++ loops, without the dispatcher and without allocations. Where they name no
+/// dtype, the state is float64.
+
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
@@ -8,8 +11,6 @@
 #include <torchtap/reductions/pass.hpp>
 #include <torchtap/reductions/summary.hpp>
 
-/// Loops over small samples in plain C++, without the dispatcher and without allocations. Where they name no
-/// dtype, the state is float64.
 namespace torchtap::reductions::detail {
 
 /// Elements: above, ATen's operations and the kernels use several threads.

@@ -1,3 +1,5 @@
+// Sorts integer keys with Highway's vector instructions, where the build has them.
+
 #include <torchtap/reductions/detail/sort.hpp>
 
 // On other processors Highway may fall back to a heap sort, which is slower than a radix sort.

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Sorts floating-point numbers by their bits, with vector instructions or a radix sort.
+
 #include <algorithm>
 #include <array>
 #include <cstddef>

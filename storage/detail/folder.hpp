@@ -1,6 +1,6 @@
 #pragma once
 
-/// What the entries of a loaded recording are read from: an open directory, one file, or memory.
+/// Defines the source of the entries of a loaded recording: an open directory, one file, or memory.
 
 #include <string>
 #include <vector>

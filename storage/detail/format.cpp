@@ -1,4 +1,4 @@
-// The check of format numbers.
+// Refuses files whose format number is unknown.
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/format.hpp>
 #include <torchtap/storage/detail/format.hpp>

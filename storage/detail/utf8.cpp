@@ -1,4 +1,4 @@
-// Names that files can hold.
+// Checks that text is UTF-8, and that a name has no zero bytes.
 #include <torchtap/base/utf8.hpp>
 #include <torchtap/storage/detail/utf8.hpp>
 

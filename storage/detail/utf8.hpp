@@ -1,6 +1,6 @@
 #pragma once
 
-/// Checks text for files.
+/// Checks whether files can hold a text or a name.
 
 #include <string>
 
