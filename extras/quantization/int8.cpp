@@ -135,6 +135,22 @@ torch::jit::Module script_copy(const torch::jit::Module& model) {
   return copy;
 }
 
+/// InsertObservers gives an observer to a class, and its value to the modules that `forward` calls. Another
+/// module of the same class would have fewer values than its class has names.
+void complete(const torch::jit::Module& module, const torch::jit::Module& activation,
+              const torch::jit::Module& weight) {
+  const auto object = module._ivalue();
+  const c10::ClassType& type = *object->type();
+  for (std::size_t i = object->slots().size(); i < type.numAttributes(); ++i) {
+    const bool of_weight = type.getAttribute(i) == weight.type();
+    object->setSlot(i, (of_weight ? weight : activation).deepcopy()._ivalue());
+  }
+  for (std::size_t i = 0; i < type.numAttributes(); ++i) {
+    if (type.getAttribute(i)->is_module())
+      complete(torch::jit::Module(object->getSlot(i).toObject()), activation, weight);
+  }
+}
+
 void check_convertible(const torch::jit::Module& model, const Options& options) {
   TORCH_CHECK_VALUE(options.format() == Format::uint8,
                     "quantization::to_int8: activations are uint8, because "
@@ -166,6 +182,7 @@ torch::jit::Module to_int8(const torch::jit::Module& model,
   torch::jit::Module prepared = torch::jit::FoldConvBatchNorm(script_copy(model));
   prepared = torch::jit::InsertObservers(prepared, "forward", {{"", torch::jit::QConfig(activation, weight)}},
                                          /*inplace=*/true);
+  complete(prepared, activation, weight);
 
   std::vector<model::ModuleRef> activations, weights;
   for (const model::ModuleRef& module : model::walk_modules(prepared)) {

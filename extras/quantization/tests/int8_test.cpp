@@ -269,6 +269,23 @@ BOOST_AUTO_TEST_CASE(methods_beside_forward_are_not_converted) {
   BOOST_TEST(both.find_method("side").has_value());
 }
 
+/// Python's layers of one class share it, whether `forward` calls, reads or ignores them.
+BOOST_AUTO_TEST_CASE(modules_of_one_class_need_not_all_be_called) {
+  torch::manual_seed(4);
+  Module leaf("Leaf");
+  leaf.register_parameter("w", torch::rand({4, 4}), false);
+  leaf.define("def forward(self, x):\n    return torch.linear(x, self.w)\n");
+  Module net("Net");
+  for (const char* const name : {"a", "read", "side", "ignored"}) net.register_module(name, leaf.deepcopy());
+  net.define("def forward(self, x):\n    return self.a.forward(x) + self.read.w[0]\n");
+  net.define("def by_side(self, x):\n    return self.side.forward(x)\n");
+  net.eval();
+  const at::Tensor x = torch::rand({8, 4});
+  Module int8 = to_int8(net, on(x));
+  BOOST_TEST(operators(int8)["quantized::linear"] == 1);
+  BOOST_TEST(output(int8, x).sizes() == output(net, x).sizes());
+}
+
 BOOST_AUTO_TEST_CASE(what_saw_no_rows_is_named) {
   torch::manual_seed(4);
   Module leaf("Rows");
