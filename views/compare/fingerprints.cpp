@@ -158,13 +158,17 @@ struct Fingerprints::State final : recorders::Stream, std::enable_shared_from_th
   class Source;
 
   State(const std::string& path, FingerprintsOptions its) : options(std::move(its)), file(path) {
-    const std::string text = header_text();
+    write_header(header_text());
+  }
+
+  void write_header(const std::string& text) {
     frames::Frame frame;
     frame.kind = frames::Kind::header;
     frame.without_data = true;
     frame.text = text;
     frame.rank = static_cast<std::uint32_t>(options.rank());
     file.write(frame);
+    ++headers;
   }
 
   std::shared_ptr<recorders::StreamSource> source(const storage::EntryId& id) override;
@@ -238,7 +242,7 @@ struct Fingerprints::State final : recorders::Stream, std::enable_shared_from_th
   std::unordered_map<std::thread::id, std::uint32_t> threads;
   std::vector<std::vector<model::ModuleRef>> waiting;  // whose weights are not written yet
   std::set<std::pair<frames::Kind, std::string>> noted;
-  std::int64_t headers = 1;                     // frames that are no tensors
+  std::int64_t headers = 0;                     // frames that are no tensors
   std::atomic<std::int64_t> later_forwards{0};  // of the module with the most
   std::map<std::uint32_t, std::vector<std::unique_ptr<detail::Inside>>> inside;  // by thread
   std::vector<std::unique_ptr<recorders::Recorder>> recorders;  // hold this as their stream until `detach`
@@ -271,14 +275,7 @@ struct Fingerprints::State final : recorders::Stream, std::enable_shared_from_th
   void end() {
     const std::int64_t later = later_forwards.exchange(0);
     if (later == 0 || !options.values().empty()) return;
-    const std::string text = c10::str("later_forwards\t", later, "\n");
-    frames::Frame frame;
-    frame.kind = frames::Kind::header;
-    frame.without_data = true;
-    frame.text = text;
-    frame.rank = static_cast<std::uint32_t>(options.rank());
-    file.write(frame);
-    ++headers;
+    write_header(c10::str("later_forwards\t", later, "\n"));
   }
 
   void detach() {

@@ -50,10 +50,12 @@ bool lies_in(const std::string& name, const std::string& path) {
 class Judge {
  public:
   Judge(const Run& a, const Run& b, const Pairs& pairs, const Thresholds& thresholds)
-      : a_(a), b_(b), pairs_(pairs), thresholds_(thresholds) {
-    index_calls(a_, ran_a_);
-    index_calls(b_, ran_b_);
-  }
+      : a_(a),
+        b_(b),
+        pairs_(pairs),
+        thresholds_(thresholds),
+        of_a_{a, pairs.of_a, "A", first_calls(a), {}},
+        of_b_{b, pairs.of_b, "B", first_calls(b), {}} {}
 
   Verdict operator()() {
     judge_weights();
@@ -67,11 +69,11 @@ class Judge {
     }
     for (auto& suspect : result_.suspects) explain(suspect);
     blame_a_weight();
-    for (std::uint32_t i = 0; i < pairs_.of_a.size(); ++i) {
-      if (pairs_.of_a[i] == kNone) result_.only_a.push_back(i);
-    }
-    for (std::uint32_t i = 0; i < pairs_.of_b.size(); ++i) {
-      if (pairs_.of_b[i] == kNone) result_.only_b.push_back(i);
+    for (const Side* const side : {&of_a_, &of_b_}) {
+      auto& only = side == &of_a_ ? result_.only_a : result_.only_b;
+      for (std::uint32_t i = 0; i < side->partners.size(); ++i) {
+        if (side->partners[i] == kNone) only.push_back(i);
+      }
     }
     find_gaps();
     const bool weights_alone = a_.calls().empty() && b_.calls().empty() &&
@@ -89,18 +91,29 @@ class Judge {
   }
 
  private:
-  static void index_calls(const Run& run, std::unordered_map<std::string, std::uint32_t>& ran) {
+  using Calls = std::unordered_map<std::string, std::uint32_t>;
+  /// One of the two runs.
+  struct Side {
+    const Run& run;
+    const std::vector<std::uint32_t>& partners;  // of its calls, in the other run
+    const char* name;
+    Calls ran;                  // the first call of each path
+    std::set<Digest> compared;  // records
+  };
+
+  static Calls first_calls(const Run& run) {
+    Calls ran;
     for (std::uint32_t i = 0; i < run.calls().size(); ++i) ran.emplace(run.path(run.calls()[i]), i);
+    return ran;
   }
   const std::string& path(const Run& run, std::uint32_t call) const { return run.path(run.calls()[call]); }
 
   void judge_weights() {
     for (const auto& pair : pairs_.weights) {
       WeightRow row{pair.a, pair.b, {}, false, false, {}};
-      if (pair.a == kNone || pair.b == kNone) {
-        const Run& has = pair.a == kNone ? b_ : a_;
-        row.words = c10::str(pair.a == kNone ? "A" : "B", " has no ",
-                             has.path(has.records()[std::min(pair.a, pair.b)]));
+      if (row.a == kNone || row.b == kNone) {
+        const Side& has = holder(row);
+        row.words = c10::str(&has == &of_a_ ? "B" : "A", " has no ", has.run.path(weight_of(row, has)));
         row.difference.error = INFINITY;
         result_.weights.push_back(std::move(row));
         continue;
@@ -120,6 +133,12 @@ class Judge {
       }
       result_.weights.push_back(std::move(row));
     }
+  }
+
+  /// The side that has a weight: A, if both have.
+  const Side& holder(const WeightRow& row) const { return row.a != kNone ? of_a_ : of_b_; }
+  const Record& weight_of(const WeightRow& row, const Side& side) const {
+    return side.run.records()[&side == &of_a_ ? row.a : row.b];
   }
 
   static bool has_print(const Record& record) {
@@ -332,7 +351,8 @@ class Judge {
     if (state.first == kNone) state.first = event.call;
     const bool of_root = is_given(event, state);
     Reached& own = state.inputs[event.call];
-    const Reached& given = !input && call.leaf && its.leaf && own.any ? own : state.all;
+    const bool alone = !input && call.leaf && its.leaf && own.any;  // nothing else made it
+    const Reached& given = alone ? own : state.all;
     Difference measured;
     measured.same_bits = mine.digest == theirs.digest;
     std::optional<Fingerprint> x, y;
@@ -341,7 +361,7 @@ class Judge {
       measured = difference(*x, *y);
     }
     ++result_.compared;
-    compared_a_.insert(mine.digest), compared_b_.insert(theirs.digest);
+    of_a_.compared.insert(mine.digest), of_b_.compared.insert(theirs.digest);
     state.of_b.emplace(mine.digest, other);
     Extent allowed = thresholds_.allowed(measured, given.extent);
     if (x && is_whole(*x) && x->dtype == y->dtype) allowed = {};  // these are not rounded
@@ -374,10 +394,11 @@ class Judge {
     if (input) own.add(measured);
     state.all.add(measured);
     const bool other_shape = !input && !differs && !unjudged && measured.reshaped;
-    if (!differs && !unjudged && (input || !measured.reshaped)) state.settled = at + 1;
-    if (measured.same_bits) return;
-    const bool earlier = !result_.first_bits || event.record < result_.first_bits->record_a;
-    if (!differs && !earlier && !unjudged && !other_shape) return;
+    const bool agrees = !differs && !unjudged && !other_shape;
+    if (agrees) state.settled = at + 1;
+    const bool earlier =
+        !measured.same_bits && (!result_.first_bits || event.record < result_.first_bits->record_a);
+    if (agrees && !earlier) return;
 
     Finding finding = found(event, other, row, measured, allowed, state);
     finding.cause = cause(finding);
@@ -385,7 +406,6 @@ class Judge {
     if (unjudged) {
       if (result_.unjudged_tensors++ == 0) result_.unjudged_from = a_.path(call);
       finding.unjudged = true;
-      const bool alone = !input && call.leaf && its.leaf && own.any;
       if (alone && result_.unjudged.size() < kMostUnjudged) result_.unjudged.push_back(std::move(finding));
     } else if (other_shape) {
       const std::string shapes = c10::str(x->shape(), " in A, ", y->shape(), " in B");
@@ -510,29 +530,27 @@ class Judge {
     std::string path;  // of the module of the weight
     std::uint32_t call = kNone;
   };
-  Owner owner(const Run& run, const std::unordered_map<std::string, std::uint32_t>& ran,
-              std::uint32_t weight) const {
-    Owner result{around(run.path(run.records()[weight])), kNone};
+  Owner owner(const Side& side, const Record& weight) const {
+    Owner result{around(side.run.path(weight)), kNone};
     for (std::string at = result.path;; at = around(at)) {
-      const auto found = ran.find(at);
-      if (found != ran.end()) result.call = found->second;
-      if (found != ran.end() || at.empty()) return result;
+      const auto found = side.ran.find(at);
+      if (found != side.ran.end()) result.call = found->second;
+      if (found != side.ran.end() || at.empty()) return result;
     }
   }
-  /// Whether the weight may be what a finding at `call` of the module `path` is due to.
-  bool belongs(const Run& run, const std::unordered_map<std::string, std::uint32_t>& ran,
-               std::uint32_t weight, const std::string& path) const {
-    const Owner of = owner(run, ran, weight);
-    if (of.call != kNone && run.path(run.calls()[of.call]) == path) return true;
+  /// Whether the weight may be what a finding at a call of the module `path` is due to.
+  bool belongs(const Side& side, const Record& weight, const std::string& path) const {
+    const Owner of = owner(side, weight);
+    const std::string ran = of.call == kNone ? "" : this->path(side.run, of.call);
+    if (of.call != kNone && ran == path) return true;
     // Of a module that was seen on both sides, the finding would be its own.
-    const auto& partners = &run == &a_ ? pairs_.of_a : pairs_.of_b;
-    if (of.call != kNone && (partners[of.call] != kNone || of.path != run.path(run.calls()[of.call])))
-      return false;
+    if (of.call != kNone && (side.partners[of.call] != kNone || of.path != ran)) return false;
     return of.path == path || lies_in(of.path, path);
   }
   /// Such as batch normalisation counts its batches in. No output of an evaluation depends on it.
   bool is_counter(const WeightRow& row) const {
-    const auto print = row.a == kNone ? b_.print(b_.records()[row.b]) : a_.print(a_.records()[row.a]);
+    const Side& has = holder(row);
+    const auto print = has.run.print(weight_of(row, has));
     return print && print->numel() == 1 && print->dtype <= 4;
   }
 
@@ -540,8 +558,7 @@ class Judge {
     finding.kind = Finding::Kind::weight;
     finding.path = row.a == kNone ? "" : a_.path(a_.records()[row.a]);
     finding.path_b = row.b == kNone ? "" : b_.path(b_.records()[row.b]);
-    const Record& record = row.a == kNone ? b_.records()[row.b] : a_.records()[row.a];
-    finding.type = (row.a == kNone ? b_ : a_).text(record.type);
+    finding.type = holder(row).run.text(weight_of(row, holder(row)).type);
     finding.record_a = row.a, finding.record_b = row.b, finding.slot = 0;
     finding.error = row.difference.error, finding.scale = std::exp(row.difference.scale);
     finding.allowed = finding.allowed_scale = 0;
@@ -559,23 +576,22 @@ class Judge {
       // A module that has no such weight is another one; a side that has none at all (TorchScript that was
       // frozen) does not tell.
       const bool lacking = row.a == kNone || row.b == kNone;
-      if (lacking && (a_.weights().empty() || b_.weights().empty() ||
-                      (row.a != kNone ? owner(a_, ran_a_, row.a).path != finding.path
-                                      : owner(b_, ran_b_, row.b).path != finding.path_b)))
+      const Side& has = holder(row);
+      const Record& weight = weight_of(row, has);
+      const std::string& path = &has == &of_a_ ? finding.path : finding.path_b;
+      if (lacking && (a_.weights().empty() || b_.weights().empty() || owner(has, weight).path != path))
         continue;
-      const bool own = row.a != kNone ? belongs(a_, ran_a_, row.a, finding.path)
-                                      : belongs(b_, ran_b_, row.b, finding.path_b);
-      if (own && !is_counter(row)) worst = &row;
+      if (belongs(has, weight, path) && !is_counter(row)) worst = &row;
     }
     if (worst != nullptr) finding = as_weight(*worst, std::move(finding));
   }
 
   /// Whether both weights are of one module, by names or because their modules ran in each other's place.
   bool belong_together(const WeightRow& row) const {
-    const std::string &mine = a_.path(a_.records()[row.a]), &its = b_.path(b_.records()[row.b]);
-    if (mine == its) return true;
-    const std::uint32_t call = owner(a_, ran_a_, row.a).call;
-    return call != kNone && pairs_.of_a[call] != kNone && pairs_.of_a[call] == owner(b_, ran_b_, row.b).call;
+    const Record &mine = weight_of(row, of_a_), &its = weight_of(row, of_b_);
+    if (a_.path(mine) == b_.path(its)) return true;
+    const std::uint32_t call = owner(of_a_, mine).call;
+    return call != kNone && pairs_.of_a[call] != kNone && pairs_.of_a[call] == owner(of_b_, its).call;
   }
 
   /// The first weight that differs, of what ran and gave other bits if there is one. It is the answer if
@@ -587,7 +603,7 @@ class Judge {
       if (row.agrees || row.a == kNone || row.b == kNone || is_counter(row) || !belong_together(row))
         continue;
       if (unused == nullptr) unused = &row;
-      const Owner of = owner(a_, ran_a_, row.a);
+      const Owner of = owner(of_a_, weight_of(row, of_a_));
       const std::uint32_t call = of.call;
       if (call == kNone ? !a_.calls().empty() : of.path != path(a_, call) && !a_.calls()[call].leaf) continue;
       const auto known =
@@ -605,14 +621,13 @@ class Judge {
   }
 
   /// Whether all that a call returned was compared, there or elsewhere.
-  bool stands(const Run& run, std::uint32_t call) const {
-    const bool of_a = &run == &a_;
-    const std::uint32_t in_a = of_a ? call : pairs_.of_b[call];
+  bool stands(const Side& side, std::uint32_t call) const {
+    const std::uint32_t in_a = &side == &of_a_ ? call : side.partners[call];
     if (in_a != kNone && pairs_.of_a[in_a] != kNone && whole_[in_a]) return true;
-    const auto& compared = of_a ? compared_a_ : compared_b_;
-    return std::all_of(run.calls()[call].outputs.begin(), run.calls()[call].outputs.end(), [&](auto i) {
-      const Record& record = run.records()[i];
-      return !run.is_there(record) || (has_print(record) && compared.count(record.digest) != 0);
+    const auto& outputs = side.run.calls()[call].outputs;
+    return std::all_of(outputs.begin(), outputs.end(), [&](auto i) {
+      const Record& record = side.run.records()[i];
+      return !side.run.is_there(record) || (has_print(record) && side.compared.count(record.digest) != 0);
     });
   }
 
@@ -620,41 +635,41 @@ class Judge {
   /// were compared.
   void find_gaps() {
     constexpr std::size_t kSome = 4;
-    const bool unseen[] = {a_.model_is_unseen(), b_.model_is_unseen()};
-    for (const Run* const run : {&a_, &b_}) {
-      const bool of_a = run == &a_;
-      const char* const side = of_a ? "A" : "B";
-      if (unseen[of_a ? 0 : 1])
-        result_.gaps.push_back(c10::str("what ", side, "'s model returned, whose own call was not seen"));
-      std::vector<char> open(run->calls().size());  // neither compared, nor anything around it
+    for (const Side* const side : {&of_a_, &of_b_}) {
+      const Run& run = side->run;
+      const bool of_a = side == &of_a_;
+      if (run.model_is_unseen())
+        result_.gaps.push_back(
+            c10::str("what ", side->name, "'s model returned, whose own call was not seen"));
+      std::vector<char> open(run.calls().size());  // neither compared, nor anything around it
       std::vector<std::string> names;
-      for (std::uint32_t i = 0; i < run->calls().size(); ++i) {
-        const Call& call = run->calls()[i];
+      for (std::uint32_t i = 0; i < run.calls().size(); ++i) {
+        const Call& call = run.calls()[i];
         const bool in_open = call.parent != kNone && open[call.parent] != 0;
-        open[i] = (call.parent == kNone || in_open) && !stands(*run, i) ? 1 : 0;
-        const std::uint32_t other = (of_a ? pairs_.of_a : pairs_.of_b)[i];
+        open[i] = (call.parent == kNone || in_open) && !stands(*side, i) ? 1 : 0;
+        const std::uint32_t other = side->partners[i];
         const bool said = (!of_a && other != kNone && !a_.calls()[other].outputs.empty()) ||
-                          (other == kNone && run->path(call).empty() && unseen[of_a ? 1 : 0]);
+                          (other == kNone && run.path(call).empty() && (of_a ? b_ : a_).model_is_unseen());
         if (open[i] == 0 || in_open || said) continue;
         names.push_back(
-            c10::str(run->path(call).empty() ? "(root)" : run->path(call), " (", run->text(call.type), ")"));
+            c10::str(run.path(call).empty() ? "(root)" : run.path(call), " (", run.text(call.type), ")"));
       }
       std::string list;
       for (std::size_t i = 0; i < std::min(names.size(), kSome); ++i) list += (i == 0 ? "" : ", ") + names[i];
       if (names.size() > kSome) list += c10::str(" and ", names.size() - kSome, " others");
-      if (!names.empty()) result_.gaps.push_back(c10::str("what ", list, " returned in ", side));
-      if (const auto later = run->later_forwards(); later != 0)
+      if (!names.empty()) result_.gaps.push_back(c10::str("what ", list, " returned in ", side->name));
+      if (const auto later = run.later_forwards(); later != 0)
         result_.gaps.push_back(
-            c10::str(later, later == 1 ? " later forward of " : " later forwards of ", side));
-      if (run->cut_off()) result_.gaps.push_back(c10::str("what ", side, "'s file lacks, which is cut off"));
+            c10::str(later, later == 1 ? " later forward of " : " later forwards of ", side->name));
+      if (run.cut_off())
+        result_.gaps.push_back(c10::str("what ", side->name, "'s file lacks, which is cut off"));
     }
   }
 
   const Run &a_, &b_;
   const Pairs& pairs_;
   const Thresholds thresholds_;
-  std::unordered_map<std::string, std::uint32_t> ran_a_, ran_b_;  // the first call of each path
-  std::set<Digest> compared_a_, compared_b_;
+  Side of_a_, of_b_;
   std::vector<bool> whole_;  // of calls of A: whether all outputs were compared with B's
   Verdict result_;
 };

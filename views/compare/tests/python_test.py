@@ -265,6 +265,26 @@ def check_script(folder):
     assert missing["proved"] is None and "did not make" in missing["reason"]
 
 
+def check_quantized(folder):
+    """What a trial returns is known again if it is quantized, though it is compared in floating point."""
+    text = "class Q(nn.Module):\n    def forward(self, x):\n        return torch.quantize_per_tensor(x, {}, 0, torch.qint8)\n"
+    for name, scale in (("a.py", 0.05), ("b.py", 0.1)):
+        script(
+            folder,
+            name,
+            "torch.manual_seed(1)\n" + text.format(scale) + "nn.Sequential(nn.Linear(8, 8), Q())(torch.rand(4, 8))\n",
+        )
+    run(folder, "a.py", record=["--to", "a.prints"])
+    output = next(kept(f) for f in frames.read(folder / "a.prints") if f.kind == frames.OUTPUT and f.path == "1")
+    run(folder, "b.py", record=["--to", "b.values", "--values", "1:0"])
+    said = {"path": "1", "sample": 0, "other_path": "1", "other_sample": 0}
+    said["digest"] = "".join(f"{half:016x}" for half in output)
+    (folder / "request.json").write_text(json.dumps({"others": "b.values", "suspects": [said], "input": None}))
+    run(folder, "a.py", record=["--try", "request.json", "--answer", "answer.json"])
+    (tried,) = json.loads((folder / "answer.json").read_text())["suspects"]
+    assert tried["repeatable"] is True and tried["other_error"] > 0.01, tried
+
+
 def check_ends(folder):
     """Programs that end in other ways."""
     name = script(folder, "killed.py", "import os, signal\nm = nn.Sequential(*[nn.Linear(4, 4) for _ in range(9)])\n"
@@ -762,6 +782,8 @@ def main():
     check_trial()
     with tempfile.TemporaryDirectory() as folder:
         check_script(pathlib.Path(folder))
+        check_quantized(pathlib.Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
         check_ends(pathlib.Path(folder))
     print("torchtap_compare records and tries as it should" + (", and so does the library" if LIBRARY else ""))
 
