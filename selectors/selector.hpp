@@ -2,6 +2,7 @@
 
 /// Selects modules of a model by name, type, index, depth or any predicate.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
@@ -44,6 +45,7 @@ class TORCHTAP_API Selector {
   /// A string is a selector: `names` of it, so that `recorder.attach(model, "layer1.*")` works.
   Selector(const std::string& name);                           // NOLINT: as it says
   Selector(const char* name) : Selector(std::string(name)) {}  // NOLINT: as it says
+  Selector(std::nullptr_t) = delete;                           // NOLINT: as above; and with it 0
 
   /// Whether the module is selected. Modules without a forward are, too, where nothing but the predicate
   /// counts.

@@ -99,6 +99,8 @@ void first(Net net, const NetImpl& constant) {
   torchtap::recorders::BackwardOutput(OtherResults{});
   // says: attach needs a selector: one of torchtap::selectors, a string with the path of a module
   recorder.attach(*net, 3);
+  // says: attach needs a selector: one of torchtap::selectors, a string with the path of a module
+  recorder.attach(*net, 0);
   // says: attach changes how the modules of a model are called: pass a model that is not const
   recorder.attach(constant);
   // says: attach needs a model: a torch::nn::Module&, its holder or std::shared_ptr
