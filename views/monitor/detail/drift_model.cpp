@@ -14,6 +14,7 @@ namespace torchtap::views::monitor::detail {
 namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
+constexpr double least_share = 0.02;      // of a group, in all elements
 constexpr double least_mass = 1e-4;       // of a group, in the population stability index
 constexpr double least_direction = 1e-6;  // of the largest eigenvalue
 constexpr double least_variance = 1e-14;  // of an element; less is rounding
@@ -61,56 +62,49 @@ void DriftModel::Masses::add(const Masses& other, double weight) {
 
 DriftModel::DriftModel(const Counted& reference, double false_alarms, double rows_of_window,
                        std::size_t least_blocks)
-    : false_alarms_(false_alarms), zero_group_(no_group) {
+    : false_alarms_(false_alarms),
+      zero_group_(no_group),
+      why_not_(prepare(reference, rows_of_window, least_blocks)) {}
+
+/// Says why it will not judge; nothing if it will.
+std::string DriftModel::prepare(const Counted& reference, double rows_of_window, std::size_t least_blocks) {
   cut(reference);
-  if (finite_ > 0) {
-    auto each = masses(reference, true);
-    each.erase(std::remove_if(each.begin(), each.end(), [](const auto& block) { return block.finite == 0; }),
-               each.end());
-    blocks_ = each.size();
-    if (blocks_ >= 2) learn(each);
-    if (blocks_ >= std::max<std::size_t>(least_blocks, 2)) {
-      const double rows_each = total(reference.rows) / static_cast<double>(blocks_);
-      const double per_window = rows_each > 0 ? rows_of_window / rows_each : 1;
-      const auto most =
-          static_cast<std::size_t>(std::clamp(per_window, 1.0, static_cast<double>(most_drawn)));
-      find_dependence(each);
-      const double worth = effective_blocks(),
-                   needed = std::max(least_effective * static_cast<double>(least_blocks),
-                                     static_cast<double>(directions_) + 5);
-      if (long_ratio_ > 1 && worth < needed) {
-        why_not_ = std::to_string(blocks_) + " blocks, which resemble those before them so much that they " +
-                   "are worth " + std::to_string(static_cast<int>(worth)) + "; " +
-                   std::to_string(static_cast<int>(std::ceil(needed))) + " are needed";
-        return;
-      }
-      while (chance(static_cast<double>(least_window_), 0, static_cast<double>(least_window_)) >
-                 false_alarms_ / 2 &&
-             least_window_ < most_drawn)
-        ++least_window_;
-      if (least_window_ == most_drawn) {
-        why_not_ = std::to_string(blocks_) +
-                   " blocks, of which no window can be told from a rare event; 100 "
-                   "are needed";
-        return;
-      }
-      std::vector<std::size_t> lengths;
-      for (std::size_t length = 1; length < std::max(most, least_window_); length *= 2)
-        lengths.push_back(length);
-      lengths.push_back(std::max(most, least_window_));
-      set_limits(each, lengths);
-    }
-  }
-  if (blocks_ == 0) {
-    why_not_ = "no finite values";
-  } else if (limits_.empty()) {
-    why_not_ = std::to_string(blocks_) + (blocks_ == 1 ? " block" : " blocks") +
-               (blocks_ < reference.blocks ? " with finite values; " : "; ") + std::to_string(least_blocks) +
-               " are needed";
-  }
+  if (finite_ == 0) return "no finite values";
+  auto each = masses(reference, true);
+  each.erase(std::remove_if(each.begin(), each.end(), [](const auto& block) { return block.finite == 0; }),
+             each.end());
+  blocks_ = each.size();
+  if (blocks_ >= 2) learn(each);
+  const auto because = [&](const std::string& why, std::size_t needed) {
+    return std::to_string(blocks_) + (blocks_ == 1 ? " block" : " blocks") + why + "; " +
+           std::to_string(needed) + " are needed";
+  };
+  if (blocks_ < least_blocks)
+    return because(blocks_ < reference.blocks ? " with finite values" : "", least_blocks);
+  find_dependence(each);
+  const double worth = effective_blocks(),
+               needed = std::max(least_effective * static_cast<double>(least_blocks),
+                                 static_cast<double>(directions_) + 5);
+  if (long_ratio_ > 1 && worth < needed)
+    return because(", which resemble those before them so much that they are worth " +
+                       std::to_string(static_cast<int>(worth)),
+                   static_cast<std::size_t>(std::ceil(needed)));
+  const auto is_rare_event = [&](double blocks) { return chance(blocks, 0, blocks) > false_alarms_ / 2; };
+  while (is_rare_event(static_cast<double>(least_window_)) && least_window_ < most_drawn) ++least_window_;
+  if (least_window_ == most_drawn) return because(", of which no window can be told from a rare event", 100);
+  const double rows_each = total(reference.rows) / static_cast<double>(blocks_);
+  const double per_window =
+      std::clamp(rows_each > 0 ? rows_of_window / rows_each : 1, 1.0, static_cast<double>(most_drawn));
+  const auto longest = std::max(least_window_, static_cast<std::size_t>(per_window));
+  std::vector<std::size_t> lengths;
+  for (std::size_t length = 1; length < longest; length *= 2) lengths.push_back(length);
+  lengths.push_back(longest);
+  set_limits(each, lengths);
+  return {};
 }
 
-/// Cuts the bins of the reference into groups of about a tenth of the mass.
+/// Cuts the bins of the reference into groups of about a tenth of the mass. If zeros are a group, of a tenth
+/// of what is left: behind a ReLU that lets a tenth pass, this tenth would be one group.
 void DriftModel::cut(const Counted& of) {
   std::map<BinEnds, std::pair<double, std::size_t>> counts;  // elements, and blocks that have one
   const auto put = [&](const BinEnds& bin, double count) {
@@ -121,22 +115,26 @@ void DriftModel::cut(const Counted& of) {
   for (std::size_t i = 0; i < of.counts.size(); ++i) put(of.bins[i % of.bins.size()], of.counts[i]);
   for (const double zeros : of.zeros) put({0, 0}, zeros);
   for (const auto& [bin, count] : counts) finite_ += count.first;
+  const auto zeros = counts.find({0, 0});
+  const double of_zeros = zeros == counts.end() ? 0 : zeros->second.first / finite_;
+  const bool separate = of_zeros > least_share;
+  const double enough = separate ? std::max(least_share, 0.1 * (1 - of_zeros)) : 0.1;
   Numbers shares;  // of the groups
   bool open = false;
   for (const auto& [bin, count] : counts) {
-    const bool zero = bin.first == bin.second && count.first > 0.02 * finite_;
+    const bool zero = separate && bin == BinEnds(0, 0);
     if (zero || !open) shares.push_back(0);
     if (zero) zero_group_ = shares.size() - 1;
     bins_.push_back(bin);
     occurred_.push_back(count.second);
     groups_.push_back(shares.size() - 1);
     shares.back() += count.first / finite_;
-    open = !zero && shares.back() < 0.1;
+    open = !zero && shares.back() < enough;
   }
   // A bin that is too rare for a separate group joins a neighbour; preferably not the group of zeros. So that
   // it is not lost in there, it counts as one that is not seen.
   for (std::size_t i = 0; i < shares.size();) {
-    if (shares[i] >= 0.02 || shares.size() == 1) {
+    if (shares[i] >= least_share || shares.size() == 1) {
       ++i;
       continue;
     }

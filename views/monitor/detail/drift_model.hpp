@@ -78,6 +78,7 @@ class TORCHTAP_API DriftModel {
     double usual = 0;  // at the rate of false alarms
   };
 
+  std::string prepare(const Counted& reference, double rows_of_window, std::size_t least_blocks);
   void cut(const Counted& of);
   std::size_t group_of(const BinEnds& bin, std::size_t& blocks_with) const;
   std::vector<Masses> masses(const Counted& of, bool own) const;
@@ -93,7 +94,6 @@ class TORCHTAP_API DriftModel {
   std::vector<Block> blocks_of(const std::vector<Counted>& window) const;
 
   double false_alarms_;
-  std::string why_not_;
   std::size_t blocks_ = 0, number_ = 0, zero_group_, directions_ = 0, least_window_ = 1;
   std::vector<BinEnds> bins_;                   // ascending
   std::vector<std::size_t> groups_, occurred_;  // of the bins: group, and blocks that have it; 0 if too rare
@@ -107,6 +107,7 @@ class TORCHTAP_API DriftModel {
   double long_ratio_ = 1;          // variance of many blocks in a row over that of independent ones
   std::vector<std::pair<double, double>> ratios_;  // number of blocks in a row, and their ratio
   std::vector<Limit> limits_;                      // by ascending blocks
+  std::string why_not_;                            // after all that it is found from
 };
 
 }  // namespace torchtap::views::monitor::detail

@@ -288,21 +288,26 @@ BOOST_AUTO_TEST_CASE(limits_belong_to_the_side_that_the_catalogue_says) {
   BOOST_TEST(found(scaled) == Names{}, boost::test_tools::per_element());
 }
 
+/// What a LogHistogram tells of outputs.
+Facts facts_of_outputs(const char* type, const at::Tensor& y) {
+  torchtap::reductions::LogHistogram histogram(torchtap::reductions::LogHistogramOptions().over_all(true));
+  histogram.update(y);
+  Facts facts = facts_of(type);
+  facts.count = y.numel();
+  facts.zeros = histogram.zeros().item<double>();
+  facts.min = y.min().item<double>();
+  facts.max = y.max().item<double>();
+  facts.rms = y.square().mean().sqrt().item<double>();
+  const auto counts = histogram.counts(), low = histogram.low(), high = histogram.high();
+  for (std::int64_t i = 0; i < counts.numel(); ++i)
+    facts.bins.push_back(
+        {low[i].item<double>(), high[i].item<double>(), counts[i].to(at::kDouble).item<double>()});
+  return facts;
+}
+
 BOOST_AUTO_TEST_CASE(saturation_is_read_from_the_bins_of_a_log_histogram) {
   const auto share_of = [](const char* type, const at::Tensor& values) -> double {
-    torchtap::reductions::LogHistogram histogram(torchtap::reductions::LogHistogramOptions().over_all(true));
-    histogram.update(values);
-    Facts facts = facts_of(type);
-    facts.count = values.numel();
-    facts.zeros = histogram.zeros().item<double>();
-    facts.min = values.min().item<double>();
-    facts.max = values.max().item<double>();
-    facts.rms = values.square().mean().sqrt().item<double>();
-    const auto counts = histogram.counts(), low = histogram.low(), high = histogram.high();
-    for (std::int64_t i = 0; i < counts.numel(); ++i)
-      facts.bins.push_back(
-          {low[i].item<double>(), high[i].item<double>(), counts[i].to(at::kDouble).item<double>()});
-    const auto findings = check({facts});
+    const auto findings = check({facts_of_outputs(type, values)});
     return findings.empty() ? 0 : findings.front().value;
   };
   at::manual_seed(3);
@@ -326,21 +331,6 @@ BOOST_AUTO_TEST_CASE(saturation_is_read_from_the_bins_of_a_log_histogram) {
 /// Of logits with this mean and deviation, as layers saturate in practice.
 BOOST_AUTO_TEST_CASE(saturation_by_bins_is_found_or_said_to_be_unknown) {
   at::manual_seed(4);
-  const auto facts_of_outputs = [](const char* type, const at::Tensor& y) {
-    torchtap::reductions::LogHistogram histogram(torchtap::reductions::LogHistogramOptions().over_all(true));
-    histogram.update(y);
-    Facts facts = facts_of(type);
-    facts.count = y.numel();
-    facts.zeros = histogram.zeros().item<double>();
-    facts.min = y.min().item<double>();
-    facts.max = y.max().item<double>();
-    facts.rms = y.square().mean().sqrt().item<double>();
-    const auto counts = histogram.counts(), low = histogram.low(), high = histogram.high();
-    for (std::int64_t i = 0; i < counts.numel(); ++i)
-      facts.bins.push_back(
-          {low[i].item<double>(), high[i].item<double>(), counts[i].to(at::kDouble).item<double>()});
-    return facts;
-  };
   const auto judge = [&](const char* type, double mean, double deviation) {
     const at::Tensor x = at::randn({20000}, at::kDouble).mul(deviation).add(mean);
     const bool both = std::string(type) == "Tanh";

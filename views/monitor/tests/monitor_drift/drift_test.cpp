@@ -335,6 +335,23 @@ BOOST_AUTO_TEST_CASE(drift_of_single_numbers_is_found) {
   BOOST_TEST(test.compare(window_of(1000)).t2 == kInfinity);
 }
 
+/// As behind a ReLU that lets a tenth pass.
+BOOST_AUTO_TEST_CASE(what_is_beside_many_zeros_is_judged) {
+  at::manual_seed(29);
+  const auto batch = [](double scale) {
+    return at::randn({32, 10}).exp() * scale * at::rand({32, 10}).lt(0.1);
+  };
+  const DriftTest test(blocks_of(100, [&] { return batch(1); }).results());
+  const auto found = [&](double scale) {
+    int count = 0;
+    for (int i = 0; i < 20; ++i)
+      count += test.compare(blocks_of(8, [&] { return batch(scale); }).results()).drifted ? 1 : 0;
+    return count;
+  };
+  BOOST_TEST(found(1) == 0);
+  BOOST_TEST(found(3) == 20);
+}
+
 BOOST_AUTO_TEST_CASE(few_blocks_are_judged_together_with_those_that_follow) {
   const DriftTest test(reference());
   at::manual_seed(24);
