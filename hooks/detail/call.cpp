@@ -425,7 +425,7 @@ bool Call::hands_on(const void* module) noexcept {
 }
 
 void Call::leave() noexcept {
-  detail::leave(thread_state(), *gate_);
+  detail::leave(state_ != nullptr ? *state_ : thread_state(), *gate_);
 }
 
 void Call::own_plan() {

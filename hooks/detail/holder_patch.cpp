@@ -229,7 +229,8 @@ struct Lender final : AnyModulePlaceholder {
   AnyValue forward(std::vector<AnyValue>&& arguments) override {
     const Table table = table_of(this);
     HolderPatch* patch = patch_of(table);
-    const auto forward = member_at<Forward>(original_of(table)[slot_of(&AnyModulePlaceholder::forward)]);
+    const Table original = patch == nullptr ? table : patch->original;
+    const auto forward = member_at<Forward>(original[slot_of(&AnyModulePlaceholder::forward)]);
     auto* holder = static_cast<AnyModulePlaceholder*>(this);
     if (patch == nullptr) return (holder->*forward)(std::move(arguments));
     if (Sequence* sequence = patch->sequence.load(); sequence != nullptr && patch->holder.load() == holder) {

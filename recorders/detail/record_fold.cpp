@@ -1,4 +1,5 @@
 // Folds the tensors of an event into the reductions of a record, from one thread or several.
+#include <c10/macros/Macros.h>
 #include <c10/util/SmallVector.h>
 
 #include <utility>
@@ -8,6 +9,26 @@
 #include <torchtap/recorders/detail/together.hpp>
 
 namespace torchtap::recorders::detail {
+
+/// Called under the lock. Compiled into its caller, as most events have one tensor for one slot.
+C10_ALWAYS_INLINE void Record::fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot,
+                                            bool prepared) {
+  if (samples.size() != 1 || first_slot >= slots_.size()) {
+    fold_together(samples, first_slot, prepared);
+  } else {
+    SlotData& slot = slots_[first_slot];
+    if (slot.fixed.has_value()) slot_to_fold(first_slot);  // throws, even if there is nothing to fold
+    if (samples[0].defined()) {
+      if (prepared) {
+        slot.sink->update(samples[0]);
+      } else {
+        slot.sink->update(prepare(samples[0]));
+      }
+    }
+  }
+  ++recorded_;
+  samples_.fetch_add(1, std::memory_order_relaxed);
+}
 
 /// `prepared`: the samples are as the options say.
 void Record::fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared) {
@@ -45,24 +66,6 @@ struct Record::NewSlots {
   const std::size_t before;
   bool kept = false;
 };
-
-/// Called under the lock.
-void Record::fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared) {
-  if (samples.size() != 1 || first_slot >= slots_.size()) {
-    fold_together(samples, first_slot, prepared);
-  } else if (samples[0].defined()) {
-    SlotData& slot = slot_to_fold(first_slot);
-    if (prepared) {
-      slot.sink->update(samples[0]);
-    } else {
-      slot.sink->update(prepare(samples[0]));
-    }
-  } else {
-    slot_to_fold(first_slot);  // nothing to fold, but it throws for a value that was set by hand
-  }
-  ++recorded_;
-  samples_.fetch_add(1, std::memory_order_relaxed);
-}
 
 /// Called under the lock. Folds the tensors of one event, all of them or none.
 void Record::fold_together(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared) {

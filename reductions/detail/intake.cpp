@@ -18,6 +18,15 @@
 namespace torchtap::reductions::detail {
 namespace {
 
+/// Compares few sizes without a call.
+C10_ALWAYS_INLINE bool are_same(at::IntArrayRef a, at::IntArrayRef b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i] != b[i]) return false;
+  }
+  return true;
+}
+
 const char* to_text(NonFinite policy) {
   switch (policy) {
     case NonFinite::propagate:
@@ -222,7 +231,7 @@ C10_ALWAYS_INLINE bool Intake::find_form(const Pass& pass, Form& form) const {
   const auto sizes = kernels.sizes();
   if (folding_.over.empty()) {  // elementwise
     form.numel = kernels.numel();
-    return any_shape_ || sizes == at::IntArrayRef(kept_);
+    return any_shape_ || are_same(sizes, kept_);
   }
   const auto dim = static_cast<std::int64_t>(sizes.size());
   if (dim > 64 || (!any_shape_ && sizes.size() != kept_.size() + folding_.over.size())) return false;

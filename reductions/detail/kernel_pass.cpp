@@ -20,15 +20,20 @@
 namespace torchtap::reductions::detail {
 namespace {
 
+/// As `sample.has_storage()`, but compiled in.
+bool has_storage(const at::Tensor& sample) {
+  return static_cast<bool>(sample.unsafeGetTensorImpl()->unsafe_storage());
+}
+
 bool is_in_memory(const at::Tensor& sample) {
-  return sample.defined() && sample.device().is_cpu() && base::is_strided(sample) && sample.has_storage() &&
+  return sample.defined() && sample.device().is_cpu() && base::is_strided(sample) && has_storage(sample) &&
          !sample.is_neg() && !sample._is_zerotensor() && sample.numel() != 0;
 }
 
 /// Whether the kernels can read it; otherwise use ATen.
 bool is_plain(c10::ScalarType type) {
-  return kernels() != nullptr &&
-         (type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16);
+  return (type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16) &&
+         kernels() != nullptr;
 }
 
 /// A copy whose elements lie in memory as those of `like`, a dense tensor of the same shape.
@@ -42,10 +47,10 @@ KernelPass::KernelPass(const at::Tensor& sample) : source_(sample) {
   if (!is_in_memory(sample)) return;
   type_ = sample.scalar_type();
   plain_ = is_plain(type_);
-  has_bits_ = has_bits(type_);
+  has_bits_ = plain_ || has_bits(type_);
   numel_ = sample.numel();
   if (sample.is_contiguous()) {
-    small_ = numel_ <= kSmall && is_small_type(type_);
+    small_ = numel_ <= kSmall && (plain_ || is_small_type(type_));
     memory_ = {type_, static_cast<const char*>(sample.data_ptr()), numel_};
     return;
   }
