@@ -23,8 +23,7 @@ std::vector<PortInfo> infos_of(const std::vector<at::Tensor>& tensors) {
   std::vector<PortInfo> infos;
   for (const at::Tensor& tensor : tensors) {
     PortInfo info;
-    if (tensor.defined() && !tensor.is_nested())  // which has no sizes
-      info = {true, tensor.scalar_type(), tensor.sizes().vec()};
+    if (tensor.defined()) info = {true, tensor.scalar_type(), tensor.sizes().vec()};
     infos.push_back(std::move(info));
   }
   return infos;
