@@ -16,7 +16,13 @@ bool thread_lives() noexcept {
   struct End {
     // LibTorch's object is made first, so it is destroyed after this one.
     End() { static_cast<void>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::TEST_INFO)); }
-    ~End() { is_over = true; }
+    ~End() {
+      is_over = true;
+      // LibTorch puts a thread's state back after backward, so scopes that were left in it are there again.
+      // Operations that run later would read what was destroyed.
+      if (c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::TEST_INFO) != nullptr)
+        c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(nullptr);
+    }
   };
   static thread_local const End end;
   static_cast<void>(end);

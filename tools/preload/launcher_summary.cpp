@@ -309,8 +309,9 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
       }
       if (report.samples == 0) {
         lines.push_back(show(report.directory) + " has no samples: modules were called, but " +
-                        (config.what.compare(0, 4, "grad") == 0 ? "no gradient reached them."
-                                                                : "none of them returned."));
+                        (config.what.compare(0, 4, "grad") == 0
+                             ? "no gradient reached them."
+                             : "none of them returned what could be recorded."));
       }
       continue;
     }

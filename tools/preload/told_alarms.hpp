@@ -9,7 +9,7 @@ namespace torchtap::tools::preload {
 /// The alarms that monitors wrote into the alarms.jsonl of a folder of incidents.
 struct ToldAlarms {
   std::vector<std::string> raised;  ///< a line each: "drift  layer3.1.conv2  output  256 rows …"
-  std::vector<std::string> notes;   ///< "the monitor failed: …"
+  std::vector<std::string> notes;   ///< "not all is watched: …"
 };
 
 /// The size of the file now, 0 if there is none: new lines begin there.

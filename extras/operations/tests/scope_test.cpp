@@ -357,15 +357,33 @@ BOOST_AUTO_TEST_CASE(a_scope_that_is_destroyed_elsewhere_calls_nothing_any_more)
 BOOST_AUTO_TEST_CASE(operations_run_when_the_threads_objects_are_destroyed) {
   // As in the main thread, whose objects are destroyed before those of static storage.
   static double sum = 0;
+  static bool is_left = true;  // what LibTorch itself reads whenever it allocates
   struct Late {
     std::unique_ptr<ops::Scope> scope;  // destroyed when the thread has no state left to put back
-    ~Late() { sum = torch::ones({3}).sum().item<double>(); }
+    ~Late() {
+      is_left = c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::TEST_INFO) != nullptr;
+      sum = torch::ones({3}).sum().item<double>();
+    }
   };
   std::thread([] {
     static thread_local Late late;
     late.scope = std::make_unique<ops::Scope>([](ops::Event& event) { event.run(); });
     torch::ones({2});
   }).join();
+  BOOST_TEST(!is_left);
+  BOOST_TEST(sum == 3);
+
+  sum = 0;
+  is_left = true;
+  std::thread([] {  // LibTorch puts the state of this scope back when backward returns
+    static thread_local Late late;
+    late.scope = std::make_unique<ops::Scope>([](ops::Event& event) { event.run(); });
+    const at::Tensor x = torch::ones({2}).requires_grad_();
+    x.register_hook([](const at::Tensor&) { late.scope.reset(); });
+    x.sum().backward();
+  })
+      .join();
+  BOOST_TEST(!is_left);
   BOOST_TEST(sum == 3);
 }
 

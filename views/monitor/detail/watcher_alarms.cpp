@@ -168,7 +168,7 @@ void Watcher::write_line(const std::string& line) noexcept {
 
 /// The first is noted, all are in metrics.
 void Watcher::count_error(const char* what) noexcept {
-  if (errors_.fetch_add(1, std::memory_order_relaxed) == 0) note(std::string("the monitor failed: ") + what);
+  if (errors_.fetch_add(1, std::memory_order_relaxed) == 0) note(std::string("not all is watched: ") + what);
 }
 
 std::string Watcher::metrics() const {
