@@ -58,7 +58,7 @@ function(torchtap_test name)
   target_compile_definitions(test_${name} PRIVATE BOOST_TEST_DYN_LINK TORCHTAP_TEST_PYTHON="${TORCHTAP_TEST_PYTHON}"
                                                   TORCHTAP_TEST_FORMATS="${TORCHTAP_TEST_FORMATS}"
                                                   TORCHTAP_TEST_MODELS="${TORCHTAP_SCRIPT_MODELS}")
-  target_include_directories(test_${name} PRIVATE "${PROJECT_SOURCE_DIR}")  # for "tests/support.hpp"
+  target_include_directories(test_${name} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}")  # for "tests/support.hpp"
   torchtap_options(test_${name})
   # The library is tested as it is built; the tests themselves only have to compile fast.
   target_compile_options(test_${name} PRIVATE -O0 -g1)
