@@ -24,7 +24,7 @@ configure(static "" -DBUILD_SHARED_LIBS=OFF -DEXPECTED_theirs=STATIC_LIBRARY -DE
 configure(shared "" -DBUILD_SHARED_LIBS=ON -DEXPECTED_theirs=SHARED_LIBRARY -DEXPECTED_torchtap=SHARED_LIBRARY)
 configure(static_but_torchtap "" -DBUILD_SHARED_LIBS=OFF -DTORCHTAP_BUILD_SHARED=ON
           -DEXPECTED_theirs=STATIC_LIBRARY -DEXPECTED_torchtap=SHARED_LIBRARY)
-configure(unknown "TORCHTAP_COMPONENTS names traces: there is no such part; there are: .*, trace," -DTORCHTAP_COMPONENTS=traces)
+configure(unknown "TORCHTAP_COMPONENTS names traces: there is no such part; there are: .*, trace" -DTORCHTAP_COMPONENTS=traces)
 configure(static_transparent "TORCHTAP_COMPONENTS names tools: it needs transparent: it is a shared library"
           -DTORCHTAP_COMPONENTS=tools -DTORCHTAP_BUILD_SHARED=OFF)
 # What a parent project may ask for; one file of it is compiled, and no library.
