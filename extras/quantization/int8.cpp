@@ -16,8 +16,10 @@
 #include <torch/csrc/jit/passes/quantization/insert_quant_dequant.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <set>
 #include <sstream>
@@ -135,19 +137,44 @@ torch::jit::Module script_copy(const torch::jit::Module& model) {
   return copy;
 }
 
-/// InsertObservers gives an observer to a class, and its value to the modules that `forward` calls. Another
-/// module of the same class would have fewer values than its class has names.
-void complete(const torch::jit::Module& module, const torch::jit::Module& activation,
-              const torch::jit::Module& weight) {
+/// LibTorch's passes change a class, and the values of those of its modules that `forward` calls. Another
+/// module of the same class would have fewer values than its class has names, or others. Here it loses
+/// observers that its class has no more, and gets `made(type)` for each value that it lacks.
+void complete(const torch::jit::Module& module, const std::vector<c10::TypePtr>& observers,
+              const std::function<c10::IValue(const c10::TypePtr&)>& made) {
   const auto object = module._ivalue();
   const c10::ClassType& type = *object->type();
-  for (std::size_t i = object->slots().size(); i < type.numAttributes(); ++i) {
-    const bool of_weight = type.getAttribute(i) == weight.type();
-    object->setSlot(i, (of_weight ? weight : activation).deepcopy()._ivalue());
+  const auto is = [&](std::size_t i, const c10::TypePtr& other) {
+    return i < type.numAttributes() && type.getAttribute(i) == other;
+  };
+  for (std::size_t i = object->slots().size(); i-- > 0;) {
+    const c10::IValue& value = object->slots()[i];
+    if (!value.isObject()) continue;
+    const c10::TypePtr held = value.toObject()->type();
+    if (std::find(observers.begin(), observers.end(), held) != observers.end() && !is(i, held))
+      object->unsafeRemoveSlot(i);
   }
+  for (std::size_t i = object->slots().size(); i < type.numAttributes(); ++i)
+    object->setSlot(i, made(type.getAttribute(i)));
   for (std::size_t i = 0; i < type.numAttributes(); ++i) {
     if (type.getAttribute(i)->is_module())
-      complete(torch::jit::Module(object->getSlot(i).toObject()), activation, weight);
+      complete(torch::jit::Module(object->getSlot(i).toObject()), observers, made);
+  }
+}
+
+/// A value of a type that a module has and never uses.
+c10::IValue unused(const c10::TypePtr& type) {
+  switch (type->kind()) {
+    case c10::TypeKind::FloatType:
+      return 0.;
+    case c10::TypeKind::IntType:
+      return 0;
+    case c10::TypeKind::BoolType:
+      return false;
+    case c10::TypeKind::TensorType:
+      return at::Tensor();
+    default:
+      return {};
   }
 }
 
@@ -182,7 +209,10 @@ torch::jit::Module to_int8(const torch::jit::Module& model,
   torch::jit::Module prepared = torch::jit::FoldConvBatchNorm(script_copy(model));
   prepared = torch::jit::InsertObservers(prepared, "forward", {{"", torch::jit::QConfig(activation, weight)}},
                                          /*inplace=*/true);
-  complete(prepared, activation, weight);
+  const std::vector<c10::TypePtr> observers{activation.type(), weight.type()};
+  complete(prepared, observers, [&](const c10::TypePtr& type) -> c10::IValue {
+    return (type == observers[1] ? weight : activation).deepcopy()._ivalue();
+  });
 
   std::vector<model::ModuleRef> activations, weights;
   for (const model::ModuleRef& module : model::walk_modules(prepared)) {
@@ -249,6 +279,7 @@ torch::jit::Module to_int8(const torch::jit::Module& model,
   }
 
   prepared = torch::jit::InsertQuantDeQuant(prepared, "forward", /*inplace=*/true, /*debug=*/false);
+  complete(prepared, observers, unused);
   prepared.to(at::kCPU);
   torch::jit::Module converted = torch::jit::Finalize(prepared);
   auto graph = converted.get_method("forward").graph();

@@ -30,7 +30,7 @@ int main() {
     } catch (const c10::Error& error) {
       const std::string text = error.what_without_backtrace();
       std::cout << text << "\n";
-      for (const char* part : {"TESTING_ONLY_GenericMode", "other code", "operations_taken/main.cpp"}) {
+      for (const char* part : {"TESTING_ONLY_GenericMode", "other code", "taken/main.cpp"}) {
         if (text.find(part) == std::string::npos) {
           std::cout << "the message lacks \"" << part << "\"\n";
           return 1;
