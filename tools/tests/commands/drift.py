@@ -51,15 +51,17 @@ class Reference:
         blocks = self.ordered(results)
         total = blocks.sum()
         groups, zero_group, group, gathered = [], None, 0, 0.0
+        of_zeros = zeros.sum() / total
+        enough = max(0.02, 0.1 * (1 - of_zeros)) if of_zeros > 0.02 else 0.1  # tenths of what is beside the zeros
         for bin_ends, mass in zip(self.bins, blocks.sum(0) / total):
-            zero = bin_ends[0] == bin_ends[1] and mass > 0.02
+            zero = bin_ends == (0.0, 0.0) and of_zeros > 0.02
             if zero and gathered > 0:
                 group, gathered = group + 1, 0.0
             groups.append(group)
             gathered += mass
             if zero:
                 zero_group = group
-            if zero or gathered >= 0.1:
+            if zero or gathered >= enough:
                 group, gathered = group + 1, 0.0
         groups = numpy.array(groups)
         share = numpy.bincount(groups, blocks.sum(0) / total)
