@@ -1,7 +1,7 @@
 """Tests `torchtap list` and `torchtap record` on packages that AOTInductor compiled. With a torchtap that was built
 without torchtap::exported: that they say so.
 
-usage: package.py TORCHTAP [DIRECTORY]     DIRECTORY: where tests/exported/models.py wrote its packages
+usage: package.py TORCHTAP [DIRECTORY]     DIRECTORY: where extras/exported/tests/models.py wrote its packages
 """
 
 import json
