@@ -1,6 +1,6 @@
 # The parts of torchtap beside the kernel. Each lies in a folder of its own, below extras/ or views/, or is views/ or tools/. Its
 # part.cmake says what it needs, its CMakeLists.txt builds it, tests/ tests it and bench/ measures it. A folder that is taken
-# away takes the part with it, and nothing else names it.
+# away takes the part with it, and nothing else needs it.
 
 # torchtap_part(NAME DESCRIPTION text [NEEDS parts] [WANTS parts] [LACKS text] [ROOMS rooms] [INNER_ROOMS rooms]
 #               [HEADERS files] [SUGGESTS packages]): called in part.cmake.
