@@ -44,20 +44,9 @@ void Recorder::Attached::hook(const model::ModuleRef& module) {
   forward = watch_forward(module, record);
 }
 
-Recorder& Recorder::attach(torch::nn::Module& model, const selectors::Selector& selector) {
+Recorder& Recorder::attach(const selectors::ModuleView& model, const selectors::Selector& selector) {
   check_not_moved("attach");
-  return attach(selectors::modules(model), selector);
-}
-
-Recorder& Recorder::attach(const torch::jit::Module& model, const selectors::Selector& selector,
-                           const std::string& method) {
-  check_not_moved("attach");
-  return attach(selectors::modules(model, method), selector);
-}
-
-Recorder& Recorder::attach(const selectors::ModuleView& modules, const selectors::Selector& selector) {
-  check_not_moved("attach");
-  return attach(selectors::select(modules.vector(), selector));
+  return attach(selectors::select(model.vector(), selector));
 }
 
 Recorder& Recorder::module(torch::nn::AnyModule& module, const std::string& name) {

@@ -76,17 +76,9 @@ Companion input(std::string path, std::int64_t slot) {
   return {false, std::move(path), slot};
 }
 
-Companion output(torch::nn::Module& model, std::string path, std::int64_t slot) {
-  return {true, std::move(path), slot, model::walk_modules(model)};
-}
-
-Companion output(std::vector<model::ModuleRef> modules, std::string path, std::int64_t slot) {
-  TORCH_CHECK_VALUE(!modules.empty(), "recorders::output: expected the modules of a model, got none.");
-  return {true, std::move(path), slot, std::move(modules)};
-}
-
-Companion output(const torch::jit::Module& model, std::string path, std::int64_t slot) {
-  return {true, std::move(path), slot, model::walk_modules(model)};
+Companion output(const selectors::ModuleView& model, std::string path, std::int64_t slot) {
+  TORCH_CHECK_VALUE(!model.empty(), "recorders::output: expected the modules of a model, got none.");
+  return {true, std::move(path), slot, model.vector()};
 }
 
 }  // namespace torchtap::recorders

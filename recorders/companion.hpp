@@ -59,22 +59,8 @@ TORCHTAP_API Companion output(std::string path = ".", std::int64_t slot = 0);
 TORCHTAP_API Companion input(std::string path = ".", std::int64_t slot = 0);
 /// The output of a module of another model: "." is the one at the recorded module's path. Both forwards have
 /// to run inside of one `core::Context`, see `core::Context::together`.
-TORCHTAP_API Companion output(torch::nn::Module& model, std::string path = ".", std::int64_t slot = 0);
-/// The same of a TorchScript model.
-TORCHTAP_API Companion output(const torch::jit::Module& model, std::string path = ".", std::int64_t slot = 0);
-/// The same among modules of a walk, which may be those of the recorded model itself.
-TORCHTAP_API Companion output(std::vector<model::ModuleRef> modules, std::string path = ".",
+/// `model` may also be modules of a walk, among them those of the recorded model itself.
+TORCHTAP_API Companion output(const selectors::ModuleView& model, std::string path = ".",
                               std::int64_t slot = 0);
-/// The same for the module of a holder.
-template <class Holder, class = typename Holder::ContainedType>
-Companion output(const Holder& model, std::string path = ".", std::int64_t slot = 0) {
-  return output(static_cast<torch::nn::Module&>(*model.ptr()), std::move(path), slot);
-}
-
-/// The same for a model that lists its modules itself, as `exported::Model` does.
-template <class Model, class = selectors::IfListsModules<Model>, class = void>
-Companion output(const Model& model, std::string path = ".", std::int64_t slot = 0) {
-  return output(model.modules().vector(), std::move(path), slot);
-}
 
 }  // namespace torchtap::recorders

@@ -18,7 +18,6 @@
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/hooks/attach.hpp>
-#include <torchtap/model/extend/has_forward.hpp>
 #include <torchtap/model/module_ref.hpp>
 #include <torchtap/recorders/detail/kind.hpp>
 #include <torchtap/recorders/options.hpp>
@@ -33,25 +32,6 @@ struct Exchange;
 }
 namespace detail {
 class Store;
-
-template <class T, class = void>
-struct is_holder : std::false_type {};
-template <class T>
-struct is_holder<T, std::void_t<typename T::ContainedType>> : std::true_type {};
-
-template <class T, class = void>
-struct lists_modules : std::false_type {};
-template <class T>
-struct lists_modules<T, selectors::IfListsModules<T>> : std::true_type {};
-
-/// Whether an overload of `Recorder::attach` takes a `T&` for its model.
-template <class T>
-inline constexpr bool is_model_v =
-    std::disjunction_v<std::is_convertible<T&, torch::nn::Module&>,
-                       std::is_convertible<T&, const torch::jit::Module&>, is_holder<T>, lists_modules<T>,
-                       std::is_convertible<T, std::shared_ptr<const torch::nn::Module>>,
-                       std::is_convertible<T, const selectors::ModuleView&>,
-                       std::is_convertible<T, const std::vector<model::ModuleRef>&>>;
 }  // namespace detail
 
 /// Collects one kind of data from many modules, with a subrecorder for each of them. Subrecorder `i` belongs
@@ -97,65 +77,40 @@ class TORCHTAP_API Recorder {
 
   /// Attaches to the modules of `model` that `selector` selects, at any depth, the root included; without a
   /// selector to every module that has a forward. May be called again, on the same or another model:
-  /// subrecorders are added.
+  /// subrecorders are added. `model` is whatever a `ModuleView` is made of, among it the modules of a walk:
   ///
-  /// Throws `c10::ValueError` if a module cannot be reached or nothing is selected; nothing is attached then.
-  Recorder& attach(torch::nn::Module& model, const selectors::Selector& selector = {});
-  /// The same for a TorchScript model. `method` is the one that is recorded; "forward" includes the copies
-  /// ("forward1", …) that tracing makes for a module that is called several times. Also throws
-  /// `c10::ValueError` for a model that was frozen.
-  Recorder& attach(const torch::jit::Module& model, const selectors::Selector& selector = {},
-                   const std::string& method = "forward");
-  /// The same for the modules of a walk:
-  ///
+  ///     recorder.attach(net, "layer1.*");
   ///     recorder.attach(selectors::children(net), selectors::indices({2}));
-  Recorder& attach(const selectors::ModuleView& modules, const selectors::Selector& selector = {});
-  /// Attaches to these modules, say from a range-v3 pipeline.
+  ///
+  /// Throws `c10::ValueError` if a module cannot be reached, nothing is selected, or a TorchScript model was
+  /// frozen; nothing is attached then.
+  Recorder& attach(const selectors::ModuleView& model, const selectors::Selector& selector = {});
+  /// The same for a TorchScript model, around `method`.
+  Recorder& attach(const torch::jit::Module& model, const selectors::Selector& selector,
+                   const std::string& method) {
+    return attach(selectors::modules(model, method), selector);
+  }
+  /// Attaches to these modules, say from a range-v3 pipeline, each of which has to be reached.
   Recorder& attach(const std::vector<model::ModuleRef>& modules);
-  /// Where the model's own type is known, the compiler tells whether it has a `forward`: a root that only
-  /// holds other networks has no `forward` and is left out.
-  template <class Model,
-            class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model> && !std::is_const_v<Model>>>
-  Recorder& attach(Model& model, const selectors::Selector& selector = {}) {
-    model::extend::note_model<Model>();
-    return attach(static_cast<torch::nn::Module&>(model), selector);
-  }
-  /// The same for the module of a holder (`torch::nn::Sequential`, a `TORCH_MODULE`).
-  template <class Holder, class = typename Holder::ContainedType>
-  Recorder& attach(const Holder& model, const selectors::Selector& selector = {}) {
-    return attach(*model.ptr(), selector);
-  }
-
-  /// The same for a model that lists its modules itself, as `exported::Model` does.
-  template <class Model, class = selectors::IfListsModules<Model>, class = void>
-  Recorder& attach(const Model& model, const selectors::Selector& selector = {}) {
-    return attach(model.modules(), selector);
-  }
-  /// The same for a model that is shared, as `std::make_shared<Net>()` makes it. Throws `c10::ValueError` for
-  /// a null pointer.
-  template <class Model, class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model>>>
-  Recorder& attach(const std::shared_ptr<Model>& model, const selectors::Selector& selector = {}) {
-    TORCH_CHECK_VALUE(model != nullptr, "recorders::Recorder::attach: the pointer to the model is null.");
-    return attach(*model, selector);
-  }
   /// Any other arguments: an error of the compiler that says what is wanted.
   template <class Model, class... Rest,
             class = std::enable_if_t<
-                !detail::is_model_v<std::remove_reference_t<Model>> ||
+                !selectors::is_model_v<std::remove_reference_t<Model>> ||
                 !std::conjunction_v<std::disjunction<std::is_convertible<Rest, selectors::Selector>,
                                                      std::is_convertible<Rest, std::string>>...>>>
   Recorder& attach(Model&&, Rest&&...) {
     using Given = std::remove_reference_t<Model>;
     static_assert(!(std::is_const_v<Given> && std::is_base_of_v<torch::nn::Module, Given>),
                   "attach changes how the modules of a model are called: pass a model that is not const");
-    static_assert(detail::is_model_v<Given> || std::is_base_of_v<torch::nn::Module, Given>,
+    static_assert(selectors::is_model_v<Given> || std::is_base_of_v<torch::nn::Module, Given>,
                   "attach needs a model: a torch::nn::Module&, its holder or std::shared_ptr (of another "
                   "pointer what it points to), a torch::jit::Module, or modules of a walk");
-    static_assert(!detail::is_model_v<Given> || (... && (std::is_convertible_v<Rest, selectors::Selector> ||
-                                                         std::is_convertible_v<Rest, std::string>)),
-                  "attach needs a selector: one of torchtap::selectors, a string with the path of a module "
-                  "(or a glob), or a callable "
-                  "bool(const torchtap::model::ModuleRef&)");
+    static_assert(
+        !selectors::is_model_v<Given> || (... && (std::is_convertible_v<Rest, selectors::Selector> ||
+                                                  std::is_convertible_v<Rest, std::string>)),
+        "attach needs a selector: one of torchtap::selectors, a string with the path of a module "
+        "(or a glob), or a callable "
+        "bool(const torchtap::model::ModuleRef&)");
     return *this;
   }
 

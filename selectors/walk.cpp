@@ -11,13 +11,12 @@ ModuleView children(const torch::jit::Module& model, const std::string& method) 
   return ModuleView(model::walk_children(model, method));
 }
 
-ModuleView modules(const std::shared_ptr<torch::nn::Module>& model) {
-  TORCH_CHECK_VALUE(model != nullptr, "selectors::modules: the pointer to the model is null.");
-  return modules(*model);
+void ModuleView::throw_null() {
+  TORCH_CHECK_VALUE(false, "selectors::ModuleView: the pointer that was given as a model is null.");
 }
 
 ModuleView children(const std::shared_ptr<torch::nn::Module>& model) {
-  TORCH_CHECK_VALUE(model != nullptr, "selectors::children: the pointer to the model is null.");
+  TORCH_CHECK_VALUE(model != nullptr, "selectors::children: the pointer that was given as a model is null.");
   return children(*model);
 }
 

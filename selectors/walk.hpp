@@ -11,21 +11,54 @@
 #include <vector>
 
 #include <torchtap/base/api.hpp>
+#include <torchtap/model/extend/has_forward.hpp>
 #include <torchtap/model/walk.hpp>
 
 namespace torchtap::selectors {
 
-/// The modules of a model as a range-v3 view: cheap to copy, and it may be piped as it is returned.
+class ModuleView;
+
+/// Holds for models that list their modules themselves, as `exported::Model` does.
+template <class Model>
+using IfListsModules =
+    std::enable_if_t<std::is_same_v<decltype(std::declval<const Model&>().modules()), ModuleView>>;
+
+/// The modules of a model in pre-order, the root at index 0 with path "": a range-v3 view, cheap to copy, and
+/// it may be piped as it is returned. See `model::walk_modules`.
 ///
 ///     for (const auto& module : modules(*net) | ranges::views::filter(leaves())) …
 ///
-/// A snapshot of the model's structure, not of its parameters: modules added later are not in it.
+/// Made of whatever a model is, so that functions with a parameter of this type take every kind of model. A
+/// snapshot of the model's structure, not of its parameters: modules added later are not in it.
 class TORCHTAP_API ModuleView : public ranges::view_interface<ModuleView> {
  public:
   ModuleView() : modules_(std::make_shared<const std::vector<model::ModuleRef>>()) {}
   /// Of these modules.
-  explicit ModuleView(std::vector<model::ModuleRef> modules)
+  ModuleView(std::vector<model::ModuleRef> modules)  // NOLINT: implicit, as all of these
       : modules_(std::make_shared<const std::vector<model::ModuleRef>>(std::move(modules))) {}
+  /// Of a model.
+  ModuleView(torch::nn::Module& model) : ModuleView(model::walk_modules(model)) {}  // NOLINT
+  /// Of a model whose own type is known: the compiler tells whether it has a `forward`. A root that only
+  /// holds other networks has none.
+  template <class Model,
+            class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model> &&
+                                     !std::is_same_v<torch::nn::Module, Model> && !std::is_const_v<Model>>>
+  ModuleView(Model& model) : ModuleView(noted(model)) {}  // NOLINT
+  /// Of what a holder (`torch::nn::Sequential`, a `TORCH_MODULE`) holds.
+  template <class Holder, class = typename Holder::ContainedType, class = void>
+  ModuleView(const Holder& model) : ModuleView(*model.ptr()) {}  // NOLINT
+  /// Of a model that is shared, as `std::make_shared<Net>()` makes it. Throws `c10::ValueError` for a null
+  /// pointer.
+  template <class Model,
+            class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model> && !std::is_const_v<Model>>>
+  ModuleView(const std::shared_ptr<Model>& model) : ModuleView(*not_null(model)) {}  // NOLINT
+  /// Of a TorchScript model; `method` is the one that hooks are to run around. "forward" includes the copies
+  /// ("forward1", …) that tracing makes for a module that is called several times.
+  ModuleView(const torch::jit::Module& model, const std::string& method = "forward")  // NOLINT
+      : ModuleView(model::walk_modules(model, method)) {}
+  /// Of a model that lists its modules itself, as `exported::Model` does.
+  template <class Model, class = IfListsModules<Model>, class = void, class = void>
+  ModuleView(const Model& model) : ModuleView(model.modules()) {}  // NOLINT
 
   auto begin() const noexcept { return modules_->begin(); }
   auto end() const noexcept { return modules_->end(); }
@@ -35,50 +68,53 @@ class TORCHTAP_API ModuleView : public ranges::view_interface<ModuleView> {
   std::vector<model::ModuleRef> vector() && { return *modules_; }
 
  private:
+  template <class Model>
+  static torch::nn::Module& noted(Model& model) {
+    model::extend::note_model<Model>();
+    return model;
+  }
+  template <class Model>
+  static const std::shared_ptr<Model>& not_null(const std::shared_ptr<Model>& model) {
+    if (model == nullptr) throw_null();
+    return model;
+  }
+  [[noreturn]] static void throw_null();
+
   std::shared_ptr<const std::vector<model::ModuleRef>> modules_;
 };
 
-/// All modules of the model in pre-order, the root at index 0 with path "". See `model::walk_modules`.
-inline ModuleView modules(torch::nn::Module& model) {
-  return ModuleView(model::walk_modules(model));
+/// Whether a `T` is a model of some kind, or modules of one.
+template <class T>
+inline constexpr bool is_model_v = std::is_convertible_v<T&, ModuleView>;
+
+/// All modules of the model.
+inline ModuleView modules(ModuleView model) {
+  return model;
 }
-/// The direct children, counted from 0. See `model::walk_children`.
+/// The same of a TorchScript model, around `method`.
+inline ModuleView modules(const torch::jit::Module& model, const std::string& method) {
+  return {model, method};
+}
+
+/// The direct children of the model, counted from 0. See `model::walk_children`.
 inline ModuleView children(torch::nn::Module& model) {
   return ModuleView(model::walk_children(model));
 }
 
-/// The same for a TorchScript model; `method` is the one that hooks are to run around.
-inline ModuleView modules(const torch::jit::Module& model, const std::string& method = "forward") {
-  return ModuleView(model::walk_modules(model, method));
-}
-/// Throws `c10::ValueError` for a model that was frozen, which has no children left.
+/// The same of a TorchScript model. Throws `c10::ValueError` for one that was frozen, which has no children
+/// left.
 TORCHTAP_API ModuleView children(const torch::jit::Module& model, const std::string& method = "forward");
 
-/// The same for what a holder (`torch::nn::Sequential`, a `TORCH_MODULE`) holds.
-template <class Holder, class = typename Holder::ContainedType>
-ModuleView modules(const Holder& model) {
-  return modules(*model.ptr());
-}
+/// The same of what a holder holds.
 template <class Holder, class = typename Holder::ContainedType>
 ModuleView children(const Holder& model) {
   return children(*model.ptr());
 }
 
-/// The same for a model that is shared, as `std::make_shared<Net>()` makes it. Throws `c10::ValueError` for a
-/// null pointer.
-TORCHTAP_API ModuleView modules(const std::shared_ptr<torch::nn::Module>& model);
+/// The same of a model that is shared. Throws `c10::ValueError` for a null pointer.
 TORCHTAP_API ModuleView children(const std::shared_ptr<torch::nn::Module>& model);
 
-/// Holds for models that list their modules themselves, as `exported::Model` does.
-template <class Model>
-using IfListsModules =
-    std::enable_if_t<std::is_same_v<decltype(std::declval<const Model&>().modules()), ModuleView>>;
-
-/// The same for these.
-template <class Model, class = IfListsModules<Model>, class = void>
-ModuleView modules(const Model& model) {
-  return model.modules();
-}
+/// The same of a model that lists its modules itself.
 template <class Model, class = IfListsModules<Model>, class = void>
 ModuleView children(const Model& model) {
   return model.children();

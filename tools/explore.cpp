@@ -109,7 +109,7 @@ void show_model(const ExploreOptions& options) {
   const auto batch = inputs.next();
   TORCH_CHECK_VALUE(batch.has_value(), "the files given with --input hold no batch.");
   explorer::Explorer watched(explorer::Options().every(1).name(options.sources.front()));
-  watched.watch(model, {}, options.method);
+  watched.watch(selectors::modules(model, options.method));
   {
     const at::AutoGradMode mode(options.backward);
     const c10::IValue result = method(to_arguments(model, options.method, *batch, device, options.backward));

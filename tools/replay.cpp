@@ -86,7 +86,8 @@ std::string same_to_text(const Replayed& one, const ReplayCommand& command) {
 std::optional<FirstNonFinite> search_forward(const ReplayCommand& command, torch::jit::Module& model,
                                              std::int64_t forward) {
   using views::report::Role;
-  views::report::Report report(model, views::report::Options().memory(false).work(false), command.method);
+  views::report::Report report(selectors::modules(model, command.method),
+                               views::report::Options().memory(false).work(false));
   monitor::ReplayOptions options;
   options.from = forward;
   options.to = forward;

@@ -117,7 +117,7 @@ History run(const TraceOptions& options) {
   TORCH_CHECK_VALUE(batch.has_value(), "the files given with --input hold no batch.");
   const at::AutoGradMode mode(options.enable_grad);
   const auto arguments = to_arguments(model, options.method, *batch, device, false);
-  trace::Tracer tracer(model, what_to_keep(options), options.method);
+  trace::Tracer tracer(selectors::modules(model, options.method), what_to_keep(options));
   for (const c10::IValue& argument : arguments) tracer.input(argument);
   try {
     tracer.run([&] { tracer.output(method(arguments)); });

@@ -94,15 +94,3 @@ class TORCHTAP_API Model {
 };
 
 }  // namespace torchtap::exported
-
-namespace torchtap::selectors {
-
-/// The modules of an exported model.
-inline ModuleView modules(const exported::Model& model) {
-  return model.modules();
-}
-inline ModuleView children(const exported::Model& model) {
-  return model.children();
-}
-
-}  // namespace torchtap::selectors

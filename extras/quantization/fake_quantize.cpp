@@ -96,7 +96,8 @@ std::int64_t FakeQuantized::weights() const noexcept {
   return state_ == nullptr ? 0 : static_cast<std::int64_t>(state_->weights.size());
 }
 
-FakeQuantized fake_quantize(const std::vector<model::ModuleRef>& modules, const Calibration& calibration) {
+FakeQuantized fake_quantize(const selectors::ModuleView& model, const Calibration& calibration) {
+  const std::vector<model::ModuleRef>& modules = model.vector();
   std::map<std::string, const model::ModuleRef*> by_path;
   for (const auto& module : modules) {
     by_path.emplace(module.path(), &module);
@@ -143,14 +144,6 @@ FakeQuantized fake_quantize(const std::vector<model::ModuleRef>& modules, const 
   }
   batch.commit();
   return FakeQuantized(std::move(state));
-}
-
-FakeQuantized fake_quantize(torch::nn::Module& model, const Calibration& calibration) {
-  return fake_quantize(model::walk_modules(model), calibration);
-}
-
-FakeQuantized fake_quantize(const torch::jit::Module& model, const Calibration& calibration) {
-  return fake_quantize(model::walk_modules(model), calibration);
 }
 
 }  // namespace torchtap::quantization

@@ -9,13 +9,7 @@
 #include <torchtap/base/api.hpp>
 #include <torchtap/model/module_ref.hpp>
 #include <torchtap/quantization/calibration.hpp>
-
-namespace torch::nn {
-class Module;
-}
-namespace torch::jit {
-struct Module;
-}
+#include <torchtap/selectors/walk.hpp>
 
 namespace torchtap::quantization {
 
@@ -35,8 +29,7 @@ class [[nodiscard]] TORCHTAP_API FakeQuantized {
   std::int64_t weights() const noexcept;
 
  private:
-  friend FakeQuantized fake_quantize(const std::vector<model::ModuleRef>& modules,
-                                     const Calibration& calibration);
+  friend FakeQuantized fake_quantize(const selectors::ModuleView& model, const Calibration& calibration);
   struct State;
   explicit FakeQuantized(std::unique_ptr<State> state) noexcept;
   std::unique_ptr<State> state_;
@@ -52,11 +45,8 @@ class [[nodiscard]] TORCHTAP_API FakeQuantized {
 ///
 /// Throws `c10::ValueError` that names all paths that the model lacks, or a weight that another
 /// `FakeQuantized` rounds, and what `hooks::attach` and `weight_parameters` throw; nothing is changed then.
-TORCHTAP_API FakeQuantized fake_quantize(const std::vector<model::ModuleRef>& modules,
-                                         const Calibration& calibration);
-/// The same for a model.
-TORCHTAP_API FakeQuantized fake_quantize(torch::nn::Module& model, const Calibration& calibration);
-/// The same for a TorchScript model. A frozen one has no modules (`torch.jit.freeze`).
-TORCHTAP_API FakeQuantized fake_quantize(const torch::jit::Module& model, const Calibration& calibration);
+///
+/// A frozen TorchScript model has no modules (`torch.jit.freeze`).
+TORCHTAP_API FakeQuantized fake_quantize(const selectors::ModuleView& model, const Calibration& calibration);
 
 }  // namespace torchtap::quantization

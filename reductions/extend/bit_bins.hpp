@@ -41,8 +41,8 @@ using SlotCounts = std::vector<std::pair<std::uint32_t, std::int64_t>>;
 
 /// Asks that the pass also counts all elements of its sample in these bins, before its first result is read.
 TORCHTAP_API void ask_bits(Pass& pass, BitBins bins);
-/// The counts, in no order and without slots that count nothing; null if numbers of the sample's dtype or layout
-/// have no such bits. They live as long as the pass.
+/// The counts, in no order and without slots that count nothing; null if numbers of the sample's dtype or
+/// layout have no such bits. They live as long as the pass.
 TORCHTAP_API const SlotCounts* count_bits(const Pass& pass, BitBins bins);
 
 }  // namespace torchtap::reductions::extend

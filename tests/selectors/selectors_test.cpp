@@ -188,6 +188,31 @@ BOOST_AUTO_TEST_CASE(a_reference_keeps_the_module_alive) {
   BOOST_TEST((copy != modules[3]));
 }
 
+BOOST_AUTO_TEST_CASE(a_view_is_made_of_whatever_a_model_is) {
+  torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::ReLU());
+  const std::shared_ptr<torch::nn::SequentialImpl> shared = net.ptr();
+  torch::nn::Module& base = *net;
+  const auto paths = [](const selectors::ModuleView& model) {
+    std::vector<std::string> paths;
+    for (const auto& module : model) paths.push_back(module.path());
+    return paths;
+  };
+  const std::vector<std::string> all{"", "0", "1"};
+  BOOST_TEST(paths(net) == all);
+  BOOST_TEST(paths(*net) == all);
+  BOOST_TEST(paths(shared) == all);
+  BOOST_TEST(paths(base) == all);
+  BOOST_TEST(paths(selectors::modules(net)) == all);
+  BOOST_TEST(paths(selectors::modules(net).vector()) == all);
+  const std::shared_ptr<torch::nn::Module> none;
+  BOOST_CHECK_THROW(paths(none), c10::ValueError);
+
+  static_assert(selectors::is_model_v<torch::jit::Module>);
+  static_assert(!selectors::is_model_v<const torch::nn::SequentialImpl>);
+  static_assert(!selectors::is_model_v<torch::nn::SequentialImpl*>);
+  static_assert(!selectors::is_model_v<std::string>);
+}
+
 BOOST_AUTO_TEST_CASE(what_can_be_hooked) {
   for (const char* path : {"", "stem.conv", "layers.0.conv", "list", "list.0", "dict.tail", "parameters"}) {
     BOOST_TEST(!at_path(path).reachable(), path);

@@ -302,7 +302,8 @@ c10::IValue ReportMode::script(const torch::jit::Method& method, const std::vect
       const torch::jit::Module module = method.owner();
       std::vector<at::Tensor> parameters;
       for (const at::Tensor& one : module.parameters()) parameters.push_back(one);
-      model.report = std::make_unique<report::Report>(module, options_for(parameters), method.name());
+      model.report = std::make_unique<report::Report>(selectors::modules(module, method.name()),
+                                                      options_for(parameters));
     }
     join(model, model.object, nullptr);
     if (model.object == first_called_) called_first(model, tensors_of(arguments));

@@ -129,7 +129,7 @@ std::shared_ptr<trace::Tracer> TraceMode::begin_script(const torch::jit::Method&
   const Lock lock(mutex_);
   if (state_ != State::waiting) return nullptr;
   state_ = State::done;  // if the method cannot be logged
-  tracer_ = std::make_shared<trace::Tracer>(method.owner(), options(), method.name());
+  tracer_ = std::make_shared<trace::Tracer>(selectors::modules(method.owner(), method.name()), options());
   if (model::walk_modules(method.owner(), method.name()).front().frozen()) note(about_frozen("named"));
   for (const c10::IValue& argument : arguments) tracer_->input(argument);
   tracer_->start();

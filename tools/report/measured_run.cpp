@@ -41,14 +41,13 @@ Measured measure(const MeasureOptions& options) {
   TORCH_CHECK_VALUE(batch.has_value(), "the files given with --input hold no batch.");
   const auto arguments = to_arguments(model, options.method, *batch, device, false);
   const at::AutoGradMode mode(options.backward);
-  report::Report report(model,
+  report::Report report(selectors::modules(model, options.method),
                         report::Options()
                             .memory(!options.no_memory)
                             .work(!options.no_work)
                             .non_finite(on_non_finite(options.non_finite))
                             .synchronize(!device.is_cpu())
-                            .warmup(options.warmup),
-                        options.method);
+                            .warmup(options.warmup));
   Measured measured;
   const Interrupt interrupt;
   try {

@@ -387,15 +387,8 @@ Fingerprints::~Fingerprints() {
   if (state_ != nullptr) state_->detach(), state_->end();
 }
 
-Fingerprints& Fingerprints::attach(torch::nn::Module& model) {
-  return attach(model::walk_modules(model));
-}
-
-Fingerprints& Fingerprints::attach(const torch::jit::Module& model, const std::string& method) {
-  return attach(model::walk_modules(model, method));
-}
-
-Fingerprints& Fingerprints::attach(const std::vector<model::ModuleRef>& modules) {
+Fingerprints& Fingerprints::attach(const selectors::ModuleView& model) {
+  const std::vector<model::ModuleRef>& modules = model.vector();
   std::vector<model::ModuleRef> reachable;
   for (const model::ModuleRef& module : modules) {
     if (module.has_forward() && module.reachable()) reachable.push_back(module);

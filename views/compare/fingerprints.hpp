@@ -14,13 +14,6 @@
 #include <torchtap/recorders/stream.hpp>
 #include <torchtap/selectors/walk.hpp>
 
-namespace torch::nn {
-class Module;
-}
-namespace torch::jit {
-struct Module;
-}
-
 namespace torchtap::views::compare {
 
 /// A call, by its number among the recorded calls of its module and thread.
@@ -68,21 +61,8 @@ class TORCHTAP_API Fingerprints {
 
   /// Attaches to all modules that have a forward and can be reached. The weights are written when the first
   /// of them is called. Throws `c10::ValueError`, which names the remedies, if no module can be reached.
-  Fingerprints& attach(torch::nn::Module& model);
-  /// The same for a TorchScript model, whose modules are watched around `method`.
-  Fingerprints& attach(const torch::jit::Module& model, const std::string& method = "forward");
-  /// The same for the module of a holder (`torch::nn::Sequential`, a `TORCH_MODULE`).
-  template <class Holder, class = typename Holder::ContainedType>
-  Fingerprints& attach(const Holder& model) {
-    return attach(*model.ptr());
-  }
-  /// The same for a model that lists its modules itself, as `exported::Model` does; those have no weights.
-  template <class Model, class = selectors::IfListsModules<Model>, class = void>
-  Fingerprints& attach(const Model& model) {
-    return attach(model.modules());
-  }
-  /// The same for these modules; the first is the root.
-  Fingerprints& attach(const std::vector<model::ModuleRef>& modules);
+  /// Of modules of a walk the first is the root. Modules of an exported model have no weights.
+  Fingerprints& attach(const selectors::ModuleView& model);
 
   /// For `recorders::Options::stream` with `all_tensors`, of a recorder of inputs or outputs.
   std::shared_ptr<recorders::Stream> stream() const;

@@ -19,13 +19,9 @@ Explorer::~Explorer() = default;
 Explorer::Explorer(Explorer&&) noexcept = default;
 Explorer& Explorer::operator=(Explorer&&) noexcept = default;
 
-void Explorer::watch(torch::nn::Module& model, const selectors::Selector& selector, const std::string& name) {
-  models_->watch(model::walk_modules(model), selector, name);
-}
-
-void Explorer::watch(const torch::jit::Module& model, const selectors::Selector& selector,
-                     const std::string& method, const std::string& name) {
-  models_->watch(model::walk_modules(model, method), selector, name);
+void Explorer::watch(const selectors::ModuleView& model, const selectors::Selector& selector,
+                     const std::string& name) {
+  models_->watch(model.vector(), selector, name);
 }
 
 void Explorer::step(std::int64_t number) {

@@ -12,15 +12,9 @@
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/selectors/selector.hpp>
+#include <torchtap/selectors/walk.hpp>
 #include <torchtap/views/explorer/options.hpp>
 #include <torchtap/views/explorer/serve.hpp>
-
-namespace torch::nn {
-class Module;
-}
-namespace torch::jit {
-struct Module;
-}
 
 namespace torchtap::views::explorer {
 
@@ -54,11 +48,8 @@ class TORCHTAP_API Explorer {
   /// Watches the model and its selected modules. If there are several models, the page shows each as this
   /// name, or as its type if that is empty. Throws `c10::ValueError` if the model itself cannot be hooked, or
   /// if this explorer watches it already.
-  void watch(torch::nn::Module& model, const selectors::Selector& selector = {},
+  void watch(const selectors::ModuleView& model, const selectors::Selector& selector = {},
              const std::string& name = "");
-  /// The same for a TorchScript model; modules are hooked around `method`.
-  void watch(const torch::jit::Module& model, const selectors::Selector& selector = {},
-             const std::string& method = "forward", const std::string& name = "");
 
   /// Says which step of all models begins, for a time axis of one's own. Throws `c10::ValueError` if the
   /// number is not larger than the one before.

@@ -31,7 +31,7 @@ Descriptor make_memory(const char* name, std::uint64_t size) {
 void take_memory(const Descriptor& memory, const Mapping& mapping, std::uint64_t from, std::uint64_t to) {
   // The program needs memory of its own later, and others take some at the same time.
   constexpr std::uint64_t kShare = 4;
-  const MemoryLeft left = memory_left();
+  const detail::MemoryLeft left = detail::memory_left();
   TORCH_CHECK(to - from <= left.bytes / kShare, "views::frames: cannot take ", to - from,
               " bytes of shared memory: ", left.of, " leaves ", left.bytes, ", and at most a part in ",
               kShare, " of that is taken for readers");

@@ -11,8 +11,6 @@
 
 namespace torchtap::views::frames {
 
-using detail::Header;
-
 namespace {
 
 constexpr std::string_view kNames[kKinds] = {
@@ -39,12 +37,11 @@ std::string fault(const Header& header, std::uint64_t size) {
       std::uint64_t{header.path_bytes} + header.type_bytes + header.text_bytes + header.result_bytes;
   if (header.frame_bytes > size)
     return c10::str("it is ", header.frame_bytes, " bytes long, but ", size, " bytes are there");
-  if (header.header_bytes < sizeof(Header) + texts || header.header_bytes % detail::kAlign != 0)
+  if (header.header_bytes < sizeof(Header) + texts || header.header_bytes % kAlign != 0)
     return c10::str("its header is ", header.header_bytes, " bytes long, and its texts take ", texts);
   if (std::max({header.path_bytes, header.type_bytes, header.text_bytes, header.result_bytes}) > kMostText)
     return c10::str("one of its texts is longer than ", kMostText, " bytes");
-  if (header.data_bytes > kMostData ||
-      header.frame_bytes != header.header_bytes + detail::aligned(header.data_bytes))
+  if (header.data_bytes > kMostData || header.frame_bytes != header.header_bytes + aligned(header.data_bytes))
     return c10::str("its data are ", header.data_bytes, " bytes, and its length is ", header.frame_bytes);
   if (header.dims > kMostDims) return c10::str("it has ", int{header.dims}, " dimensions");
   std::uint64_t elements = 1;
@@ -53,7 +50,7 @@ std::string fault(const Header& header, std::uint64_t size) {
     if (length < 0 || __builtin_mul_overflow(elements, static_cast<std::uint64_t>(length), &elements))
       return c10::str("its dimension ", i, " is ", length);
   }
-  if ((header.flags & detail::kWithoutData) != 0)
+  if ((header.flags & kWithoutData) != 0)
     return header.data_bytes == 0 ? "" : "it says that it has no data, and has some";
   const std::size_t each = element_bytes(header.dtype);
   std::uint64_t bytes = 0;
@@ -113,20 +110,20 @@ std::size_t element_bytes(std::uint8_t dtype) noexcept {
 }
 
 std::uint64_t header_bytes(const Frame& frame) noexcept {
-  return detail::aligned(sizeof(Header) + fitting(frame.path).size() + fitting(frame.type).size() +
-                         fitting(frame.text).size() + fitting(frame.result).size());
+  return aligned(sizeof(Header) + fitting(frame.path).size() + fitting(frame.type).size() +
+                 fitting(frame.text).size() + fitting(frame.result).size());
 }
 
 std::uint64_t frame_bytes(const Frame& frame) noexcept {
-  return header_bytes(frame) + detail::aligned(frame.data_bytes);
+  return header_bytes(frame) + aligned(frame.data_bytes);
 }
 
 void write_header(const Frame& frame, void* to) noexcept {
   const std::string_view texts[] = {fitting(frame.path), fitting(frame.type), fitting(frame.text),
                                     fitting(frame.result)};
   Header header{};
-  header.magic = detail::kFrameMagic;
-  header.version = detail::kVersion;
+  header.magic = kFrameMagic;
+  header.version = kVersion;
   header.header_bytes = static_cast<std::uint16_t>(header_bytes(frame));
   header.frame_bytes = frame_bytes(frame);
   header.sequence = frame.sequence;
@@ -147,8 +144,8 @@ void write_header(const Frame& frame, void* to) noexcept {
   header.kind = static_cast<std::uint8_t>(frame.kind);
   header.dtype = frame.dtype;
   header.dims = frame.dims;
-  header.flags = static_cast<std::uint8_t>((frame.has_checksum ? detail::kHasChecksum : 0) |
-                                           (frame.without_data ? detail::kWithoutData : 0));
+  header.flags = static_cast<std::uint8_t>((frame.has_checksum ? kHasChecksum : 0) |
+                                           (frame.without_data ? kWithoutData : 0));
   header.device_type = frame.device_type;
   header.device_index = frame.device_index;
   std::copy(frame.sizes.begin(), frame.sizes.begin() + std::min<std::size_t>(frame.dims, kMostDims),
@@ -171,11 +168,11 @@ std::uint64_t frame_length(const void* bytes, std::uint64_t size) {
   } begin;
   if (size < sizeof begin) damaged(c10::str("there are only ", size, " bytes"));
   std::memcpy(&begin, bytes, sizeof begin);
-  if (begin.magic != detail::kFrameMagic) damaged("its first four bytes are not \"TTF1\"");
-  const std::string unreadable = base::unreadable_format("version", begin.version, detail::kVersion);
+  if (begin.magic != kFrameMagic) damaged("its first four bytes are not \"TTF1\"");
+  const std::string unreadable = base::unreadable_format("version", begin.version, kVersion);
   TORCH_CHECK_VALUE(unreadable.empty(), "views::frames: cannot read a frame: ", unreadable, ".");
   if (begin.header_bytes < sizeof(Header) || begin.frame_bytes < begin.header_bytes ||
-      begin.frame_bytes % detail::kAlign != 0 || begin.frame_bytes > kMostData + begin.header_bytes)
+      begin.frame_bytes % kAlign != 0 || begin.frame_bytes > kMostData + begin.header_bytes)
     damaged(c10::str("it says that it is ", begin.frame_bytes, " bytes long"));
   return begin.frame_bytes;
 }
@@ -203,8 +200,8 @@ Frame read_frame(const void* bytes, std::uint64_t size) {
   frame.dims = header.dims;
   frame.device_type = header.device_type;
   frame.device_index = header.device_index;
-  frame.has_checksum = (header.flags & detail::kHasChecksum) != 0;
-  frame.without_data = (header.flags & detail::kWithoutData) != 0;
+  frame.has_checksum = (header.flags & kHasChecksum) != 0;
+  frame.without_data = (header.flags & kWithoutData) != 0;
   std::copy(header.sizes, header.sizes + header.dims, frame.sizes.begin());
   const char* at = static_cast<const char*>(bytes) + sizeof header;
   const auto text = [&](std::uint16_t length) {

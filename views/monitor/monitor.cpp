@@ -11,14 +11,8 @@
 
 namespace torchtap::views::monitor {
 
-Monitor::Monitor(torch::nn::Module& model, const std::string& reference, Options options)
-    : Monitor(model::walk_modules(model), reference, std::move(options)) {}
-
-Monitor::Monitor(const torch::jit::Module& model, const std::string& reference, Options options)
-    : Monitor(model::walk_modules(model), reference, std::move(options)) {}
-
-Monitor::Monitor(const std::vector<model::ModuleRef>& modules, const std::string& reference, Options options)
-    : watcher_(std::make_shared<detail::Watcher>(modules, reference, std::move(options))) {
+Monitor::Monitor(const selectors::ModuleView& model, const std::string& reference, Options options)
+    : watcher_(std::make_shared<detail::Watcher>(model.vector(), reference, std::move(options))) {
   watcher_->start();
 }
 

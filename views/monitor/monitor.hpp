@@ -9,17 +9,9 @@
 #include <vector>
 
 #include <torchtap/base/api.hpp>
-#include <torchtap/model/module_ref.hpp>
 #include <torchtap/selectors/walk.hpp>
 #include <torchtap/views/monitor/alarm.hpp>
 #include <torchtap/views/monitor/options.hpp>
-
-namespace torch::nn {
-class Module;
-}
-namespace torch::jit {
-struct Module;
-}
 
 namespace torchtap::views::monitor {
 
@@ -37,15 +29,8 @@ class TORCHTAP_API Monitor {
  public:
   /// `reference`: a recording that `learn` wrote, or "" for rules alone. Throws `c10::ValueError` if no
   /// module can be reached, no module of the model is in the reference, or an option is out of range.
-  Monitor(torch::nn::Module& model, const std::string& reference, Options options = {});
-  /// The same for a TorchScript model.
-  Monitor(const torch::jit::Module& model, const std::string& reference, Options options = {});
-  /// The same for the module of a holder (`torch::nn::Sequential`, a `TORCH_MODULE`).
-  template <class Holder, class = typename Holder::ContainedType>
-  Monitor(const Holder& model, const std::string& reference, Options options = {})
-      : Monitor(*model.ptr(), reference, std::move(options)) {}
-  /// The same for these modules; the first is the root.
-  Monitor(const std::vector<model::ModuleRef>& modules, const std::string& reference, Options options = {});
+  /// Of modules of a walk the first is the root.
+  Monitor(const selectors::ModuleView& model, const std::string& reference, Options options = {});
   Monitor(Monitor&&) noexcept;
   Monitor& operator=(Monitor&&) noexcept;
   /// Judges what is left, detaches, and removes the ring's file.

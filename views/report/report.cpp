@@ -43,14 +43,8 @@ void Repeat::stop() noexcept {
   attached_.reset();
 }
 
-Report::Report(torch::nn::Module& model, Options options)
-    : session_(std::make_shared<detail::MeasuredModel>(model::walk_modules(model), std::move(options))) {}
-
-Report::Report(const torch::jit::Module& model, Options options, const std::string& method)
-    : session_(
-          std::make_shared<detail::MeasuredModel>(model::walk_modules(model, method), std::move(options))) {}
-
-Report::Report(const std::vector<model::ModuleRef>& modules, Options options) {
+Report::Report(const selectors::ModuleView& model, Options options) {
+  const std::vector<model::ModuleRef>& modules = model.vector();
   TORCH_CHECK_VALUE(!modules.empty() && modules.front().path().empty(),
                     "views::report::Report: ", modules.empty() ? "no modules were" : "a part of a model was",
                     " given; pass all that model::walk_modules finds, the root first.");

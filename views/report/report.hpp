@@ -8,18 +8,11 @@
 #include <vector>
 
 #include <torchtap/base/api.hpp>
-#include <torchtap/model/module_ref.hpp>
+#include <torchtap/selectors/walk.hpp>
 #include <torchtap/views/report/measurements.hpp>
 #include <torchtap/views/report/options.hpp>
 #include <torchtap/views/report/print.hpp>
 #include <torchtap/views/report/save.hpp>
-
-namespace torch::nn {
-class Module;
-}
-namespace torch::jit {
-struct Module;
-}
 
 namespace torchtap::views::report {
 
@@ -87,14 +80,9 @@ class [[nodiscard]] TORCHTAP_API Repeat {
 /// `Measurements::notes` names them.
 class TORCHTAP_API Report {
  public:
-  /// For a model; it has to live as long as the report records.
-  explicit Report(torch::nn::Module& model, Options options = {});
-  /// The same for a TorchScript model; modules are hooked around `method`.
-  explicit Report(const torch::jit::Module& model, Options options = {},
-                  const std::string& method = "forward");
-  /// For modules that `model::walk_modules` found; the first is the root. Throws `c10::ValueError` for
-  /// others.
-  explicit Report(const std::vector<model::ModuleRef>& modules, Options options = {});
+  /// For a model; it has to live as long as the report records. Of modules of a walk the first is the root.
+  /// Throws `c10::ValueError` for a part of a model.
+  explicit Report(const selectors::ModuleView& model, Options options = {});
   ~Report();
   Report(Report&&) noexcept;
   Report& operator=(Report&&) noexcept;

@@ -10,14 +10,9 @@
 
 namespace torchtap::views::trace {
 
-Tracer::Tracer(torch::nn::Module& model, Options options)
+Tracer::Tracer(const selectors::ModuleView& model, Options options)
     : recording_(std::make_unique<detail::LoggedPass>(std::move(options))) {
-  recording_->attach(model::walk_modules(model));
-}
-
-Tracer::Tracer(const torch::jit::Module& model, Options options, const std::string& method)
-    : recording_(std::make_unique<detail::LoggedPass>(std::move(options))) {
-  recording_->attach(model::walk_modules(model, method));
+  recording_->attach(model.vector());
 }
 
 Tracer::Tracer(Options options) : recording_(std::make_unique<detail::LoggedPass>(std::move(options))) {}
@@ -79,7 +74,7 @@ Options& Tracer::options() {
 
 History log_forward_pass(const torch::jit::Module& model, std::vector<c10::IValue> inputs, Options options,
                          const std::string& method) {
-  Tracer tracer(model, std::move(options), method);
+  Tracer tracer(selectors::modules(model, method), std::move(options));
   for (const c10::IValue& input : inputs) tracer.input(input);
   // A function refers to the object that holds the module's data, so calling it on a copy is the same.
   torch::jit::Module called = model;

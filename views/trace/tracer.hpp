@@ -9,15 +9,9 @@
 #include <string>
 
 #include <torchtap/base/api.hpp>
+#include <torchtap/selectors/walk.hpp>
 #include <torchtap/views/trace/history.hpp>
 #include <torchtap/views/trace/options.hpp>
-
-namespace torch::nn {
-class Module;
-}
-namespace torch::jit {
-struct Module;
-}
 
 namespace torchtap::views::trace {
 
@@ -39,10 +33,7 @@ class TORCHTAP_API Tracer {
  public:
   /// For a model. Throws as `hooks::attach` does, but not for modules that cannot be hooked: the history
   /// lists them.
-  explicit Tracer(torch::nn::Module& model, Options options = {});
-  /// The same for a TorchScript model; modules are hooked around `method`.
-  explicit Tracer(const torch::jit::Module& model, Options options = {},
-                  const std::string& method = "forward");
+  explicit Tracer(const selectors::ModuleView& model, Options options = {});
   /// For code without a model.
   explicit Tracer(Options options = {});
   ~Tracer();

@@ -201,7 +201,7 @@ BOOST_AUTO_TEST_CASE(torchscript_beside_cpp_a_teacher_and_its_student) {
   nn::Sequential student(nn::Flatten(), nn::Linear(3 * 32 * 32, 1000));
   nn::Sequential other(nn::Linear(3, 3));
   explorer::Explorer watched(explorer::Options().every(1).name("distil"));
-  watched.watch(teacher, {}, "forward", "teacher");
+  watched.watch(teacher, {}, "teacher");
   watched.watch(*student);
   watched.watch(*other);
   for (int step = 0; step < 2; ++step) {
