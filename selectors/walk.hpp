@@ -59,6 +59,7 @@ template <class Holder, class = typename Holder::ContainedType>
 ModuleView modules(const Holder& model) {
   return modules(*model.ptr());
 }
+/// The direct children of what a holder holds.
 template <class Holder, class = typename Holder::ContainedType>
 ModuleView children(const Holder& model) {
   return children(*model.ptr());
@@ -67,6 +68,7 @@ ModuleView children(const Holder& model) {
 /// The same for a model that is shared, as `std::make_shared<Net>()` makes it. Throws `c10::ValueError` for a
 /// null pointer.
 TORCHTAP_API ModuleView modules(const std::shared_ptr<torch::nn::Module>& model);
+/// The direct children of a model that is shared.
 TORCHTAP_API ModuleView children(const std::shared_ptr<torch::nn::Module>& model);
 
 /// Holds for models that list their modules themselves, as `exported::Model` does.
@@ -79,6 +81,7 @@ template <class Model, class = IfListsModules<Model>, class = void>
 ModuleView modules(const Model& model) {
   return model.modules();
 }
+/// The direct children of these.
 template <class Model, class = IfListsModules<Model>, class = void>
 ModuleView children(const Model& model) {
   return model.children();
