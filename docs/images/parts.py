@@ -87,7 +87,9 @@ class Drawing:
         self.shapes.append(f'<text x="{x:g}" y="{y:g}" class="{kind}">{escape(words)}</text>')
 
     def box(self, x, y, width, height, kind, corner=8):
-        self.shapes.append(f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{corner}" class="{kind}"/>')
+        self.shapes.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{corner}" class="{kind}"/>'
+        )
 
     def card(self, x, width, height, kind, lines):
         self.box(x, self.y, width, height, kind)
@@ -153,7 +155,12 @@ def draw(known):
     said = "\n".join(escape(facts(name, part)) for name, part in known.items())
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" height="{height:g}" role="img">'
     body = [head, "<title>The kernel of torchtap and the parts beside it</title>", f"<desc>\n{said}\n</desc>"]
-    body += [f"<style>{STYLE}</style>", f'<rect width="{WIDTH}" height="{height:g}" class="page"/>', *drawing.shapes, "</svg>"]
+    body += [
+        f"<style>{STYLE}</style>",
+        f'<rect width="{WIDTH}" height="{height:g}" class="page"/>',
+        *drawing.shapes,
+        "</svg>",
+    ]
     return "\n".join(body) + "\n"
 
 
@@ -166,7 +173,9 @@ def main():
         names = {fact.split()[0] for fact in said}
         wrong = [fact for fact in true if fact not in said]
         if wrong or (names == set(known) and picture != draw(known)):
-            sys.exit("\n".join(["docs/images/parts.svg is not what docs/images/parts.py draws; run that again", *wrong]))
+            sys.exit(
+                "\n".join(["docs/images/parts.svg is not what docs/images/parts.py draws; run that again", *wrong])
+            )
         print(f"the picture has {len(known)} parts as they are")
     elif sys.argv[1:]:
         sys.exit(__doc__)

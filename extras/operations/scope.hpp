@@ -47,6 +47,7 @@ using Callback = std::function<void(Event&)>;
 /// code of the program has that key; the message names its registration.
 class TORCHTAP_API Scope {
  public:
+  /// Opens the scope.
   explicit Scope(Callback callback, Level level = Level::program);
   ~Scope();
   Scope(const Scope&) = delete;

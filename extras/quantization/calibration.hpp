@@ -21,7 +21,7 @@ struct TORCHTAP_API QuantizedTensor {
   std::string type;       ///< of the module: "Conv2d"
   bool input = false;     ///< an input of the module; otherwise an output
   std::int64_t slot = 0;  ///< among the flattened inputs or outputs
-  Parameters parameters;
+  Parameters parameters;  ///< its scale and zero point
   /// The format of the module's weights, for its outputs: of all its own parameters of two dimensions or more
   /// (`weight`, `in_proj_weight`, `weight_ih_l0`). Nothing leaves them in floating point.
   std::optional<Format> weights;

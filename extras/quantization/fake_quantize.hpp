@@ -32,6 +32,7 @@ class [[nodiscard]] TORCHTAP_API FakeQuantized {
   void remove() noexcept;
   /// How many activations and how many weights are rounded.
   std::int64_t activations() const noexcept;
+  /// How many weights are rounded.
   std::int64_t weights() const noexcept;
 
  private:

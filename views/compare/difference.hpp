@@ -11,8 +11,9 @@
 
 namespace torchtap::views::compare {
 
+/// How far two tensors are apart, as far as their fingerprints tell.
 struct Difference {
-  bool same_bits = false;
+  bool same_bits = false;  ///< whether dtype, shape and the bits of all elements are the same
   /// The relative error, infinite if shapes, or the numbers or places of NaN or infinities differ. Whole
   /// numbers of one dtype have one above 0 unless they are the same.
   double error = 0;
@@ -28,9 +29,10 @@ struct Difference {
 
 /// How far several tensors are apart, or may be: the largest error and |scale|.
 struct Extent {
-  double error = 0, scale = 0;
-  bool broken = false;  ///< something among these `breaks`, and is not in `error`
+  double error = 0, scale = 0;  ///< of those that do not break
+  bool broken = false;          ///< something among these `breaks`, and is not in `error`
 
+  /// Takes in the difference of another tensor.
   void add(const Difference& difference) {
     broken |= difference.breaks();
     if (difference.breaks()) return;

@@ -16,9 +16,10 @@ enum class How : std::uint8_t { none, map, path, values, parent };
 
 /// Two weights: indexes of records, `kNone` on the side that lacks it.
 struct WeightPair {
-  std::uint32_t a = kNone, b = kNone;
+  std::uint32_t a = kNone, b = kNone;  ///< indexes of records
 };
 
+/// What belongs together in two runs.
 struct TORCHTAP_API Pairs {
   /// For each call of A its call of B, or `kNone`; and the other way round.
   std::vector<std::uint32_t> of_a, of_b;
@@ -29,6 +30,7 @@ struct TORCHTAP_API Pairs {
   /// The renames that were found, as `map` takes them: "layer1.*=stage1.*".
   std::vector<std::string> map;
 
+  /// How many calls were found by this.
   std::int64_t count(How by) const;
 };
 

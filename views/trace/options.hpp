@@ -43,6 +43,7 @@ struct TORCHTAP_API Candidate {
   const std::string& module;
   /// How many operations returned before.
   std::int64_t index;
+  /// The tensor itself.
   const at::Tensor& tensor;
 };
 
@@ -51,6 +52,7 @@ struct TORCHTAP_API Candidate {
 ///     Options().save({"conv2d_*", "features.6"}).dtype(at::kHalf)
 class TORCHTAP_API Options {
  public:
+  /// Which operations are logged.
   using Level = operations::Level;
   /// Decides whether a tensor is kept.
   using Predicate = std::function<bool(const Candidate&)>;
