@@ -106,8 +106,8 @@ TORCHTAP_API Parameters from_range(const at::Tensor& low, const at::Tensor& high
 /// values beyond its range.
 ///
 /// Throws `c10::ValueError` that says what is missing and which reduction to record: no results, no histogram
-/// for a method that needs one, no finite value, a percentile outside of (0, 100], a fixed range that more
-/// than the clipped part of the values lies beyond.
+/// for a method that needs one, no finite value, a percentile outside of (0, 100], a histogram whose
+/// fixed range leaves out more of the values than the method clips.
 TORCHTAP_API Parameters parameters(const core::Results& results, const Options& options = {});
 
 /// The same for a reduction.

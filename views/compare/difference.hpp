@@ -38,14 +38,15 @@ struct Extent {
     if (difference.breaks()) return;
     error = std::max(error, difference.error), scale = std::max(scale, std::abs(difference.scale));
   }
-  /// Whether a difference is not larger; NaN is.
+  /// Whether a difference is at most as large as these. One that is NaN counts as larger.
   bool holds(const Difference& difference) const {
     return difference.same_bits || (difference.error <= error && std::abs(difference.scale) <= scale);
   }
 };
 
-/// Sizes that differ only by ones, or as a view's do, count as equal. If they are in another order (NCHW and
-/// NHWC), what does not depend on the order is compared.
+/// How far two fingerprints are apart. Sizes count as equal if they differ only in dimensions of size 1, or
+/// as those of a tensor and of its `view` do. Where dimensions are in another order (NCHW and NHWC), it
+/// compares what does not depend on the order.
 TORCHTAP_API Difference difference(const Fingerprint& a, const Fingerprint& b);
 
 /// Whether it has whole numbers, or true and false.

@@ -21,8 +21,8 @@ TORCHTAP_API selectors::Selector default_selection();
 struct TORCHTAP_API Options {
   /// Name of the model in metrics and alarms.
   TORCH_ARG(std::string, model) = "model";
-  /// Folder for incidents and `alarms.jsonl`; empty: nothing is written. Inputs of the model lie there
-  /// readable.
+  /// Folder for incidents and `alarms.jsonl`; empty: nothing is written. Incidents hold inputs of the
+  /// model (`inputs`), which all who may read the folder can read.
   TORCH_ARG(std::string, incidents);
   /// Whether incidents hold inputs of the model; without inputs they hold only statistics and cannot be
   /// replayed.

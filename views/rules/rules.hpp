@@ -82,7 +82,7 @@ class TORCHTAP_API Rules {
     std::vector<std::string> globs;  // none: all modules
   };
   Rules& put(Setting setting);
-  /// The module's last finding; null if it has none.
+  /// The last setting that applies to the module; null if there is none.
   const Setting* find(const std::string& rule, const std::string& key, const std::string& path) const;
 
   std::vector<Setting> settings_;
