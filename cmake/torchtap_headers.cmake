@@ -1,4 +1,6 @@
-# Public headers are those outside of base/ and of the detail folders. Others are installed where a public one includes them.
+# Public headers are those outside of base/ and of the detail folders; a folder extend/ has those for parts, and for others who extend
+# torchtap. Of detail folders those are installed that a public header includes, of base/ and of rooms that
+# views share all, because parts include them.
 
 # Sets `result` to the given headers and every header <torchtap/...> that they include, directly or not.
 function(torchtap_reached_headers result)
@@ -10,7 +12,7 @@ function(torchtap_reached_headers result)
     file(STRINGS "${header}" includes REGEX "^ *# *include <torchtap/")
     foreach(line IN LISTS includes)
       string(REGEX REPLACE ".*<(.*)>.*" "${TORCHTAP_INCLUDE_DIR}/\\1" included "${line}")
-      if(NOT included IN_LIST reached)
+      if(NOT included IN_LIST reached AND EXISTS "${included}")
         list(APPEND reached "${included}")
         list(APPEND new "${included}")
       endif()
@@ -21,13 +23,12 @@ endfunction()
 
 file(GLOB public CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/*.hpp")
 set(rooms ${TORCHTAP_ROOMS})
-list(REMOVE_ITEM rooms base)
 foreach(part IN LISTS TORCHTAP_KNOWN_PARTS)
-  list(APPEND rooms ${TORCHTAP_${part}_ROOMS})
+  list(APPEND rooms ${TORCHTAP_${part}_ROOMS} ${TORCHTAP_${part}_INNER_ROOMS})
   list(APPEND public ${TORCHTAP_${part}_HEADERS})
 endforeach()
 foreach(room IN LISTS rooms)
-  file(GLOB headers CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/${room}/*.hpp")
+  file(GLOB headers CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/${room}/*.hpp" "${TORCHTAP_INCLUDE_DIR}/torchtap/${room}/extend/*.hpp")
   list(APPEND public ${headers})
 endforeach()
 torchtap_reached_headers(TORCHTAP_REACHED_HEADERS ${public})
@@ -35,7 +36,7 @@ torchtap_reached_headers(TORCHTAP_REACHED_HEADERS ${public})
 # Headers of the folder below include/torchtap that are installed: the public ones, and the others.
 function(torchtap_headers_of folder public internal)
   set(outer ${TORCHTAP_REACHED_HEADERS})
-  list(FILTER outer INCLUDE REGEX "^${TORCHTAP_INCLUDE_DIR}/torchtap/${folder}/[^/]*$")
+  list(FILTER outer INCLUDE REGEX "^${TORCHTAP_INCLUDE_DIR}/torchtap/${folder}/(extend/)?[^/]*$")
   set(inner ${TORCHTAP_REACHED_HEADERS})
   list(FILTER inner INCLUDE REGEX "^${TORCHTAP_INCLUDE_DIR}/torchtap/${folder}/detail/")
   if(folder STREQUAL "base")

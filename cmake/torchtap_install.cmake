@@ -10,32 +10,14 @@ install(TARGETS torchtap EXPORT torchtapTargets
         LIBRARY COMPONENT library NAMELINK_COMPONENT dev
         FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
         FILE_SET internal DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
-set(TORCHTAP_LIBRARIES "")  # of parts; the command has none
-foreach(part IN LISTS TORCHTAP_PARTS)
-  get_property(targets GLOBAL PROPERTY TORCHTAP_${part}_TARGETS)
-  if(NOT targets)
-    continue()
-  endif()
-  list(APPEND TORCHTAP_LIBRARIES ${part})
-  set(headers "")
-  if(TORCHTAP_${part}_ROOMS)
-    set(headers FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT ${part}-dev)
-  endif()
-  install(TARGETS ${targets} EXPORT torchtap_${part}
-          LIBRARY COMPONENT ${part} NAMELINK_COMPONENT ${part}-dev
-          ARCHIVE COMPONENT ${part}-dev
-          ${headers})
-  install(EXPORT torchtap_${part} NAMESPACE torchtap:: FILE torchtap-${part}-targets.cmake
-          DESTINATION "${package_dir}" COMPONENT ${part}-dev)
-endforeach()
+include(torchtap_install_parts)
 set(TORCHTAP_PYTHON_DIR "${CMAKE_INSTALL_DATADIR}/torchtap" CACHE STRING
     "Where Python's packages are installed, below the prefix or absolute")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/extras/python/torchtap" "${PROJECT_SOURCE_DIR}/extras/python/torchtap_compare"
         DESTINATION "${TORCHTAP_PYTHON_DIR}" COMPONENT python
         FILES_MATCHING PATTERN "*.py")
 install(EXPORT torchtapTargets NAMESPACE torchtap:: DESTINATION "${package_dir}")
-list(JOIN TORCHTAP_LIBRARIES " " TORCHTAP_LIBRARIES_SPACED)
-set(known ${TORCHTAP_KNOWN_PARTS})
+torchtap_in_order(known ${TORCHTAP_KNOWN_PARTS})
 list(REMOVE_ITEM known tools)
 list(JOIN known " " TORCHTAP_KNOWN_SPACED)
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/torchtapConfig.cmake.in"

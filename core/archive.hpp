@@ -80,6 +80,12 @@ void load(InputArchive& archive, cereal::SizeTag<T>& tag) {
   archive.check_size(tag.size);
 }
 
+namespace extend {
+class Elements;
+/// See extend/packed_state.hpp.
+TORCHTAP_API void note_version(OutputArchive& archive, const char* what, std::uint32_t version);
+}  // namespace extend
+
 namespace detail {
 
 /// The parts of a tensor in an archive. `dtype` is c10's number of the scalar type, -1 for an undefined
@@ -108,13 +114,10 @@ TORCHTAP_API at::Tensor unpack(const PackedTensor& packed);
 TORCHTAP_API void save(OutputArchive& archive, const at::Tensor& tensor);
 /// Reads what `save` wrote.
 TORCHTAP_API void load(InputArchive& archive, at::Tensor& tensor);
-/// See packed_state.hpp.
-TORCHTAP_API void note_version(OutputArchive& archive, const char* what, std::uint32_t version);
-class Elements;
 /// Null unless the state goes to another process or comes from one.
-TORCHTAP_API Elements* elements_of(OutputArchive& archive);
+TORCHTAP_API extend::Elements* elements_of(OutputArchive& archive);
 /// The same.
-TORCHTAP_API Elements* elements_of(InputArchive& archive);
+TORCHTAP_API extend::Elements* elements_of(InputArchive& archive);
 
 /// Throws `c10::ValueError`: this build cannot read version `found` of the state of `what`.
 [[noreturn]] TORCHTAP_API void unknown_state_version(const char* what, std::uint32_t found,
@@ -141,7 +144,7 @@ std::uint32_t state_version(Archive& archive, const char* what, std::uint32_t cu
   if constexpr (Archive::is_loading::value) {
     if (version == 0 || version > current) detail::unknown_state_version(what, version, current);
   } else if constexpr (std::is_base_of_v<OutputArchive, Archive>) {
-    detail::note_version(archive, what, current);
+    extend::note_version(archive, what, current);
   }
   return version;
 }
@@ -180,9 +183,9 @@ class TORCHTAP_API Elementwise {
   void flatten();
 
  private:
-  void begin(detail::Elements* elements);
+  void begin(extend::Elements* elements);
 
-  detail::Elements* elements_ = nullptr;
+  extend::Elements* elements_ = nullptr;
 };
 
 }  // namespace torchtap::core

@@ -9,7 +9,7 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
-#include <torchtap/model/detail/node.hpp>
+#include <torchtap/model/extend/node.hpp>
 #include <torchtap/model/walk.hpp>
 
 namespace torchtap::hooks {
@@ -21,7 +21,7 @@ int& open_batches() noexcept {
 }
 
 /// Explains why the module cannot be hooked and how to change that.
-model::detail::Obstacle obstacle_of(const model::ModuleRef& module) {
+model::extend::Obstacle obstacle_of(const model::ModuleRef& module) {
   if (module.exported()) {
     return {"not tapped",
             "none of its tensors was tapped when the model was exported; tap it with "
@@ -30,11 +30,11 @@ model::detail::Obstacle obstacle_of(const model::ModuleRef& module) {
   const torch::nn::Module& inside = module.module();
   const std::string type = c10::demangle(typeid(inside).name());
   if (const auto* sequence = dynamic_cast<const torch::nn::SequentialImpl*>(&inside)) {
-    if (model::detail::is_its_entries(*sequence)) {
+    if (model::extend::is_its_entries(*sequence)) {
       return {"no entries",
               "a Sequential is hooked through its entries, and it has no entries yet; add them first."};
     }
-    if (model::detail::interposed_calls() == nullptr) {
+    if (model::extend::interposed_calls() == nullptr) {
       return {
           "derives from Sequential",
           "its type derives from torch::nn::Sequential and may have a forward of its own, whose result is "
@@ -43,7 +43,7 @@ model::detail::Obstacle obstacle_of(const model::ModuleRef& module) {
           "torch::nn::Sequential; or, if it has no forward of its own, make it a torch::nn::Sequential."};
     }
   }
-  if (const model::detail::InterposedCalls* calls = model::detail::interposed_calls())
+  if (const model::extend::InterposedCalls* calls = model::extend::interposed_calls())
     return calls->why_not(inside);
   const std::string reason =
       "its forward is called directly, where LibTorch offers no place for a hook. To make it reachable, ";
@@ -77,7 +77,7 @@ std::string quoted(const model::ModuleRef& module) {
 }
 
 void check_has_forward(const model::ModuleRef& module) {
-  TORCH_CHECK_VALUE(!model::detail::Access::node(module).uncalled, "hooks::attach: ", quoted(module),
+  TORCH_CHECK_VALUE(!model::extend::Access::node(module).uncalled, "hooks::attach: ", quoted(module),
                     " is used without a call: the MultiheadAttention around it computes with its parameters, "
                     "so no hook would run. What it would return is the first output of that "
                     "MultiheadAttention; attach there.");
@@ -91,7 +91,7 @@ void check_taps(const model::ModuleRef& module, Kind kind) {
                     module.path(), "\" (", module.type(),
                     ") is a module of an exported model, in which no gradients are computed: AOTInductor "
                     "compiles forward alone. Record gradients on the model that was exported.");
-  const model::detail::Taps& taps = *model::detail::Access::node(module).taps;
+  const model::extend::Taps& taps = *model::extend::Access::node(module).taps;
   const bool sees_inputs = kind != Kind::forward_output, sees_outputs = kind != Kind::forward_pre;
   TORCH_CHECK_VALUE(taps.inputs || !sees_inputs, "hooks::attach: the inputs of \"", module.path(), "\" (",
                     module.type(),

@@ -6,7 +6,7 @@
 
 #include <torch/nn.h>
 
-#include <torchtap/hooks/detail/builtins.hpp>
+#include <torchtap/hooks/extend/builtins.hpp>
 #include <torchtap/hooks/hooked.hpp>
 
 namespace torchtap::nn {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/model/detail/node.hpp>
+#include <torchtap/model/extend/node.hpp>
 #include <torchtap/model/module_ref.hpp>
 
 namespace torchtap::model {

@@ -20,10 +20,10 @@ struct Module;
 
 namespace torchtap::model {
 
-namespace detail {
+namespace extend {
 struct Node;
 struct Access;
-}  // namespace detail
+}  // namespace extend
 
 /// A module of a model with its position there: a `torch::nn::Module`, a `torch::jit::Module` or a module of
 /// an `exported::Model`. A regular value, cheap to copy. Made by `walk_modules`, `walk_children`, `find`,
@@ -88,11 +88,11 @@ class TORCHTAP_API ModuleRef {
   friend bool operator!=(const ModuleRef& a, const ModuleRef& b) noexcept { return !a.equals(b); }
 
  private:
-  friend struct detail::Access;
-  explicit ModuleRef(std::shared_ptr<const detail::Node> node) noexcept : node_(std::move(node)) {}
+  friend struct extend::Access;
+  explicit ModuleRef(std::shared_ptr<const extend::Node> node) noexcept : node_(std::move(node)) {}
   bool equals(const ModuleRef& other) const noexcept;
 
-  std::shared_ptr<const detail::Node> node_;
+  std::shared_ptr<const extend::Node> node_;
 };
 
 /// "Linear" for `torch::nn::LinearImpl`, "Block" for `(anonymous namespace)::BlockImpl` and for

@@ -14,19 +14,19 @@
 #include <unordered_set>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/model/detail/any_module_content.hpp>
-#include <torchtap/model/detail/node.hpp>
-#include <torchtap/model/detail/runs_hooks.hpp>
+#include <torchtap/model/extend/any_module_content.hpp>
+#include <torchtap/model/extend/node.hpp>
+#include <torchtap/model/extend/runs_hooks.hpp>
 #include <torchtap/model/walk.hpp>
 
 namespace torchtap::model {
 namespace {
 
-using detail::Doors;
-using detail::Following;
-using detail::holder_of;
-using detail::Interposed;
-using detail::Node;
+using extend::Doors;
+using extend::Following;
+using extend::holder_of;
+using extend::Interposed;
+using extend::Node;
 using torch::nn::Module;
 
 bool lacks_forward(const Module& module) {
@@ -37,7 +37,7 @@ bool lacks_forward(const Module& module) {
 }
 
 bool has_forward(const Module& module) {
-  return !lacks_forward(module) && detail::noted_type(typeid(module)) != Following::no_forward;
+  return !lacks_forward(module) && extend::noted_type(typeid(module)) != Following::no_forward;
 }
 
 /// Whether LibTorch's forward of the parent computes with the child's parameters instead of calling it.
@@ -57,9 +57,9 @@ void add_holder(Doors& doors, torch::nn::AnyModulePlaceholder* holder, const Mod
 // Without a shared_ptr we cannot detect that another object reuses this address, so such modules are not
 // hooked by address.
 Interposed interposed_calls_of(const Module& module, const std::shared_ptr<Module>& keep) {
-  const detail::InterposedCalls* calls = detail::interposed_calls();
+  const extend::InterposedCalls* calls = extend::interposed_calls();
   if (keep == nullptr || calls == nullptr) return Interposed::no;
-  if (std::get_deleter<detail::MadeByHolder>(keep) != nullptr) return Interposed::holder;
+  if (std::get_deleter<extend::MadeByHolder>(keep) != nullptr) return Interposed::holder;
   return calls->cover(module) ? Interposed::symbol : Interposed::no;
 }
 
@@ -84,7 +84,7 @@ class Walk {
     }
     for (std::size_t i = skip; i < order_.size(); ++i) {
       order_[i]->index = static_cast<std::int64_t>(refs.size());
-      refs.push_back(detail::Access::make(order_[i]));
+      refs.push_back(extend::Access::make(order_[i]));
     }
     return refs;
   }
@@ -107,11 +107,11 @@ class Walk {
     node->keep = std::move(keep);
     node->type = pretty_type_name(module);
     node->leaf = module.children().empty();
-    node->doors.point = dynamic_cast<detail::RunsHooks*>(&module);
+    node->doors.point = dynamic_cast<extend::RunsHooks*>(&module);
     node->doors.interposed = interposed_calls_of(module, node->keep);
     node->has_forward = node->doors.point != nullptr || has_forward(module);
     auto* sequence = dynamic_cast<torch::nn::SequentialImpl*>(&module);
-    if (sequence != nullptr && !sequence->is_empty() && detail::is_its_entries(*sequence)) {
+    if (sequence != nullptr && !sequence->is_empty() && extend::is_its_entries(*sequence)) {
       node->doors.sequence = sequence;
     }
     order_.push_back(std::move(node));
@@ -149,7 +149,7 @@ class Walk {
 
 }  // namespace
 
-bool detail::is_its_entries(const torch::nn::SequentialImpl& sequence) {
+bool extend::is_its_entries(const torch::nn::SequentialImpl& sequence) {
   return typeid(sequence) == typeid(torch::nn::SequentialImpl) ||
          noted_type(typeid(sequence)) == Following::sequential;
 }
@@ -175,10 +175,10 @@ ModuleRef ref(torch::nn::AnyModule& any, const std::string& path) {
   node->identity = node->module = node->keep.get();
   node->type = pretty_type_name(*node->module);
   node->leaf = node->module->children().empty();
-  node->doors.point = dynamic_cast<detail::RunsHooks*>(node->module);
+  node->doors.point = dynamic_cast<extend::RunsHooks*>(node->module);
   node->doors.interposed = interposed_calls_of(*node->module, node->keep);
   add_holder(node->doors, holder_of(any), *node->module);
-  return detail::Access::make(std::move(node));
+  return extend::Access::make(std::move(node));
 }
 
 namespace {

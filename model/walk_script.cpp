@@ -9,13 +9,13 @@
 #include <unordered_map>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/model/detail/node.hpp>
-#include <torchtap/model/detail/script.hpp>
+#include <torchtap/model/extend/node.hpp>
+#include <torchtap/model/extend/script_functions.hpp>
 #include <torchtap/model/walk.hpp>
 
 namespace torchtap::model {
 
-namespace detail {
+namespace extend {
 
 bool implements(const std::string& function, const std::string& method) {
   if (function.compare(0, method.size(), method) != 0) return false;
@@ -35,12 +35,12 @@ std::vector<torch::jit::Function*> functions_of(const torch::jit::Module& module
   return functions;
 }
 
-}  // namespace detail
+}  // namespace extend
 
 namespace {
 
 using ScriptModule = torch::jit::Module;
-using detail::Node;
+using extend::Node;
 
 bool has_constant_weights(torch::jit::Block& block) {
   for (auto* node : block.nodes()) {
@@ -59,7 +59,7 @@ bool has_constant_weights(torch::jit::Block& block) {
 // Freezing turns parameters into constants of the code and removes submodules with their parameters.
 bool looks_frozen(const ScriptModule& root, const std::string& method) {
   if (root.named_children().size() != 0 || root.parameters(/*recurse=*/false).size() != 0) return false;
-  for (auto* function : detail::functions_of(root, method)) {
+  for (auto* function : extend::functions_of(root, method)) {
     auto* graph_function = torch::jit::tryToGraphFunction(*function);
     if (graph_function == nullptr) continue;
     graph_function->ensure_defined();
@@ -82,7 +82,7 @@ std::string without_mangling(const std::vector<std::string>& atoms) {
 class ScriptWalk {
  public:
   ScriptWalk(const ScriptModule& root, const std::string& method) : method_(method) {
-    TORCH_CHECK_VALUE(!method.empty() && (method == "forward" || !detail::implements(method, "forward")),
+    TORCH_CHECK_VALUE(!method.empty() && (method == "forward" || !extend::implements(method, "forward")),
                       "model::walk_modules: \"", method,
                       "\" does not name a separate method; expected \"forward\", which includes forward1, "
                       "forward2…, or the name of another method.");
@@ -106,7 +106,7 @@ class ScriptWalk {
     }
     for (std::size_t i = skip; i < order_.size(); ++i) {
       order_[i]->index = static_cast<std::int64_t>(refs.size());
-      refs.push_back(detail::Access::make(order_[i]));
+      refs.push_back(extend::Access::make(order_[i]));
     }
     return refs;
   }
@@ -130,7 +130,7 @@ class ScriptWalk {
     }
     node->leaf = module.named_children().size() == 0;
     node->method = method_;
-    node->has_forward = !detail::functions_of(module, method_).empty();
+    node->has_forward = !extend::functions_of(module, method_).empty();
     node->doors.script = node->has_forward;
     order_.push_back(std::move(node));
   }

@@ -18,7 +18,7 @@
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/hooks/attach.hpp>
-#include <torchtap/model/detail/has_forward.hpp>
+#include <torchtap/model/extend/has_forward.hpp>
 #include <torchtap/model/module_ref.hpp>
 #include <torchtap/recorders/detail/kind.hpp>
 #include <torchtap/recorders/options.hpp>
@@ -28,9 +28,11 @@
 #include <torchtap/storage/recording.hpp>
 
 namespace torchtap::recorders {
+namespace extend {
+struct Exchange;
+}
 namespace detail {
 class Store;
-struct Exchange;
 
 template <class T, class = void>
 struct is_holder : std::false_type {};
@@ -115,7 +117,7 @@ class TORCHTAP_API Recorder {
   template <class Model,
             class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model> && !std::is_const_v<Model>>>
   Recorder& attach(Model& model, const selectors::Selector& selector = {}) {
-    model::detail::note_model<Model>();
+    model::extend::note_model<Model>();
     return attach(static_cast<torch::nn::Module&>(model), selector);
   }
   /// The same for the module of a holder (`torch::nn::Sequential`, a `TORCH_MODULE`).
@@ -279,7 +281,7 @@ class TORCHTAP_API Recorder {
 
  private:
   friend class Scope;
-  friend struct detail::Exchange;
+  friend struct extend::Exchange;
   struct Attached;
   using AttachedList = std::vector<std::unique_ptr<Attached>>;  // null where removed
 

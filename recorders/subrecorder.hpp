@@ -16,10 +16,12 @@
 namespace torchtap::recorders {
 
 class Recorder;
+namespace extend {
+struct Exchange;
+}
 namespace detail {
 class Record;
-struct Exchange;
-}  // namespace detail
+}
 
 /// A recorder's part for one module. Its recorder owns it; a reference is valid until the subrecorder is
 /// removed or its recorder destroyed, also if more modules are attached or the recorder is moved.
@@ -101,7 +103,7 @@ class TORCHTAP_API Subrecorder {
 
  private:
   friend class Recorder;
-  friend struct detail::Exchange;
+  friend struct extend::Exchange;
   std::shared_ptr<detail::Record> record_;
 };
 

@@ -4,7 +4,7 @@
 
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/count.hpp>
-#include <torchtap/reductions/detail/device_kernels.hpp>
+#include <torchtap/reductions/detail/device_rows.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 
 namespace torchtap::reductions {

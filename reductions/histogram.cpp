@@ -11,7 +11,7 @@
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/bin_counts.hpp>
 #include <torchtap/reductions/detail/bin_range.hpp>
-#include <torchtap/reductions/detail/device_kernels.hpp>
+#include <torchtap/reductions/detail/device_rows.hpp>
 #include <torchtap/reductions/detail/in_order.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/small.hpp>

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/reductions/detail/device_kernels.hpp>
+#include <torchtap/reductions/detail/device_rows.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/moments.hpp>

@@ -1,19 +1,19 @@
 #include <torchtap/cuda/detail/kernels.hpp>
 #include <torchtap/cuda/fused_kernels.hpp>
-#include <torchtap/reductions/detail/device_kernels.hpp>
+#include <torchtap/reductions/extend/device_kernels.hpp>
 
 namespace torchtap::cuda {
 
 void enable_fused_kernels() {
-  reductions::detail::install(&detail::kernels());
+  reductions::extend::install(&detail::kernels());
 }
 
 void disable_fused_kernels() noexcept {
-  reductions::detail::install(nullptr);
+  reductions::extend::install(nullptr);
 }
 
 bool fused_kernels_enabled() noexcept {
-  return reductions::detail::installed() != nullptr;
+  return reductions::extend::installed() != nullptr;
 }
 
 }  // namespace torchtap::cuda

@@ -3,13 +3,13 @@
 
 #include <torchtap/distributed/detail/protocol.hpp>
 #include <torchtap/distributed/merge.hpp>
-#include <torchtap/recorders/detail/exchange.hpp>
+#include <torchtap/recorders/extend/exchange.hpp>
 #include <torchtap/recorders/recorder.hpp>
 
 namespace torchtap::distributed {
 
-using recorders::detail::Exchange;
-using recorders::detail::Portion;
+using recorders::extend::Exchange;
+using recorders::extend::Portion;
 
 void merge_ranks(recorders::Recorder& recorder, const Group& group, const Options& options) {
   detail::Offer offer;

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include <torchtap/base/api.hpp>
-#include <torchtap/core/detail/packed_state.hpp>
+#include <torchtap/core/extend/packed_state.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/distributed/group.hpp>
 #include <torchtap/distributed/options.hpp>
@@ -90,9 +90,9 @@ void merge_ranks(R& reduction, const Group& group, const Options& options = {}) 
     reduction = std::move(static_cast<core::SinkOf<R>&>(*merged).reduction());
   } else {  // a fold of a lambda has no assignment
     std::stringstream bytes;
-    core::detail::StateWriter writer(bytes);
+    core::extend::StateWriter writer(bytes);
     merged->save(writer);
-    core::detail::StateReader reader(bytes, std::move(writer.tensors));
+    core::extend::StateReader reader(bytes, std::move(writer.tensors));
     reader(reduction);
   }
 }

@@ -64,7 +64,7 @@ struct Model::Impl {
   std::unique_ptr<AOTIModelPackageLoader> loader;
   std::shared_ptr<detail::Package> package;
 
-  std::vector<at::Tensor> run_hooked(hooks::detail::Call& call, std::vector<at::Tensor> inputs, void* stream);
+  std::vector<at::Tensor> run_hooked(hooks::extend::Call& call, std::vector<at::Tensor> inputs, void* stream);
 };
 
 Model::Model(const std::string& file, const std::string& name) : impl_(std::make_unique<Impl>()) {
@@ -78,18 +78,18 @@ Model::~Model() = default;
 
 std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, void* stream) {
   detail::check_inputs(*impl_->package, inputs);
-  hooks::detail::Gate& gate = impl_->package->root().torchtap_gate();
-  if (!hooks::detail::is_idle(gate)) {
-    hooks::detail::Call call(gate);
+  hooks::extend::Gate& gate = impl_->package->root().torchtap_gate();
+  if (!hooks::extend::is_idle(gate)) {
+    hooks::extend::Call call(gate);
     if (!call.idle()) return impl_->run_hooked(call, inputs, stream);
   }
   const detail::Receiving none(nullptr);  // hides the receiver of a model whose hook calls this one
   return impl_->loader->run(inputs, stream);
 }
 
-std::vector<at::Tensor> Model::Impl::run_hooked(hooks::detail::Call& call, std::vector<at::Tensor> inputs,
+std::vector<at::Tensor> Model::Impl::run_hooked(hooks::extend::Call& call, std::vector<at::Tensor> inputs,
                                                 void* stream) {
-  hooks::detail::CallTensors before;
+  hooks::extend::CallTensors before;
   if (call.wants_inputs()) {
     for (at::Tensor& input : inputs) before.push_back(input);
     call.before(before);
@@ -106,7 +106,7 @@ std::vector<at::Tensor> Model::Impl::run_hooked(hooks::detail::Call& call, std::
   }
   run.rethrow();
   if (call.wants_outputs()) {
-    hooks::detail::CallTensors after;
+    hooks::extend::CallTensors after;
     for (at::Tensor& output : outputs) after.push_back(output);
     call.after(after);
   }

@@ -8,7 +8,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/hooks/attach.hpp>
-#include <torchtap/model/detail/interposed.hpp>
+#include <torchtap/model/extend/interposed_calls.hpp>
 #include <torchtap/transparent/detail/intercept.hpp>
 #include <torchtap/transparent/detail/norms.hpp>
 #include <torchtap/transparent/detail/types.hpp>
@@ -17,7 +17,7 @@
 namespace torchtap::transparent {
 namespace {
 
-using model::detail::Obstacle;
+using model::extend::Obstacle;
 
 std::atomic<bool> norms_are_compiled_in{false};
 
@@ -28,8 +28,8 @@ std::string file_of(const void* code) {
 }
 
 /// Explains why calls of a user-defined type are not seen and how to change that.
-Obstacle why_not_followed(const std::string& type, std::optional<model::detail::Following> following) {
-  using model::detail::Following;
+Obstacle why_not_followed(const std::string& type, std::optional<model::extend::Following> following) {
+  using model::extend::Following;
   if (!following.has_value()) {
     return {"no holder of its type was seen",
             c10::str("no holder of ", type,
@@ -84,7 +84,7 @@ Obstacle why_not_followed(const std::string& type, std::optional<model::detail::
 }
 
 /// Asks the dynamic linker whose definitions the program calls.
-class Linkage final : public model::detail::InterposedCalls {
+class Linkage final : public model::extend::InterposedCalls {
  public:
   static const Linkage& instance() {
     static const auto* linkage = new Linkage;
@@ -101,7 +101,7 @@ class Linkage final : public model::detail::InterposedCalls {
     const std::string type = c10::demangle(typeid(module).name());
     if (module.weak_from_this().expired()) {
       const bool has_holder =
-          types().count(typeid(module)) != 0 || model::detail::noted_type(typeid(module)).has_value();
+          types().count(typeid(module)) != 0 || model::extend::noted_type(typeid(module)).has_value();
       return {"no std::shared_ptr owns it",
               c10::str("no std::shared_ptr owns it, so torchtap::transparent cannot tell when it dies; ",
                        has_holder ? "make it with its holder."
@@ -116,7 +116,7 @@ class Linkage final : public model::detail::InterposedCalls {
                   "link torchtap::transparent to the CMake target that calls this module, or make the module "
                   "an entry of a torch::nn::Sequential."};
     }
-    Obstacle obstacle = why_not_followed(type, model::detail::noted_type(typeid(module)));
+    Obstacle obstacle = why_not_followed(type, model::extend::noted_type(typeid(module)));
     obstacle.text += " Or make it an entry of a torch::nn::Sequential.";
     return obstacle;
   }
@@ -167,14 +167,14 @@ bool sees_inside_torch() {
 
 // On loading, not at the first call: the walk over a model needs it.
 [[gnu::constructor]] void install() {
-  struct Lazy final : model::detail::InterposedCalls {
+  struct Lazy final : model::extend::InterposedCalls {
     bool cover(const torch::nn::Module& module) const override { return Linkage::instance().cover(module); }
     Obstacle why_not(const torch::nn::Module& module) const override {
       return Linkage::instance().why_not(module);
     }
   };
   static const Lazy lazy;
-  model::detail::set_interposed_calls(&lazy);
+  model::extend::set_interposed_calls(&lazy);
 }
 
 }  // namespace

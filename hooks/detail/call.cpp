@@ -18,12 +18,12 @@
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/context.hpp>
 #include <torchtap/hooks/detail/call.hpp>
-#include <torchtap/hooks/detail/depth.hpp>
 #include <torchtap/hooks/detail/one_side.hpp>
 #include <torchtap/hooks/detail/readers.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
+#include <torchtap/hooks/extend/call_depth.hpp>
 #include <torchtap/hooks/forward.hpp>
-#include <torchtap/model/detail/node.hpp>
+#include <torchtap/model/extend/node.hpp>
 
 namespace torchtap::base {
 
@@ -332,10 +332,6 @@ int rank(const Hook& hook) {
 }
 
 }  // namespace
-
-TORCHTAP_API int call_depth() noexcept {
-  return thread_state().depth;
-}
 
 // Exported for what torchtap loads into programs.
 TORCHTAP_API Hook::Hook() {
@@ -656,7 +652,7 @@ void OneSide::fire(std::size_t begin, std::size_t end, Kind kind, CallTensors& t
 namespace torchtap::hooks {
 
 Forwards::Forwards(const model::ModuleRef& root)
-    : ends_seen_(!root.scripted() && !root.exported() && model::detail::doors_of(root).sequence == nullptr),
+    : ends_seen_(!root.scripted() && !root.exported() && model::extend::doors_of(root).sequence == nullptr),
       scope_(detail::Registry::instance().scope(root)) {}
 
 std::uint64_t Forwards::current() const {
@@ -671,3 +667,7 @@ bool Forwards::at_end(std::function<void()> function) const {
 }
 
 }  // namespace torchtap::hooks
+
+int torchtap::hooks::extend::call_depth() noexcept {
+  return detail::thread_state().depth;
+}

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include <torchtap/base/api.hpp>
-#include <torchtap/model/detail/runs_hooks.hpp>
+#include <torchtap/model/extend/runs_hooks.hpp>
 
 namespace torchtap::hooks::detail {
 
@@ -38,7 +38,7 @@ class HookPointListener {
 /// torchtap, because those of the module, which may be called gate, are found beside them.
 ///
 /// Hooks belong to the object: a copy or a clone starts without any.
-class TORCHTAP_API HookPoint : public model::detail::RunsHooks {
+class TORCHTAP_API HookPoint : public model::extend::RunsHooks {
  public:
   HookPoint() noexcept = default;
   HookPoint(const HookPoint& other) noexcept : RunsHooks(other) {}

@@ -5,8 +5,10 @@
 #include <cstdint>
 
 #include <torchtap/hooks/detail/interposed.hpp>
-#include <torchtap/hooks/detail/own_calls.hpp>
 #include <torchtap/hooks/detail/readers.hpp>
+#include <torchtap/hooks/detail/registry.hpp>
+#include <torchtap/hooks/extend/called_module.hpp>
+#include <torchtap/hooks/extend/own_calls.hpp>
 
 namespace torchtap::hooks::detail {
 
@@ -14,7 +16,7 @@ std::atomic<bool> interposed_table_in_use{false};
 
 namespace {
 
-std::atomic<CalledModule> called_module{nullptr};
+std::atomic<extend::CalledModule> called_module{nullptr};
 
 }  // namespace
 
@@ -27,14 +29,9 @@ void note_interposed_table() noexcept {
   interposed_table_in_use.store(!interposed_table().empty() || called_module.load() != nullptr);
 }
 
-void set_called_module(CalledModule observer) noexcept {
-  called_module.store(observer);
-  if (observer != nullptr) interposed_table_in_use.store(true);
-}
-
 InterposedEntry* look_up_interposed(torch::nn::Module& module) {
   const auto observer = called_module.load(std::memory_order_relaxed);
-  if (observer != nullptr && !OwnCalls::here()) observer(module);
+  if (observer != nullptr && !extend::OwnCalls::here()) observer(module);
   return interposed_table().find(&module);
 }
 
@@ -77,3 +74,17 @@ void InterposedTable::erase(InterposedEntry& entry) noexcept {
 }
 
 }  // namespace torchtap::hooks::detail
+
+namespace torchtap::hooks::extend {
+
+void set_called_module(CalledModule observer) noexcept {
+  detail::called_module.store(observer);
+  if (observer != nullptr) detail::interposed_table_in_use.store(true);
+}
+
+void prepare() {
+  { const detail::Hook first; }  // makes the counters of threads
+  detail::Registry::instance();
+}
+
+}  // namespace torchtap::hooks::extend

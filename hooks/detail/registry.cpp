@@ -9,8 +9,8 @@
 #include <torchtap/hooks/detail/another_copy.hpp>
 #include <torchtap/hooks/detail/readers.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
-#include <torchtap/model/detail/any_module_content.hpp>
-#include <torchtap/model/detail/node.hpp>
+#include <torchtap/model/extend/any_module_content.hpp>
+#include <torchtap/model/extend/node.hpp>
 
 namespace torchtap::hooks::detail {
 namespace {
@@ -21,7 +21,7 @@ void erase_value(Container& container, const Value& value) {
 }
 
 const void* key_of(const model::ModuleRef& module) {
-  return module.scripted() ? script_key(module) : model::detail::Access::node(module).identity;
+  return module.scripted() ? script_key(module) : model::extend::Access::node(module).identity;
 }
 
 std::string named(const Hook& hook) {
@@ -128,7 +128,7 @@ std::shared_ptr<ScopeHold> Registry::scope(const model::ModuleRef& root) {
 }
 
 void Registry::open_doors(Site& site, const model::ModuleRef& module, const Hook& hook) {
-  const model::detail::Doors& doors = model::detail::doors_of(module);
+  const model::extend::Doors& doors = model::extend::doors_of(module);
   for (auto* holder : doors.holders) {
     HolderPatch& door = patch(holder, hook);
     if (door.site == nullptr) {
@@ -159,7 +159,7 @@ void Registry::open_doors(Site& site, const model::ModuleRef& module, const Hook
     sequence->site = site.key;
     site.sequence = sequence.get();
   }
-  if (doors.interposed != model::detail::Interposed::no && site.interposed == nullptr) {
+  if (doors.interposed != model::extend::Interposed::no && site.interposed == nullptr) {
     site.owner = module.module().weak_from_this();
     site.interposed = &interposed_table().insert(&module.module(), site.owner);
     note_interposed_table();
@@ -179,8 +179,8 @@ void Registry::open_sequence(Site& site) {
     const bool needed = !scope_only || position == 0;
     HolderPatch* door = nullptr;
     if (needed) {
-      door = &patch(model::detail::holder_of(entry), *site.hooks.front());
-    } else if (const auto found = patches_.find(model::detail::holder_of(entry)); found != patches_.end()) {
+      door = &patch(model::extend::holder_of(entry), *site.hooks.front());
+    } else if (const auto found = patches_.find(model::extend::holder_of(entry)); found != patches_.end()) {
       door = found->second;
     }
     if (door != nullptr) {

@@ -12,7 +12,7 @@
 #include <torchtap/hooks/detail/script.hpp>
 #include <torchtap/hooks/detail/script_call.hpp>
 #include <torchtap/hooks/detail/script_code.hpp>
-#include <torchtap/model/detail/script.hpp>
+#include <torchtap/model/extend/script_functions.hpp>
 
 namespace torchtap::hooks::detail {
 namespace {
@@ -286,7 +286,7 @@ ScriptDoor::ScriptDoor(const model::ModuleRef& module)
   const int method = method_number(module.method());
   const auto unit = impl_->unit.lock();
   const auto root = module.root().script().type()->compilation_unit();
-  for (auto* function : model::detail::functions_of(module.script(), module.method())) {
+  for (auto* function : model::extend::functions_of(module.script(), module.method())) {
     auto* graph_function = torch::jit::tryToGraphFunction(*function);
     TORCH_CHECK_NOT_IMPLEMENTED(
         graph_function != nullptr, "hooks::attach: ", module.method(), " of \"", module.path(), "\" (",

@@ -7,8 +7,8 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/unfit.hpp>
-#include <torchtap/model/detail/interposed.hpp>
-#include <torchtap/model/detail/node.hpp>
+#include <torchtap/model/extend/interposed_calls.hpp>
+#include <torchtap/model/extend/node.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 
 namespace torchtap::recorders::detail {
@@ -21,7 +21,7 @@ Awaited*& awaited_in_this_thread() noexcept {
 Record::Record(Kind kind, std::shared_ptr<const Options> options, const model::ModuleRef& module, bool alone)
     : Record(kind, std::move(options),
              storage::EntryId{module.path(), module.aliases(), module.type(), name_of(kind)}, alone) {
-  watched_ = model::detail::Access::node(module).keep;
+  watched_ = model::extend::Access::node(module).keep;
 }
 
 Record::Record(Kind kind, std::shared_ptr<const Options> options, storage::EntryId id, bool alone)
@@ -66,7 +66,7 @@ std::string Record::note() const {
   }
   if (!text.empty()) return text;
   const auto module = watched_.lock();
-  if (samples() != 0 || module == nullptr || !model::detail::given_out(*module)) return {};
+  if (samples() != 0 || module == nullptr || !model::extend::given_out(*module)) return {};
   return "the program got a pointer to this module by as<Impl>() instead of as<Holder>(), or in a file "
          "compiled with TORCHTAP_EXACT_TYPES; calls through that pointer are not seen.";
 }

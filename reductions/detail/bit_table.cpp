@@ -8,7 +8,7 @@
 
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/bit_table.hpp>
-#include <torchtap/reductions/detail/device_kernels.hpp>
+#include <torchtap/reductions/detail/device_rows.hpp>
 
 namespace torchtap::reductions::detail {
 namespace {

@@ -456,12 +456,5 @@ bool has_bits(c10::ScalarType type) noexcept {
   return with_number(type, [](auto* /*typed*/) {});
 }
 
-double BitBins::edge(std::int64_t magnitude) const noexcept {
-  const std::int64_t first = std::int64_t{1} << mantissa_bits;  // bin of the least normal float32
-  const std::int64_t octave = magnitude < first ? 0 : (magnitude >> mantissa_bits) - 1;
-  return std::ldexp(static_cast<double>(magnitude - octave * first),
-                    static_cast<int>(octave) - 126 - mantissa_bits);
-}
-
 }  // namespace torchtap::reductions::detail
 #endif

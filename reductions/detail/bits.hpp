@@ -1,40 +1,18 @@
 #pragma once
 
-/// Defines bins that are read off the upper bits of numbers, and declares the loops that count in them.
+/// Declares the loops that count numbers by their upper bits.
 
 #include <c10/core/ScalarType.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
-#include <vector>
+
+#include <torchtap/reductions/extend/bit_bins.hpp>
 
 namespace torchtap::reductions::detail {
 
-/// Bins of the numbers whose sign, exponent and upper bits of the mantissa are the same.
-///
-/// These bits of a float32, as a number, are the slot of its bin: 0 ... infinity() - 1 are bins of positive
-/// numbers, ascending, and `infinity()` counts Inf. Slots of negative numbers are higher by `negative()`. NaN
-/// and zeros have separate slots. Bin m of either sign counts edge(m) <= |x| < edge(m + 1).
-///
-/// float16 and bfloat16 are float32 of fewer bits. A float64 and an integer, which is converted to one,
-/// belong to the bin between whose edges they lie; the last finite bin also counts whatever is larger and
-/// finite, the first what is smaller.
-struct BitBins {
-  int mantissa_bits;  ///< 0 ... 7
-
-  std::int64_t infinity() const noexcept { return std::int64_t{255} << mantissa_bits; }
-  std::int64_t negative() const noexcept { return std::int64_t{256} << mantissa_bits; }
-  std::int64_t nan() const noexcept { return 2 * negative(); }
-  std::int64_t zero() const noexcept { return nan() + 1; }
-  std::int64_t slots() const noexcept { return nan() + 2; }
-  std::int64_t per_octave() const noexcept { return std::int64_t{1} << mantissa_bits; }
-  /// The least magnitude in bin `magnitude`; that of bin infinity() is 2^128.
-  double edge(std::int64_t magnitude) const noexcept;
-};
-
-/// Slots and their counts.
-using SlotCounts = std::vector<std::pair<std::uint32_t, std::int64_t>>;
+using extend::BitBins;
+using extend::SlotCounts;
 
 /// Single-threaded loops over contiguous numbers: floating-point types of up to 64 bits, integers of up to 64
 /// bits and bool.

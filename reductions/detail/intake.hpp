@@ -15,7 +15,7 @@
 #include <torchtap/base/api.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/core/archive.hpp>
-#include <torchtap/core/detail/packed_state.hpp>
+#include <torchtap/core/extend/packed_state.hpp>
 #include <torchtap/core/value.hpp>
 #include <torchtap/reductions/options.hpp>
 
@@ -180,13 +180,13 @@ class TORCHTAP_API Intake {
     auto type = static_cast<std::int32_t>(device_.type());
     auto index = static_cast<std::int32_t>(device_.index());
     archive(folding_, count_, shaped_, kept_, dtype, type, index);
-    core::detail::declare_elements(archive, kept_);
+    core::extend::declare_elements(archive, kept_);
     archive(omitted_);
     if constexpr (Archive::is_loading::value) {
       restored(dtype);
-      device_ = core::detail::placed(archive, type, index);
+      device_ = core::extend::placed(archive, type, index);
     } else if (!any_shape_) {
-      core::detail::note_shape(archive, name_, shaped_, kept_);
+      core::extend::note_shape(archive, name_, shaped_, kept_);
     }
   }
 

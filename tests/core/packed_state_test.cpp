@@ -4,7 +4,7 @@
 
 #include <sstream>
 
-#include <torchtap/core/detail/packed_state.hpp>
+#include <torchtap/core/extend/packed_state.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
@@ -12,8 +12,8 @@
 
 BOOST_AUTO_TEST_SUITE(packed_state)
 
-using torchtap::core::detail::StateReader;
-using torchtap::core::detail::StateWriter;
+using torchtap::core::extend::StateReader;
+using torchtap::core::extend::StateWriter;
 using torchtap_test::says;
 
 BOOST_AUTO_TEST_CASE(shares_large_tensors_and_copies_small_ones) {

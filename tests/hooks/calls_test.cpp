@@ -8,8 +8,8 @@
 
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/hooks/nn.hpp>
-#include <torchtap/model/detail/any_module_content.hpp>
-#include <torchtap/model/detail/has_forward.hpp>
+#include <torchtap/model/extend/any_module_content.hpp>
+#include <torchtap/model/extend/has_forward.hpp>
 #include <torchtap/model/walk.hpp>
 
 #include "support.hpp"
@@ -194,7 +194,7 @@ torch::nn::Sequential adder(int entries) {
 
 const void* table_of(torch::nn::AnyModule& any) {
   const void* table;
-  std::memcpy(&table, static_cast<const void*>(torchtap::model::detail::holder_of(any)), sizeof(table));
+  std::memcpy(&table, static_cast<const void*>(torchtap::model::extend::holder_of(any)), sizeof(table));
   return table;
 }
 
@@ -771,9 +771,9 @@ BOOST_AUTO_TEST_CASE(types_that_derive_from_sequential) {
 
   own::Renamed renamed(add, add);
   BOOST_CHECK_THROW(hooks::attach(*renamed, Kind::forward, [](Event&) {}).remove(), c10::ValueError);
-  torchtap::model::detail::note_model<own::RenamedImpl>();  // as recorder.attach(renamed) does
+  torchtap::model::extend::note_model<own::RenamedImpl>();  // as recorder.attach(renamed) does
   check(*renamed, "", [&] { return renamed->forward(ones()); });
-  static_assert(!torchtap::model::detail::is_sequential<own::DoubledImpl>());
+  static_assert(!torchtap::model::extend::is_sequential<own::DoubledImpl>());
 }
 
 BOOST_AUTO_TEST_CASE(a_sequential_inside_of_a_users_module_inside_of_a_sequential) {

@@ -2,7 +2,7 @@
 #include <sstream>
 
 #include <torchtap/core/context.hpp>
-#include <torchtap/core/detail/packed_state.hpp>
+#include <torchtap/core/extend/packed_state.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
 #include "support.hpp"
@@ -382,7 +382,7 @@ BOOST_AUTO_TEST_CASE(states_of_ranks_that_saw_other_keys_say_the_same_number_of_
     const Context named("labels", at::tensor(keys));
     mean.update(at::ones({static_cast<std::int64_t>(keys.size()), 3}));
     std::ostringstream stream;
-    torchtap::core::detail::StateWriter writer(stream);
+    torchtap::core::extend::StateWriter writer(stream);
     mean.save(writer);
     std::vector<std::string> all;
     for (const auto& fact : writer.facts) all.push_back(fact.what + (fact.shaped ? " shaped" : ""));

@@ -5,7 +5,7 @@
 
 #include <torchtap/base/disk.hpp>
 #include <torchtap/base/error.hpp>
-#include <torchtap/storage/detail/zip.hpp>
+#include <torchtap/storage/extend/zip_reader.hpp>
 
 #include "files/json.hpp"
 #include "terminal/message_text.hpp"
@@ -25,7 +25,7 @@ bool is_package(const std::string& path) {
   if (!stream.good() || head[0] != 'P' || head[1] != 'K') return false;
   try {
     const auto file = base::InputFile::open("torchtap", path);
-    const storage::detail::ZipReader zip(file);
+    const storage::extend::ZipReader zip(file);
     // Without the folder around everything, which older versions do not write.
     return zip.has_folder("data/aotinductor/") || zip.has_folder("aotinductor/");
   } catch (const c10::Error&) {

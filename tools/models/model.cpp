@@ -11,7 +11,7 @@
 
 #include <torchtap/base/disk.hpp>
 #include <torchtap/base/error.hpp>
-#include <torchtap/storage/detail/zip.hpp>
+#include <torchtap/storage/extend/zip_reader.hpp>
 
 #include "files/files.hpp"
 #include "terminal/message.hpp"
@@ -38,7 +38,7 @@ std::string what_else(const std::string& path) {
            "save the model with torch.jit.script(model).save(FILE).";
   }
   const auto file = base::InputFile::open("torchtap", path);
-  const storage::detail::ZipReader zip(file);
+  const storage::extend::ZipReader zip(file);
   if (zip.has_folder("data/aotinductor")) {
     return c10::str(
         "is an AOTInductor package: compiled code, of which only `torchtap list` and `torchtap record` see "

@@ -16,9 +16,8 @@
 #include <optional>
 #include <sstream>
 
-#include <torchtap/hooks/detail/interposed.hpp>
-#include <torchtap/hooks/detail/own_calls.hpp>
-#include <torchtap/hooks/detail/registry.hpp>
+#include <torchtap/hooks/extend/called_module.hpp>
+#include <torchtap/hooks/extend/own_calls.hpp>
 
 #include "config.hpp"
 #include "monitor_mode.hpp"
@@ -37,7 +36,7 @@ namespace {
 
 using torch::nn::Module;
 
-using hooks::detail::OwnCalls;
+using hooks::extend::OwnCalls;
 
 /// Never destroyed: threads may call modules while the process ends.
 struct Agent {
@@ -220,8 +219,7 @@ void report_start(const Config& config) {
     cereal::JSONInputArchive archive(stream);
     config.serialize(archive);
     if (!config.libraries.empty()) ::setenv("LD_PRELOAD", config.libraries.c_str(), 1);
-    { const hooks::detail::Hook first; }  // these must register their fork handlers before the agent does
-    hooks::detail::Registry::instance();
+    hooks::extend::prepare();  // its fork handlers go before the agent's
     report_start(config);
     agent = new Agent(config);
   } catch (const c10::Error& error) {
@@ -240,7 +238,7 @@ void report_start(const Config& config) {
     at::addGlobalCallback(
         at::RecordFunctionCallback(on_backward, after_backward).scopes({at::RecordScope::BACKWARD_FUNCTION}));
   }
-  hooks::detail::set_called_module(on_called_module);
+  hooks::extend::set_called_module(on_called_module);
 }
 
 }  // namespace

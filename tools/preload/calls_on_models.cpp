@@ -4,7 +4,7 @@
 #include <torch/nn/module.h>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/transparent/detail/intercept.hpp>
+#include <torchtap/transparent/extend/member_code.hpp>
 
 #include "agent.hpp"
 
@@ -32,7 +32,7 @@ template <class Member>
 Member next(const char* symbol) {
   const void* code = dlsym(RTLD_NEXT, symbol);
   TORCH_CHECK_NOT_IMPLEMENTED(code != nullptr, "torchtap preload: LibTorch has no ", symbol, ".");
-  return transparent::detail::member_at<Member>(code);
+  return transparent::extend::member_at<Member>(code);
 }
 
 }  // namespace

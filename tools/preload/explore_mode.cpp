@@ -69,7 +69,7 @@ void ExploreMode::begin(Model& model) {
     const Lock lock(mutex_);
     if (!done_ && raw->session != nullptr && raw->session->hides_root()) before(*raw, module, call);
   };
-  model.session = views::explorer::detail::models_of(*explorer_).watch(model.modules, {}, "", before_call);
+  model.session = views::explorer::extend::models_of(*explorer_).watch(model.modules, {}, "", before_call);
   model.ran = true;
 }
 
@@ -118,7 +118,7 @@ c10::IValue ExploreMode::script(const torch::jit::Method& method,
     if (!open_explorer()) return;
     auto* const model = static_cast<Model*>(models_.of(method));
     if (model == nullptr || model->session != nullptr) return;
-    model->session = views::explorer::detail::models_of(*explorer_)
+    model->session = views::explorer::extend::models_of(*explorer_)
                          .watch(model::walk_modules(method.owner(), method.name()), {}, "");
     model->ran = true;
   });
@@ -172,7 +172,7 @@ void ExploreMode::finish() noexcept {
 ExploreMode* ExploreMode::for_child() {
   auto* child = new ExploreMode(config_);
   child->guarded([&] {
-    if (explorer_ != nullptr) views::explorer::detail::models_of(*explorer_).leave_to_parent();
+    if (explorer_ != nullptr) views::explorer::extend::models_of(*explorer_).leave_to_parent();
     if (Thread* const thread = Thread::here(); thread != nullptr) thread->leave_to_parent();
     child->models_.inherit(models_);
     child->hidden_ = hidden_;

@@ -14,8 +14,8 @@
 
 #include <torchtap/model/module_ref.hpp>
 #include <torchtap/operations/scope.hpp>
-#include <torchtap/views/explorer/detail/watched_models.hpp>
 #include <torchtap/views/explorer/explorer.hpp>
+#include <torchtap/views/explorer/extend/watched_models.hpp>
 
 #include "config.hpp"
 #include "hidden_pass.hpp"
@@ -57,12 +57,12 @@ class ExploreMode final : public Mode {
 
  private:
   struct Model : FoundModel {
-    std::shared_ptr<views::explorer::detail::WatchedModel> session;  // once it ran
+    std::shared_ptr<views::explorer::extend::WatchedModel> session;  // once it ran
   };
   /// A forward, in one thread.
   struct Running {
     Model* model = nullptr;
-    std::shared_ptr<views::explorer::detail::WatchedModel> session;
+    std::shared_ptr<views::explorer::extend::WatchedModel> session;
     const torch::nn::Module* first = nullptr;
     std::int64_t first_calls = 1;
     bool trains = false;

@@ -12,7 +12,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/staging.hpp>
-#include <torchtap/storage/detail/recording_files.hpp>
+#include <torchtap/storage/extend/recording_files.hpp>
 #include <torchtap/views/monitor/incident.hpp>
 
 #include "executable.hpp"
@@ -67,7 +67,7 @@ bool move_recording(const std::string& from, const std::string& to, bool overwri
   }
 #ifdef RENAME_EXCHANGE
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
-    base::remove_folder(from, storage::detail::is_recording_file);
+    base::remove_folder(from, storage::extend::is_recording_file);
     return true;
   }
 #endif

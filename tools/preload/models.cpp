@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <torchtap/model/detail/node.hpp>
+#include <torchtap/model/extend/node.hpp>
 #include <torchtap/model/walk.hpp>
 
 namespace torchtap::tools::preload {
@@ -15,13 +15,13 @@ using torch::nn::Module;
 
 std::vector<model::ModuleRef> without_ownership(const std::vector<model::ModuleRef>& modules) {
   std::vector<model::ModuleRef> refs;
-  std::shared_ptr<const model::detail::Node> root;
+  std::shared_ptr<const model::extend::Node> root;
   for (const model::ModuleRef& module : modules) {
-    auto node = std::make_shared<model::detail::Node>(model::detail::Access::node(module));
+    auto node = std::make_shared<model::extend::Node>(model::extend::Access::node(module));
     node->keep = nullptr;
     node->root = root;
     if (root == nullptr) root = node;
-    refs.push_back(model::detail::Access::make(std::move(node)));
+    refs.push_back(model::extend::Access::make(std::move(node)));
   }
   return refs;
 }

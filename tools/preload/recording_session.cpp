@@ -8,9 +8,9 @@
 #include <filesystem>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/model/detail/interposed.hpp>
-#include <torchtap/model/detail/node.hpp>
-#include <torchtap/model/detail/script.hpp>
+#include <torchtap/model/extend/interposed_calls.hpp>
+#include <torchtap/model/extend/node.hpp>
+#include <torchtap/model/extend/script_functions.hpp>
 #include <torchtap/model/walk.hpp>
 #include <torchtap/selectors/selectors.hpp>
 
@@ -71,7 +71,7 @@ Session::Session(const Config& config, Session* parent)
       models_({[] { return std::make_shared<FoundModel>(); },
                [this](const model::ModuleRef& module) {
                  const bool seen =
-                     model::detail::doors_of(module).interposed != model::detail::Interposed::no;
+                     model::extend::doors_of(module).interposed != model::extend::Interposed::no;
                  // Noted so that missing modules are reported.
                  if (!seen && module.has_forward() && selector_(module)) {
                    compiled_in_[module.type()].insert(module.path());
@@ -139,14 +139,14 @@ bool Session::meet(Module& module) {
       return false;
     }
   }
-  const auto* calls = model::detail::interposed_calls();
+  const auto* calls = model::extend::interposed_calls();
   if (calls == nullptr || !calls->cover(module)) return false;
-  auto node = std::make_shared<model::detail::Node>();
+  auto node = std::make_shared<model::extend::Node>();
   node->identity = node->module = &module;
   node->keep = keep;
   node->type = model::pretty_type_name(module);
   node->leaf = module.children().empty();
-  node->doors.interposed = model::detail::Interposed::symbol;
+  node->doors.interposed = model::extend::Interposed::symbol;
   const std::string kind = kind_of(module, node->type);
 
   const std::unique_lock lock(mutex_);
@@ -185,7 +185,7 @@ bool Session::meet(Module& module) {
   slot.is_free = [owner = module.weak_from_this()] { return owner.expired(); };
   met_[&module] = {keep, position};
   trail.follow(position, keep);
-  const model::ModuleRef ref = model::detail::Access::make(node);
+  const model::ModuleRef ref = model::extend::Access::make(node);
   note_ran(ref);
   if (!is_new) {
     if (slot.index >= 0)
@@ -200,7 +200,7 @@ bool Session::meet(Module& module) {
 
 bool Session::meet(const torch::jit::Method& method) {
   // "forward" includes the copies that tracing makes of it.
-  const std::string name = model::detail::implements(method.name(), "forward") ? "forward" : method.name();
+  const std::string name = model::extend::implements(method.name(), "forward") ? "forward" : method.name();
   const torch::jit::Module root = method.owner();
   {
     const std::shared_lock lock(mutex_);

@@ -14,7 +14,7 @@
 #include <filesystem>
 
 #include <torchtap/base/of_thread.hpp>
-#include <torchtap/model/detail/interposed.hpp>
+#include <torchtap/model/extend/interposed_calls.hpp>
 
 #include "agent.hpp"
 #include "linked_libraries.hpp"
@@ -69,7 +69,7 @@ ReportMode::ReportMode(const Config& config)
       serial_(generation()),
       models_({[] { return std::make_shared<Model>(); },
                [this](const model::ModuleRef& module) {
-                 const auto* calls = model::detail::interposed_calls();
+                 const auto* calls = model::extend::interposed_calls();
                  const bool seen = calls != nullptr && calls->cover(module.module());
                  if (!seen && module.has_forward()) report_.compiled_in.insert(module.type());
                  return seen;

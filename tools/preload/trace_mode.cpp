@@ -9,7 +9,7 @@
 #include <exception>
 #include <filesystem>
 
-#include <torchtap/model/detail/interposed.hpp>
+#include <torchtap/model/extend/interposed_calls.hpp>
 #include <torchtap/model/walk.hpp>
 
 #include "linked_libraries.hpp"
@@ -29,7 +29,7 @@ TraceMode::TraceMode(const Config& config)
     : config_(config),
       models_({[] { return std::make_shared<FoundModel>(); },
                [](const model::ModuleRef& module) {
-                 const auto* calls = model::detail::interposed_calls();
+                 const auto* calls = model::extend::interposed_calls();
                  return calls != nullptr && calls->cover(module.module());
                },
                [](const std::string&) {}}) {

@@ -6,8 +6,8 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/format.hpp>
-#include <torchtap/views/frames/detail/header.hpp>
 #include <torchtap/views/frames/frame.hpp>
+#include <torchtap/views/frames/header.hpp>
 
 namespace torchtap::views::frames {
 

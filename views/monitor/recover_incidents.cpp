@@ -34,7 +34,7 @@ std::optional<base::Descriptor> locked(const std::string& path) {
 
 std::string bytes_of(const std::string& path) {
   return base::InputFile::open("views::monitor::recover_incidents", path)
-      .read_all(detail::kMostRing + frames::detail::kDataOffset);
+      .read_all(detail::kMostRing + frames::kDataOffset);
 }
 
 /// Makes an incident of a ring that no process has open, unless the file is no ring or is empty. Whether the

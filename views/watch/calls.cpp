@@ -3,7 +3,7 @@
 #include <string>
 #include <unordered_map>
 
-#include <torchtap/hooks/detail/depth.hpp>
+#include <torchtap/hooks/extend/call_depth.hpp>
 #include <torchtap/views/watch/calls.hpp>
 
 namespace torchtap::views::watch {
@@ -59,11 +59,11 @@ bool Nesting::ended(std::size_t open, int open_depth, std::size_t module, int de
 }
 
 bool counts(const model::ModuleRef& module) {
-  return hooks::detail::counts_in_depth(module);
+  return hooks::extend::counts_in_depth(module);
 }
 
 int calls_here() noexcept {
-  return hooks::detail::call_depth();
+  return hooks::extend::call_depth();
 }
 
 }  // namespace torchtap::views::watch

@@ -9,13 +9,13 @@
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/hooks/attach.hpp>
-#include <torchtap/hooks/detail/call.hpp>
+#include <torchtap/hooks/extend/hook_point.hpp>
 #include <torchtap/model/module_ref.hpp>
 
 namespace torchtap::views::watch {
 
 /// Holds a function of autograd, whose type differs between LibTorch's versions.
-using NodePtr = hooks::detail::NodePtr;
+using NodePtr = hooks::extend::NodePtr;
 
 /// Hears of the calls of modules, in the thread that makes them. Modules have their places in the list that
 /// is watched.

@@ -16,7 +16,7 @@ namespace torchtap::views::watch {
 namespace {
 
 constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
-constexpr reductions::detail::BitBins slots{mantissa_bits};
+constexpr reductions::extend::BitBins slots{mantissa_bits};
 
 /// The numbers of any tensor, in memory and without holes.
 at::Tensor plain(const at::Tensor& tensor) {
@@ -113,12 +113,11 @@ Column measure(const at::Tensor& tensor) {
   const at::Tensor x = plain(tensor);
   column.count = static_cast<std::uint64_t>(x.numel());
   reductions::Pass pass(x);
-  const reductions::detail::Folding all{{}, true};
   pass.ask_total({true, false});
-  reductions::detail::kernels_of(pass).ask_bits(all, slots);
+  reductions::extend::ask_bits(pass, slots);
   auto& counts = base::of_thread<Slots>();
-  if (const auto* const found = reductions::detail::kernels_of(pass).count_bits(all, slots)) {
-    for (const auto& [slot, count] : found->front()) counts.add(slot, static_cast<std::uint64_t>(count));
+  if (const auto* const found = reductions::extend::count_bits(pass, slots)) {
+    for (const auto& [slot, count] : *found) counts.add(slot, static_cast<std::uint64_t>(count));
   } else {
     const at::Tensor wide = x.to(at::kDouble).contiguous();
     const double* const data = wide.data_ptr<double>();

@@ -16,9 +16,9 @@
 namespace torchtap::cuda::detail {
 namespace {
 
-using reductions::detail::BitBins;
-using reductions::detail::DeviceMoments;
-using reductions::detail::DeviceRows;
+using reductions::extend::BitBins;
+using reductions::extend::DeviceMoments;
+using reductions::extend::DeviceRows;
 
 constexpr std::int64_t kThreads = 256;      // of a block; the source's shared memory is made for as many
 constexpr std::int64_t kGroup = 8;          // elements that a thread reads at once, as in the source
@@ -69,7 +69,7 @@ double* numbers(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.data_ptr<double>() : nullptr;
 }
 
-class Fused final : public reductions::detail::DeviceKernels {
+class Fused final : public reductions::extend::DeviceKernels {
  public:
   static Fused& instance() {
     static auto* const one = new Fused;  // for hooks that run at the program's end
@@ -215,7 +215,7 @@ class Fused final : public reductions::detail::DeviceKernels {
 
 }  // namespace
 
-reductions::detail::DeviceKernels& kernels() {
+reductions::extend::DeviceKernels& kernels() {
   TORCH_CHECK(c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA),
               "torchtap::cuda::enable_fused_kernels: the program's LibTorch has no CUDA; link one that has "
               "(torch_cuda, which linkers leave out with --as-needed).");

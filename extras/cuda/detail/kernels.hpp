@@ -1,11 +1,11 @@
 #pragma once
 
-#include <torchtap/reductions/detail/device_kernels.hpp>
+#include <torchtap/reductions/extend/device_kernels.hpp>
 
 namespace torchtap::cuda::detail {
 
 /// The kernels of `source.hpp`. The first call loads NVRTC and compiles for the thread's current device.
 /// Throws `c10::Error` that says what is missing.
-reductions::detail::DeviceKernels& kernels();
+reductions::extend::DeviceKernels& kernels();
 
 }  // namespace torchtap::cuda::detail

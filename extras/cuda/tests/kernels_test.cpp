@@ -209,7 +209,7 @@ BOOST_AUTO_TEST_CASE(slots_of_bits) {
   const float odd[] = {0, kNaN, kInfinity, -kInfinity, 1e-42F, -1e-40F, 3e38F, -0.0F};
   for (int i = 0; i < 8; ++i) x[i] = odd[i];
   for (const int bits : {0, 3, 5}) {
-    // By the definition of reductions::detail::BitBins, of the bits of float32 themselves.
+    // By the definition of reductions::extend::BitBins, of the bits of float32 themselves.
     const std::int64_t negative = std::int64_t{256} << bits, width = 2 * negative + 2;
     const at::Tensor raw = x.view(at::kInt).to(at::kLong), magnitude = at::bitwise_and(raw, 0x7FFFFFFF);
     at::Tensor slots = at::bitwise_right_shift(magnitude, 23 - bits) + (raw < 0).to(at::kLong) * negative;

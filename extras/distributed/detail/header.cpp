@@ -13,7 +13,7 @@
 namespace torchtap::distributed::detail {
 namespace {
 
-using core::detail::StateFact;
+using core::extend::StateFact;
 
 /// `"layer1"`, or `"layer1" (number 1 of that path, from 0)` if several modules have it.
 std::string named(const ModuleKey& key) {

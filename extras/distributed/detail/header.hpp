@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/detail/packed_state.hpp>
+#include <torchtap/core/extend/packed_state.hpp>
 #include <torchtap/distributed/options.hpp>
 #include <torchtap/storage/entry.hpp>
 
@@ -33,7 +33,7 @@ struct ModuleFacts {
   storage::EntryId id;
   std::string reduction;                       ///< with its configuration; "" if samples are kept
   std::int64_t bytes = 0;                      ///< of the state
-  std::vector<core::detail::StateFact> facts;  ///< of all slots, one after the other
+  std::vector<core::extend::StateFact> facts;  ///< of all slots, one after the other
   bool divisible = false;                      ///< whether its elements can be merged in parts
   std::vector<std::int64_t> whole;             ///< the sizes of its elements; empty if it has none yet
   std::int64_t bytes_of_elements = 0;

@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/detail/packed_state.hpp>
+#include <torchtap/core/extend/packed_state.hpp>
 #include <torchtap/distributed/detail/header.hpp>
 #include <torchtap/distributed/detail/transport.hpp>
-#include <torchtap/recorders/detail/exchange.hpp>
+#include <torchtap/recorders/extend/exchange.hpp>
 
 namespace torchtap::distributed::detail {
 
-using recorders::detail::Portion;
+using recorders::extend::Portion;
 
 /// One module's recorded data: bytes, and the large tensors beside them.
 struct Parcel {
@@ -34,11 +34,11 @@ struct Parcel {
   std::int64_t place = 0;  ///< of the module among the modules of all ranks
   std::int64_t samples = 0, refused = 0, without_tensors = 0;
   std::vector<Slot> slots;
-  std::vector<core::detail::TensorPlace> beside;
-  std::vector<std::int64_t> widths;            ///< of each of these, `core::detail::StateWriter::widths`
+  std::vector<core::extend::TensorPlace> beside;
+  std::vector<std::int64_t> widths;            ///< of each of these, `core::extend::StateWriter::widths`
   std::vector<at::Tensor> tensors;             ///< sent separately
-  std::vector<core::detail::StateFact> facts;  ///< not sent
-  bool divisible = true;                       ///< not sent; `core::detail::Elements::divisible`
+  std::vector<core::extend::StateFact> facts;  ///< not sent
+  bool divisible = true;                       ///< not sent; `core::extend::Elements::divisible`
   std::vector<std::int64_t> whole;             ///< not sent; the sizes of its elements
 
   template <class Archive>
@@ -55,11 +55,11 @@ Parcel packed(const Portion& portion, bool elements_beside = false, const core::
 /// A portion without id, with sinks like `blank`. Takes over the tensors. Passes on exceptions of loading.
 Portion unpacked(Parcel parcel, const core::Sink* blank);
 /// The same of a part of the state, or of parts that were joined.
-Portion unpacked(Parcel parcel, const core::Sink* blank, const core::detail::Elements& elements);
+Portion unpacked(Parcel parcel, const core::Sink* blank, const core::extend::Elements& elements);
 /// The parcel of a part: the bytes of all, and its elements of the tensors, which share memory.
-Parcel part_of(const Parcel& parcel, const core::detail::Elements& elements);
+Parcel part_of(const Parcel& parcel, const core::extend::Elements& elements);
 /// A tensor for the place.
-at::Tensor room_for(const core::detail::TensorPlace& place);
+at::Tensor room_for(const core::extend::TensorPlace& place);
 
 /// The parcels as one text, without their tensors.
 std::string encoded(const std::vector<Parcel>& parcels);

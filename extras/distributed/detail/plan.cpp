@@ -9,7 +9,7 @@
 namespace torchtap::distributed::detail {
 namespace {
 
-using core::detail::Elements;
+using core::extend::Elements;
 
 /// What the ranks that have a module say of its state.
 struct States {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <torchtap/core/detail/packed_state.hpp>
+#include <torchtap/core/extend/packed_state.hpp>
 #include <torchtap/distributed/detail/header.hpp>
 
 namespace torchtap::distributed::detail {
@@ -35,7 +35,7 @@ struct Plan {
   /// The place of a rank in `merging`; -1 if it is not there.
   std::int64_t part_of(int rank) const;
   /// For a reader of part `part` of a state of all ranks.
-  core::detail::Elements cut(const Module& module, std::int64_t part) const;
+  core::extend::Elements cut(const Module& module, std::int64_t part) const;
 
   template <class Archive>
   void serialize(Archive& archive) {

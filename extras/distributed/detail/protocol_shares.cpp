@@ -11,7 +11,7 @@
 namespace torchtap::distributed::detail {
 namespace {
 
-using core::detail::Elements;
+using core::extend::Elements;
 
 /// Merged ranks of one module as in the tree of `merge_as_tree`, of which all are needed: at `level` are
 /// 2^level neighbours.
@@ -61,7 +61,7 @@ class Joined {
         continue;
       }
       if (state.tensors.size() == whole) {
-        core::detail::TensorPlace all = parcel.beside[i];
+        core::extend::TensorPlace all = parcel.beside[i];
         all.sizes = {c10::multiply_integers(module.whole), parcel.widths[i]};
         state.tensors.push_back(room_for(all));
       }

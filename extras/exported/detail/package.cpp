@@ -2,13 +2,13 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/exported/detail/package.hpp>
-#include <torchtap/model/detail/node.hpp>
+#include <torchtap/model/extend/node.hpp>
 #include <torchtap/storage/dtype.hpp>
 
 namespace torchtap::exported::detail {
 namespace {
 
-using model::detail::Node;
+using model::extend::Node;
 
 Tapped whole_model(const Listing& listing) {
   Tapped root;
@@ -73,7 +73,7 @@ std::vector<model::ModuleRef> Package::modules(bool children) const {
     if (root == nullptr) root = node;
     if (children && node->depth != 1) continue;
     node->index = static_cast<std::int64_t>(modules.size());
-    modules.push_back(model::detail::Access::make(std::move(node)));
+    modules.push_back(model::extend::Access::make(std::move(node)));
   }
   return modules;
 }

@@ -14,13 +14,13 @@
 #include <vector>
 
 #include <torchtap/exported/detail/listing.hpp>
-#include <torchtap/hooks/detail/hook_point.hpp>
+#include <torchtap/hooks/extend/hook_point.hpp>
 #include <torchtap/model/module_ref.hpp>
 
 namespace torchtap::exported::detail {
 
 /// A module of one loaded package. Its address is the identity of the module.
-struct Place final : hooks::detail::HookPoint {
+struct Place final : hooks::extend::HookPoint {
   explicit Place(Tapped given) : module(std::move(given)) {}
   const Tapped module;
 };

@@ -10,7 +10,7 @@
 namespace torchtap::exported::detail {
 namespace {
 
-using hooks::detail::CallTensors;
+using hooks::extend::CallTensors;
 
 /// Removes and returns the text up to the next ';'.
 std::string_view next_field(std::string_view& text) {
@@ -98,7 +98,7 @@ void* Run::wanted(std::string_view path) noexcept {
     }
     return nullptr;
   }
-  return hooks::detail::is_idle(place->torchtap_gate()) ? nullptr : place;
+  return hooks::extend::is_idle(place->torchtap_gate()) ? nullptr : place;
 }
 
 void Run::receive(void* place, std::vector<at::Tensor>& tensors, std::string_view kind,

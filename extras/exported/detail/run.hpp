@@ -10,7 +10,7 @@
 
 #include <torchtap/exported/detail/package.hpp>
 #include <torchtap/exported/detail/receiver.hpp>
-#include <torchtap/hooks/detail/call.hpp>
+#include <torchtap/hooks/extend/hook_point.hpp>
 
 namespace torchtap::exported::detail {
 
@@ -48,7 +48,7 @@ class Run final : public Receiver {
   /// A call after the tap of its inputs and before the tap of its outputs.
   struct Open {
     Place& place;
-    hooks::detail::Call call;
+    hooks::extend::Call call;
     Open(Place& of) : place(of), call(of.torchtap_gate()) {}  // NOLINT: made in place
   };
 

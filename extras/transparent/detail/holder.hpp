@@ -7,10 +7,9 @@
 #include <utility>
 
 #include <torchtap/base/is_complete.hpp>
-#include <torchtap/hooks/detail/hooked.hpp>
-#include <torchtap/hooks/detail/interposed.hpp>
-#include <torchtap/model/detail/has_forward.hpp>
-#include <torchtap/model/detail/interposed.hpp>
+#include <torchtap/hooks/extend/intercepted_call.hpp>
+#include <torchtap/model/extend/has_forward.hpp>
+#include <torchtap/model/extend/interposed_calls.hpp>
 #include <torchtap/transparent/detail/types.hpp>
 
 /// How a holder calls user-defined modules in a program linked with torchtap::transparent. Included by
@@ -90,7 +89,7 @@ constexpr bool can_be_kept() {
   } else {
     using Value = std::remove_cv_t<std::remove_reference_t<Arg>>;
     return std::is_move_constructible_v<Value> &&
-           (!is_copied_only_v<Value> || hooks::detail::can_be_copied<Value>());
+           (!is_copied_only_v<Value> || hooks::extend::can_be_copied<Value>());
   }
 }
 template <class Result>
@@ -108,15 +107,15 @@ struct AllKept<std::tuple<Args...>> : std::bool_constant<(... && can_be_kept<Arg
 
 /// Whether calls of `Impl` can be followed, for types other than LibTorch's.
 template <class Impl>
-constexpr model::detail::Following following() {
-  using model::detail::Following;
+constexpr model::extend::Following following() {
+  using model::extend::Following;
   if constexpr (!base::IsComplete<Impl>::value) {
     return Following::incomplete;
   } else if constexpr (std::is_final_v<Impl> || !std::is_destructible_v<Impl>) {
     return Following::final_class;
-  } else if constexpr (!model::detail::may_have_forward<Impl>()) {
+  } else if constexpr (!model::extend::may_have_forward<Impl>()) {
     return Following::no_forward;
-  } else if constexpr (model::detail::is_sequential<Impl>()) {
+  } else if constexpr (model::extend::is_sequential<Impl>()) {
     return Following::sequential;
   } else if constexpr (using Member = typename ForwardMember<Impl>::Type;
                        !std::is_member_function_pointer_v<Member>) {
@@ -138,7 +137,7 @@ constexpr model::detail::Following following() {
 
 /// Asked at a call with that many arguments, because Clang instantiates the defaults of the others.
 template <class Impl, class... Args>
-using EnableIfCallable = std::enable_if_t<hooks::detail::is_callable_v<Impl, Args...>, int>;
+using EnableIfCallable = std::enable_if_t<hooks::extend::is_callable_v<Impl, Args...>, int>;
 
 /// One overload of a view's `forward`: takes the first arguments and leaves the others to their defaults. A
 /// template, so that it never overrides a virtual `forward`.
@@ -163,8 +162,8 @@ struct Overload<View, Impl, true, R, absent, std::tuple<Args...>> {
 
 template <class View, class Impl, class Forward, std::size_t given>
 using OverloadFor = Overload<View, Impl, Forward::is_const, typename Forward::Result,
-                             hooks::detail::tensors_from_v<typename Forward::Arguments, given>,
-                             hooks::detail::FirstTypes<typename Forward::Arguments, given>>;
+                             hooks::extend::tensors_from_v<typename Forward::Arguments, given>,
+                             hooks::extend::FirstTypes<typename Forward::Arguments, given>>;
 
 /// The view of `Impl` that its holder calls: runs hooks around its forward, found by the module's address.
 template <class Impl, class Forward = Call<decltype(&Impl::forward)>,
@@ -188,11 +187,11 @@ class View<Impl, Forward, std::index_sequence<counts...>>
     // Called through Impl's own type, so that a virtual forward is the object's.
     using Callee = std::conditional_t<Forward::is_const, const Impl, Impl>;
     auto& module = const_cast<Impl&>(static_cast<const Impl&>(*this));
-    auto* entry = hooks::detail::find_interposed(module);
-    if (entry == nullptr || hooks::detail::Call::hands_on(&static_cast<torch::nn::Module&>(module))) {
+    auto* entry = hooks::extend::find_interposed(module);
+    if (entry == nullptr || hooks::extend::Call::hands_on(&static_cast<torch::nn::Module&>(module))) {
       return static_cast<Callee&>(module).forward(std::forward<Given>(arguments)...);
     }
-    return hooks::detail::run_hooked<R, absent, Given...>(
+    return hooks::extend::run_hooked<R, absent, Given...>(
         entry->gate, [&] { return entry->belongs_to(module); },
         [&](auto&&... given) -> R {
           return static_cast<Callee&>(module).forward(std::forward<decltype(given)>(given)...);
@@ -207,7 +206,7 @@ constexpr bool is_seen_elsewhere() {
   if constexpr (IsTorchs<Impl>::value) {
     return true;
   } else if constexpr (base::IsComplete<Impl>::value) {
-    return std::is_base_of_v<model::detail::RunsHooks, Impl>;
+    return std::is_base_of_v<model::extend::RunsHooks, Impl>;
   } else {
     return false;
   }
@@ -219,7 +218,7 @@ struct SeenOf {
 };
 template <class Impl>
 struct SeenOf<Impl, std::enable_if_t<!is_seen_elsewhere<Impl>() &&
-                                     following<Impl>() == model::detail::Following::yes>> {
+                                     following<Impl>() == model::extend::Following::yes>> {
   using Type = View<Impl>;
 };
 
@@ -231,8 +230,8 @@ template <class Impl>
     return false;
   } else {
     static const bool marked = [] {
-      model::detail::note_type(typeid(Impl), following<Impl>());
-      return following<Impl>() == model::detail::Following::yes;
+      model::extend::note_type(typeid(Impl), following<Impl>());
+      return following<Impl>() == model::extend::Following::yes;
     }();
     return marked;
   }
@@ -240,14 +239,14 @@ template <class Impl>
 
 template <class Impl>
 std::shared_ptr<Impl> take(Impl* made) {
-  if (is_marked<Impl>()) return std::shared_ptr<Impl>(made, model::detail::MadeByHolder{});
+  if (is_marked<Impl>()) return std::shared_ptr<Impl>(made, model::extend::MadeByHolder{});
   return std::shared_ptr<Impl>(made);
 }
 
 template <class Impl>
 std::shared_ptr<Impl> make_default() {
   if constexpr (std::is_default_constructible_v<Impl>) {
-    if (is_marked<Impl>()) return std::shared_ptr<Impl>(::new Impl(), model::detail::MadeByHolder{true});
+    if (is_marked<Impl>()) return std::shared_ptr<Impl>(::new Impl(), model::extend::MadeByHolder{true});
     return std::make_shared<Impl>();
   } else {
     return nullptr;

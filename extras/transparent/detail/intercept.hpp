@@ -1,33 +1,17 @@
 #pragma once
 
-#include <cstdint>
-#include <cstring>
 #include <tuple>
 #include <typeinfo>
 #include <utility>
 
-#include <torchtap/hooks/detail/interposed.hpp>
+#include <torchtap/hooks/extend/intercepted_call.hpp>
 #include <torchtap/hooks/hooked.hpp>
+#include <torchtap/transparent/extend/member_code.hpp>
 
 namespace torchtap::transparent::detail {
 
-/// The address of a non-virtual member function. In the Itanium C++ ABI a pointer to member consists of this
-/// address and the adjustment of `this`, zero here.
-template <class Member>
-const void* code_of(Member member) {
-  std::uintptr_t words[2];
-  static_assert(sizeof(member) == sizeof(words), "torchtap needs the Itanium C++ ABI");
-  std::memcpy(words, &member, sizeof(words));
-  return reinterpret_cast<const void*>(words[0]);
-}
-
-template <class Member>
-Member member_at(const void* code) {
-  const std::uintptr_t words[2]{reinterpret_cast<std::uintptr_t>(code), 0};
-  Member member;
-  std::memcpy(&member, words, sizeof(words));
-  return member;
-}
+using extend::code_of;
+using extend::member_at;
 
 /// The symbol that `code` defines in this process; null if there is none.
 const char* symbol_of(const void* code);
@@ -40,12 +24,12 @@ const void* next_definition(const void* ours);
 /// base, that is a part of its own forward; where a holder of the base calls it, it is the forward.
 template <class R, class Impl, class Original, class... Args>
 R run(Impl& self, Original&& original, Args&&... arguments) {
-  auto* entry = hooks::detail::find_interposed(self);
+  auto* entry = hooks::extend::find_interposed(self);
   const torch::nn::Module& module = self;
-  if (entry == nullptr || (typeid(module) != typeid(Impl) && hooks::detail::Call::is_inside(&module))) {
+  if (entry == nullptr || (typeid(module) != typeid(Impl) && hooks::extend::Call::is_inside(&module))) {
     return original(std::forward<Args>(arguments)...);
   }
-  return hooks::detail::run_hooked<R, 0>(
+  return hooks::extend::run_hooked<R, 0>(
       entry->gate, [&] { return entry->belongs_to(self); },
       [&](auto&&... given) -> R { return original(std::forward<decltype(given)>(given)...); },
       std::forward<Args>(arguments)...);

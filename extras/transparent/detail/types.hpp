@@ -3,7 +3,7 @@
 #include <typeinfo>
 #include <vector>
 
-#include <torchtap/hooks/detail/builtins.hpp>
+#include <torchtap/hooks/extend/builtins.hpp>
 
 namespace torch::nn {
 #define TORCHTAP_DECLARE(Name) class Name##Impl;

@@ -25,7 +25,7 @@
 #include <torchtap/base/rapidjson.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/version.hpp>
-#include <torchtap/views/frames/detail/arena.hpp>
+#include <torchtap/views/frames/arena.hpp>
 #include <torchtap/views/frames/frame.hpp>
 #include <torchtap/views/monitor/detail/flight_recorder.hpp>
 #include <torchtap/views/monitor/detail/folders.hpp>
@@ -37,10 +37,10 @@ namespace torchtap::views::monitor::detail {
 namespace {
 
 namespace rapid = base::rapid;
+using frames::Arena;
+using frames::Descriptor;
 using frames::Frame;
 using frames::Kind;
-using frames::detail::Arena;
-using frames::detail::Descriptor;
 
 std::uint64_t now_ns() noexcept {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -141,7 +141,7 @@ Descriptor new_ring(const std::string& folder, std::string& path) {
     const base::NoForks no_forks;
     const int fd = ::open(beside.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0 && errno == EEXIST) continue;
-    if (fd < 0) frames::detail::system_error("views::monitor", "make \"" + beside + "\"", errno);
+    if (fd < 0) frames::system_error("views::monitor", "make \"" + beside + "\"", errno);
     Descriptor file(base::KeptHere(fd, no_forks));
     ::flock(fd, LOCK_EX | LOCK_NB);
     struct stat status {};
@@ -195,11 +195,11 @@ FlightRecorder::State::State(const std::string& folder, std::int64_t bytes, cons
                     text.size(), " bytes; a ring has room for ", kRingAboutBytes - 1, ".");
   Descriptor file = new_ring(real_folder, path);
   try {
-    const std::uint64_t page = frames::detail::kPage;
+    const std::uint64_t page = frames::kPage;
     arena.emplace(std::move(file), (static_cast<std::uint64_t>(bytes) + page - 1) / page * page);
     std::memcpy(arena->pages() + kRingAbout, text.c_str(), text.size() + 1);
     if (::rename(beside(path).c_str(), path.c_str()) != 0)
-      frames::detail::system_error("views::monitor", "make \"" + path + "\"", errno);
+      frames::system_error("views::monitor", "make \"" + path + "\"", errno);
     // So that the ring can be found after a crash by the folder of incidents only.
     if (real_folder != real_incidents) {
       pointer = new_ring(real_incidents, pointer_path);
@@ -208,7 +208,7 @@ FlightRecorder::State::State(const std::string& folder, std::int64_t bytes, cons
           ::rename(made.c_str(), pointer_path.c_str()) != 0) {
         const int error = errno;
         ::unlink(made.c_str());
-        frames::detail::system_error("views::monitor", "make \"" + pointer_path + "\"", error);
+        frames::system_error("views::monitor", "make \"" + pointer_path + "\"", error);
       }
     }
   } catch (...) {
@@ -233,15 +233,15 @@ char* FlightRecorder::State::reserve(std::uint64_t bytes) noexcept {
   const std::uint64_t give_up = end > capacity ? end - capacity : 0;
   std::uint64_t at = oldest;
   while (at < give_up) {
-    frames::detail::Header header;
+    frames::Header header;
     const char* const here = arena->at(at);
     const std::uint64_t left = capacity - at % capacity;
     std::memcpy(&header, here, std::min<std::uint64_t>(left, sizeof header));
-    if (header.magic == frames::detail::kPaddingMagic) {
+    if (header.magic == frames::kPaddingMagic) {
       at += left;
-    } else if (header.magic == frames::detail::kFrameMagic && left >= sizeof header &&
+    } else if (header.magic == frames::kFrameMagic && left >= sizeof header &&
                header.frame_bytes >= sizeof header && header.frame_bytes <= left &&
-               header.frame_bytes % frames::detail::kAlign == 0) {
+               header.frame_bytes % frames::kAlign == 0) {
       at += header.frame_bytes;
     } else {
       at = arena->head();  // the program wrote over the ring: nothing in it can be believed

@@ -142,7 +142,7 @@ void read_ring_frames(const char* data, std::size_t size, std::uint64_t position
   while (at < size && content.damage.empty()) {
     std::uint32_t magic = 0;
     if (size - at >= sizeof magic) std::memcpy(&magic, data + at, sizeof magic);
-    if (magic == frames::detail::kPaddingMagic) {
+    if (magic == frames::kPaddingMagic) {
       at += std::min<std::uint64_t>(size - at, capacity - (position + at) % capacity);
       continue;
     }
@@ -160,11 +160,11 @@ void read_ring_frames(const char* data, std::size_t size, std::uint64_t position
 }
 
 RingContent read_ring(const std::string& bytes, const std::string& path) {
-  using frames::detail::ArenaHead;
+  using frames::ArenaHead;
   const auto bad = [&](const std::string& why) {
     TORCH_CHECK_VALUE(false, "views::monitor: \"", path, "\" is no ring of a monitor: ", why, ".");
   };
-  if (bytes.size() <= frames::detail::kDataOffset) bad("it is too short");
+  if (bytes.size() <= frames::kDataOffset) bad("it is too short");
   const auto number = [&](std::size_t offset) {
     std::uint64_t value = 0;
     std::memcpy(&value, bytes.data() + offset, sizeof value);
@@ -172,9 +172,9 @@ RingContent read_ring(const std::string& bytes, const std::string& path) {
   };
   std::uint32_t begin[2];
   std::memcpy(begin, bytes.data(), sizeof begin);
-  if (begin[0] != frames::detail::kArenaMagic) bad("its first four bytes are not \"TTA1\"");
+  if (begin[0] != frames::kArenaMagic) bad("its first four bytes are not \"TTA1\"");
   RingContent content;
-  content.damage = base::unreadable_format("version", begin[1], frames::detail::kVersion);
+  content.damage = base::unreadable_format("version", begin[1], frames::kVersion);
   content.newer = !content.damage.empty();
   if (content.newer) return content;
   const char* const about = bytes.data() + kRingAbout;
@@ -196,11 +196,10 @@ RingContent read_ring(const std::string& bytes, const std::string& path) {
 
   const std::uint64_t capacity = number(offsetof(ArenaHead, most));
   const std::uint64_t head = number(offsetof(ArenaHead, head));
-  const std::uint64_t oldest = number(frames::detail::kPage + offsetof(frames::detail::Ledger, position));
-  const std::uint64_t there = bytes.size() - frames::detail::kDataOffset;
-  if (capacity == 0 || capacity % frames::detail::kAlign != 0 || capacity > there || head < oldest ||
-      head - oldest > capacity || oldest % frames::detail::kAlign != 0 ||
-      head % frames::detail::kAlign != 0) {
+  const std::uint64_t oldest = number(frames::kPage + offsetof(frames::Ledger, position));
+  const std::uint64_t there = bytes.size() - frames::kDataOffset;
+  if (capacity == 0 || capacity % frames::kAlign != 0 || capacity > there || head < oldest ||
+      head - oldest > capacity || oldest % frames::kAlign != 0 || head % frames::kAlign != 0) {
     content.damage = c10::str("it says that ", head - oldest, " bytes from position ", oldest,
                               " on are in it, of ", capacity, ", and has ", there);
     return content;
@@ -210,7 +209,7 @@ RingContent read_ring(const std::string& bytes, const std::string& path) {
   for (std::uint64_t at = oldest; at < head;) {
     const std::uint64_t offset = at % capacity;
     const std::uint64_t piece = std::min(head - at, capacity - offset);
-    linear.append(bytes, frames::detail::kDataOffset + offset, piece);
+    linear.append(bytes, frames::kDataOffset + offset, piece);
     at += piece;
   }
   read_ring_frames(linear.data(), linear.size(), oldest, capacity, content);

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/views/frames/detail/arena.hpp>
+#include <torchtap/views/frames/arena.hpp>
 #include <torchtap/views/frames/frame.hpp>
 #include <torchtap/views/monitor/detail/flight_recorder.hpp>
 
@@ -20,8 +20,8 @@ inline constexpr const char* kWindowFrame = "window";
 inline constexpr int kRingSchema = 1;
 /// Where the JSON about the ring lies, which ends with a zero. The ledger before it has the position of the
 /// oldest frame that is whole.
-inline constexpr std::size_t kRingAbout = frames::detail::kPage + sizeof(frames::detail::Ledger);
-inline constexpr std::size_t kRingAboutBytes = frames::detail::kDataOffset - kRingAbout;
+inline constexpr std::size_t kRingAbout = frames::kPage + sizeof(frames::Ledger);
+inline constexpr std::size_t kRingAboutBytes = frames::kDataOffset - kRingAbout;
 inline constexpr std::uint64_t kMostRing = std::uint64_t{16} << 30;
 
 /// The data of the frame of a forward that returned.

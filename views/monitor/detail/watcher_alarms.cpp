@@ -6,7 +6,7 @@
 #include <utility>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/hooks/detail/own_calls.hpp>
+#include <torchtap/hooks/extend/own_calls.hpp>
 #include <torchtap/storage/save.hpp>
 #include <torchtap/version.hpp>
 #include <torchtap/views/monitor/detail/alarm_lines.hpp>
@@ -95,7 +95,7 @@ bool Watcher::may_write(const std::string& rule) {
 
 std::string Watcher::write_incident_of(const std::string& reason, const std::vector<Alarm>& alarms) {
   // A recording of the whole program waits for this thread before it releases a model.
-  const hooks::detail::OwnCalls own;
+  const hooks::extend::OwnCalls own;
   IncidentContent content;
   content.reason = reason;
   content.model = options_.model();

@@ -9,7 +9,7 @@
 #include <functional>
 #include <thread>
 
-#include <torchtap/hooks/detail/own_calls.hpp>
+#include <torchtap/hooks/extend/own_calls.hpp>
 #include <torchtap/hooks/hooked.hpp>
 #include <torchtap/views/report/detail/calibrate.hpp>
 #include <torchtap/views/report/report.hpp>
@@ -113,7 +113,7 @@ Calibration measure_apart(bool scripted) {
   Calibration result;
   std::exception_ptr error;
   std::thread([&] {
-    const hooks::detail::OwnCalls own;
+    const hooks::extend::OwnCalls own;
     try {
       result = measure_all(scripted);
     } catch (...) {

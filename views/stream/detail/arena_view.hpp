@@ -5,23 +5,23 @@
 #include <atomic>
 #include <cstdint>
 
-#include <torchtap/views/frames/detail/arena.hpp>
+#include <torchtap/views/frames/arena.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>
 #include <torchtap/views/stream/frame.hpp>
 
 namespace torchtap::views::stream::detail {
 
-using frames::detail::Arena;
-using frames::detail::ArenaHead;
-using frames::detail::Epoch;
-using frames::detail::kArenaMagic;
-using frames::detail::kDataOffset;
-using frames::detail::kEpochs;
-using frames::detail::kPaddingMagic;
-using frames::detail::kPage;
-using frames::detail::kPlaces;
-using frames::detail::Ledger;
-using frames::detail::make_memory;
+using frames::Arena;
+using frames::ArenaHead;
+using frames::Epoch;
+using frames::kArenaMagic;
+using frames::kDataOffset;
+using frames::kEpochs;
+using frames::kPaddingMagic;
+using frames::kPage;
+using frames::kPlaces;
+using frames::Ledger;
+using frames::make_memory;
 
 /// A page for each reader, which it writes and the publisher does not trust.
 struct Control {

@@ -5,22 +5,22 @@
 #include <cstdint>
 #include <string>
 
-#include <torchtap/views/frames/detail/descriptor.hpp>
-#include <torchtap/views/frames/detail/header.hpp>
+#include <torchtap/views/frames/descriptor.hpp>
+#include <torchtap/views/frames/header.hpp>
 
 namespace torchtap::views::stream::detail {
 
-using frames::detail::aligned;
-using frames::detail::Descriptor;
-using frames::detail::Header;
-using frames::detail::kAlign;
-using frames::detail::kFrameMagic;
-using frames::detail::kVersion;
-using frames::detail::Mapping;
+using frames::aligned;
+using frames::Descriptor;
+using frames::Header;
+using frames::kAlign;
+using frames::kFrameMagic;
+using frames::kVersion;
+using frames::Mapping;
 
 /// Throws a `c10::Error`: "views::stream: cannot WHAT: the system's words".
 [[noreturn]] inline void system_error(const std::string& what, int error) {
-  frames::detail::system_error("views::stream", what, error);
+  frames::system_error("views::stream", what, error);
 }
 
 /// Appends a number as it lies in memory.

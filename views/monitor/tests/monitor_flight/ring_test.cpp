@@ -10,7 +10,7 @@
 #include <random>
 #include <thread>
 
-#include <torchtap/views/frames/detail/arena.hpp>
+#include <torchtap/views/frames/arena.hpp>
 
 #include "flight.hpp"
 
@@ -417,7 +417,7 @@ BOOST_AUTO_TEST_CASE(any_bytes_can_be_read) {
   }
   // What stands in headers: every field of some frames, with numbers that are as bad as can be.
   std::vector<std::size_t> frames;
-  for (std::size_t at = torchtap::views::frames::detail::kDataOffset; at + 64 < good.size(); at += 64)
+  for (std::size_t at = torchtap::views::frames::kDataOffset; at + 64 < good.size(); at += 64)
     if (good.compare(at, 4, "TTF1") == 0) frames.push_back(at);
   BOOST_TEST_REQUIRE(frames.size() > 20U);
   for (int i = 0; i < 3000; ++i) {
@@ -472,7 +472,7 @@ BOOST_AUTO_TEST_CASE(a_program_that_writes_over_its_ring_goes_on) {
   for (std::int64_t i = 0; i < 5; ++i) ring.begin(i, Given({numbered(i, 500)}), false);
   {
     std::fstream file(ring.file(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(torchtap::views::frames::detail::kDataOffset);
+    file.seekp(torchtap::views::frames::kDataOffset);
     file << std::string(20000, 'x');
   }
   for (std::int64_t i = 5; i < 40; ++i) BOOST_TEST(ring.begin(i, Given({numbered(i, 500)}), false));

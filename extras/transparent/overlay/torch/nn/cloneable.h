@@ -13,7 +13,7 @@
 #include <memory>
 #include <utility>
 
-#include <torchtap/model/detail/interposed.hpp>
+#include <torchtap/model/extend/interposed_calls.hpp>
 
 namespace std {  // LibTorch's call is qualified
 
@@ -21,8 +21,8 @@ template <class Impl>
 shared_ptr<Impl> torchtap_make_clone(const Impl& original) {
   // By the cast, because Impl may have a second std::enable_shared_from_this or inherit in private.
   const auto owner = ((const torch::nn::Module&)original).weak_from_this().lock();
-  if (get_deleter<torchtap::model::detail::MadeByHolder>(owner) != nullptr) {
-    return shared_ptr<Impl>(::new Impl(original), torchtap::model::detail::MadeByHolder{true});
+  if (get_deleter<torchtap::model::extend::MadeByHolder>(owner) != nullptr) {
+    return shared_ptr<Impl>(::new Impl(original), torchtap::model::extend::MadeByHolder{true});
   }
   return make_shared<Impl>(original);
 }

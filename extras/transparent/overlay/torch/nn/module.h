@@ -18,7 +18,7 @@
 #include <string>
 #include <type_traits>
 
-#include <torchtap/model/detail/interposed.hpp>
+#include <torchtap/model/extend/interposed_calls.hpp>
 
 namespace torchtap::transparent::detail {
 
@@ -39,7 +39,7 @@ To module_cast(From* module) noexcept {
   using Impl = typename PlainOf<Target>::Type;
   auto* const found = dynamic_cast<std::conditional_t<std::is_const_v<From>, const Impl, Impl>*>(module);
   if constexpr (!std::is_same_v<Target, typename SeenOf<Impl>::Type>) {
-    if (found != nullptr) model::detail::note_given_out(*module);
+    if (found != nullptr) model::extend::note_given_out(*module);
   }
   return static_cast<To>(found);
 }

@@ -1,0 +1,20 @@
+#pragma once
+
+/// Finds the kernels that a device has for a sample, and the sample as they read it.
+
+#include <torchtap/reductions/extend/device_kernels.hpp>
+
+namespace torchtap::reductions::detail {
+
+struct Rows;
+using extend::DeviceKernels;
+using extend::DeviceMoments;
+using extend::DeviceRows;
+using extend::installed;
+
+/// The kernels that read these rows; null if there are none, or if elements are to be left out.
+DeviceKernels* kernels_for(const Rows& rows);
+/// The rows in memory; a copy if they lie in another order.
+DeviceRows device_rows(const Rows& rows);
+
+}  // namespace torchtap::reductions::detail

@@ -1,0 +1,32 @@
+// Bins that are read off the upper bits of numbers, and counts of a sample in them.
+
+#include <cmath>
+
+#include <torchtap/reductions/detail/kernel_pass.hpp>
+#include <torchtap/reductions/extend/bit_bins.hpp>
+#include <torchtap/reductions/pass.hpp>
+
+namespace torchtap::reductions::extend {
+namespace {
+
+const detail::Folding all{{}, true};
+
+}  // namespace
+
+double BitBins::edge(std::int64_t magnitude) const noexcept {
+  const std::int64_t first = std::int64_t{1} << mantissa_bits;  // bin of the least normal float32
+  const std::int64_t octave = magnitude < first ? 0 : (magnitude >> mantissa_bits) - 1;
+  return std::ldexp(static_cast<double>(magnitude - octave * first),
+                    static_cast<int>(octave) - 126 - mantissa_bits);
+}
+
+void ask_bits(Pass& pass, BitBins bins) {
+  detail::kernels_of(pass).ask_bits(all, bins);
+}
+
+const SlotCounts* count_bits(const Pass& pass, BitBins bins) {
+  const auto* const found = detail::kernels_of(pass).count_bits(all, bins);
+  return found == nullptr ? nullptr : &found->front();
+}
+
+}  // namespace torchtap::reductions::extend
