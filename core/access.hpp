@@ -12,6 +12,7 @@ namespace torchtap::core {
 /// - `recipe`, the expression from which `reductions::restore` makes the reduction anew;
 /// - `sink` and `into_sink` of a reduction that holds another.
 struct Access {
+  /// The expression of a reduction.
   template <class R>
   static auto recipe(const R& reduction) -> decltype(std::string{reduction.recipe()}) {
     return reduction.recipe();

@@ -46,7 +46,7 @@ class [[nodiscard]] TORCHTAP_API Handle {
 
  private:
   friend Handle attach(const model::ModuleRef& module, Kind kind, Callback callback);
-  /// Made by `attach`.
+  /// For torchtap: programs get one from `attach`.
   Handle(std::shared_ptr<detail::Hook> hook, std::shared_ptr<detail::ScopeHold> scope) noexcept
       : hook_(std::move(hook)), scope_(std::move(scope)) {}
 

@@ -74,7 +74,7 @@ class TORCHTAP_API Event {
   Event& operator=(const Event&) = delete;
 
  protected:
-  /// Made by torchtap for each call of a hook.
+  /// For torchtap, which makes one for each call of a hook.
   Event(Kind kind, const std::string& path, const std::string& type, std::int64_t call_index) noexcept
       : kind_(kind), path_(path), type_(type), call_index_(call_index) {}
   ~Event() = default;

@@ -14,9 +14,9 @@ namespace torchtap::model {
 
 /// A parameter or buffer.
 struct Held {
-  std::string name;  // in its module
-  at::Tensor tensor;
-  bool buffer = false;
+  std::string name;     ///< in its module
+  at::Tensor tensor;    ///< the tensor itself
+  bool buffer = false;  ///< whether it is a buffer
 };
 
 /// The parameters, and behind them the buffers, of the module itself, without those of its submodules. Those

@@ -31,6 +31,7 @@ TORCHTAP_API std::vector<ModuleRef> walk_children(torch::nn::Module& root);
 /// Throws `c10::ValueError` if `method` is empty or names a copy such as "forward1".
 TORCHTAP_API std::vector<ModuleRef> walk_modules(const torch::jit::Module& root,
                                                  const std::string& method = "forward");
+/// The direct children of a TorchScript model.
 TORCHTAP_API std::vector<ModuleRef> walk_children(const torch::jit::Module& root,
                                                   const std::string& method = "forward");
 

@@ -98,7 +98,7 @@ class TORCHTAP_API Subrecorder {
   /// in the next. Throws `c10::ValueError` if samples are spooled.
   [[nodiscard]] core::Value take();
 
-  /// Made by `Recorder`.
+  /// For torchtap: programs get one from a `Recorder`.
   explicit Subrecorder(std::shared_ptr<detail::Record> record) : record_(std::move(record)) {}
 
  private:

@@ -74,7 +74,7 @@ class TORCHTAP_API By : public SharesPass {
   std::vector<std::int64_t> keys() const;
   /// The reduction of a key. Throws `c10::IndexError` if it did not come.
   const Any& at(std::int64_t key) const&;
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   Any at(std::int64_t key) && { return at(key); }
   /// "NAME", the keys [K], int64; "NAME.count", the groups' counts; "NAME.left_out"; then each result of the
   /// reduction as [K, …]. Under a given n there are n rows, of keys that did not come NaN, or 0 in results of
@@ -83,15 +83,15 @@ class TORCHTAP_API By : public SharesPass {
   core::Results results() const;
   /// "By(labels, 10, Mean)".
   std::string describe() const;
-  /// Whether the reduction is.
+  /// Whether samples may come in any order, as the reduction says.
   bool commutative() const { return each_.commutative(); }
   /// The name of the keys, and the names that the reduction uses.
   std::vector<std::string> companions() const;
   By fresh() const { return {options_, each_}; }
 
-  /// For cereal.
+  /// Writes configuration and state, for cereal.
   void save(core::OutputArchive& archive) const;
-  /// For cereal.
+  /// Reads configuration and state, for cereal.
   void load(core::InputArchive& archive);
 
  private:

@@ -22,9 +22,11 @@ class TORCHTAP_API Extremum : public Reduction {
   core::Results results() const;
 
  protected:
+  /// Which extremum.
   enum class Kind { min, max, abs_max };
 
   Extremum(Kind kind, const char* name, detail::Folding folding);
+  /// Merges the state of another one.
   void merge_from(const Extremum& other);
   /// The same reduction without samples.
   template <class Derived>

@@ -33,7 +33,7 @@ class TORCHTAP_API Joint {
   /// Throws `c10::ValueError` if the names or the sizes of the samples' rows differ, and what the reduction
   /// throws.
   void merge(const Joint& other);
-  /// Count of the reduction.
+  /// The reduction's own count.
   std::int64_t count() const { return reduction_.count(); }
   /// D: how many numbers of a row are the sample's; the other tensor's follow. 0 before the first sample.
   std::int64_t start() const noexcept { return start_; }
@@ -41,19 +41,19 @@ class TORCHTAP_API Joint {
   core::Results results() const;
   /// The wrapped reduction.
   const Any& inner() const& noexcept { return reduction_; }
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   Any inner() && { return std::move(reduction_); }
   /// "Joint(other, Covariance(over=[0]))".
   std::string describe() const;
-  /// Whether the reduction is.
+  /// Whether samples may come in any order, as the reduction says.
   bool commutative() const { return reduction_.commutative(); }
   /// The other tensor's name, and the names that the reduction uses.
   std::vector<std::string> companions() const;
   Joint fresh() const { return {name_, reduction_.fresh()}; }
 
-  /// For cereal.
+  /// Writes configuration and state, for cereal.
   void save(core::OutputArchive& archive) const;
-  /// For cereal.
+  /// Reads configuration and state, for cereal.
   void load(core::InputArchive& archive);
 
  private:

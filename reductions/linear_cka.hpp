@@ -46,9 +46,9 @@ class TORCHTAP_API LinearCKA {
   std::vector<std::string> companions() const { return joint_.companions(); }
   LinearCKA fresh() const;
 
-  /// For cereal.
+  /// Writes configuration and state, for cereal.
   void save(core::OutputArchive& archive) const;
-  /// For cereal.
+  /// Reads configuration and state, for cereal.
   void load(core::InputArchive& archive);
 
  private:

@@ -51,13 +51,13 @@ class Over {
   core::Results results() const { return reduction_->results(); }
   /// The wrapped reduction.
   const R& inner() const& noexcept { return *reduction_; }
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   R inner() && { return std::move(*reduction_); }
   /// "Over([0], Mean)".
   std::string describe() const {
     return c10::str("Over(", at::IntArrayRef(dims_), ", ", detail::describe(*reduction_), ")");
   }
-  /// Whether the reduction is.
+  /// Whether samples may come in any order, as the reduction says.
   bool commutative() const { return detail::commutative(*reduction_); }
   /// Available if the reduction has it.
   template <class T = void, class = std::enable_if_t<detail::all_fresh_v<R>, T>>

@@ -43,6 +43,7 @@ class TORCHTAP_API SharesPass : public core::detail::PassMember {
 /// must outlive the pass.
 class TORCHTAP_API Pass : private detail::KernelPass {
  public:
+  /// Of all rows of a sample.
   explicit Pass(const at::Tensor& sample) : KernelPass(sample) {}
   /// Of some rows, ascending and at least one, of the sample of another pass, which is contiguous and on the
   /// CPU: as of the sample `whole.sample().index_select(0, rows)`, but rows are read where they lie where
@@ -71,11 +72,15 @@ class TORCHTAP_API Pass : private detail::KernelPass {
   friend const detail::KernelPass& detail::kernels_of(const Pass& pass) noexcept;
 };
 
-inline detail::KernelPass& detail::kernels_of(Pass& pass) noexcept {
+namespace detail {
+
+inline KernelPass& kernels_of(Pass& pass) noexcept {
   return pass;
 }
-inline const detail::KernelPass& detail::kernels_of(const Pass& pass) noexcept {
+inline const KernelPass& kernels_of(const Pass& pass) noexcept {
   return pass;
 }
+
+}  // namespace detail
 
 }  // namespace torchtap::reductions

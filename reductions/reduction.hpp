@@ -35,6 +35,7 @@ class TORCHTAP_API Reduction : public SharesPass {
   std::string describe() const { return intake_.describe(); }
 
  protected:
+  /// Whether samples may come in any order.
   enum class Order { any, matters };
 
   explicit Reduction(detail::Intake intake, Order order = Order::any)

@@ -12,15 +12,17 @@ namespace torchtap::reductions {
 /// Statistics of some elements from one pass. Central moments, extrema and sum cover the finite elements
 /// only.
 struct TORCHTAP_API Summary {
-  std::int64_t taken = 0;  ///< finite elements
-  double sum = 0.0;
-  double mean = 0.0, m2 = 0.0, m3 = 0.0, m4 = 0.0;  ///< m_k: the sum of (x - mean)^k
-  double min = std::numeric_limits<double>::infinity();
-  double max = -std::numeric_limits<double>::infinity();
-  std::int64_t nan = 0, positive_infinities = 0, negative_infinities = 0;
+  std::int64_t taken = 0;                                                  ///< finite elements
+  double sum = 0.0;                                                        ///< of the finite elements
+  double mean = 0.0, m2 = 0.0, m3 = 0.0, m4 = 0.0;                         ///< m_k: the sum of (x - mean)^k
+  double min = std::numeric_limits<double>::infinity();                    ///< of the finite elements
+  double max = -std::numeric_limits<double>::infinity();                   ///< of the finite elements
+  std::int64_t nan = 0, positive_infinities = 0, negative_infinities = 0;  ///< how many there are
   std::int64_t zeros = 0;
 
+  /// How many elements are infinite.
   std::int64_t infinities() const noexcept { return positive_infinities + negative_infinities; }
+  /// How many elements are NaN or infinite.
   std::int64_t non_finite() const noexcept { return nan + infinities(); }
 
   /// The sum over all elements as torch computes it, given the sum over the finite ones.
@@ -63,8 +65,9 @@ struct TORCHTAP_API Summary {
 /// Statistics to compute beyond `taken`, `sum`, `mean`, `min`, `max` and the non-finite counts.
 struct TORCHTAP_API Needs {
   bool moments = false;  ///< m2, m3, m4
-  bool zeros = false;
+  bool zeros = false;    ///< zeros
 
+  /// What either needs.
   Needs operator|(const Needs& other) const noexcept {
     return {moments || other.moments, zeros || other.zeros};
   }

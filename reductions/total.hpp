@@ -20,10 +20,13 @@ class TORCHTAP_API Total : public Reduction {
   core::Results results() const;
 
  protected:
+  /// Which total.
   enum class Kind { sum, mean };
 
   Total(Kind kind, const char* name, detail::Folding folding);
+  /// Merges the state of another one.
   void merge_from(const Total& other);
+  /// Replaces the state by a sum.
   void assign_sum(const at::Tensor& value);
   /// The same reduction without samples.
   template <class Derived>

@@ -33,7 +33,7 @@ class TORCHTAP_API Where : public SharesPass {
   void check(const at::Tensor& sample) const;
   /// Throws `c10::ValueError` if the masks have different names, and what the reduction throws.
   void merge(const Where& other);
-  /// Count of the reduction.
+  /// The reduction's own count.
   std::int64_t count() const { return reduction_.count(); }
   /// Number of rows that were false.
   std::int64_t left_out() const noexcept { return left_out_; }
@@ -41,19 +41,19 @@ class TORCHTAP_API Where : public SharesPass {
   core::Results results() const;
   /// The wrapped reduction.
   const Any& inner() const& noexcept { return reduction_; }
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   Any inner() && { return std::move(reduction_); }
   /// "Where(mask, Mean)".
   std::string describe() const;
-  /// Whether the reduction is.
+  /// Whether samples may come in any order, as the reduction says.
   bool commutative() const { return reduction_.commutative(); }
   /// The mask's name, and the names that the reduction uses.
   std::vector<std::string> companions() const;
   Where fresh() const { return {name_, reduction_.fresh()}; }
 
-  /// For cereal.
+  /// Writes configuration and state, for cereal.
   void save(core::OutputArchive& archive) const;
-  /// For cereal.
+  /// Reads configuration and state, for cereal.
   void load(core::InputArchive& archive);
 
  private:

@@ -43,12 +43,12 @@ class TORCHTAP_API Selector {
   /// The same with a description for messages.
   Selector(Predicate predicate, std::string description);
   /// A string is a selector: `names` of it, so that `recorder.attach(model, "layer1.*")` works.
-  Selector(const std::string& name);                           // NOLINT: as it says
+  Selector(const std::string& name);  // NOLINT: as it says
+  /// The same of a literal.
   Selector(const char* name) : Selector(std::string(name)) {}  // NOLINT: as it says
   Selector(std::nullptr_t) = delete;                           // NOLINT: as above; and with it 0
 
-  /// Whether the module is selected. Modules without a forward are, too, where nothing but the predicate
-  /// counts.
+  /// Whether the predicate holds for the module, which may have no forward.
   bool operator()(const model::ModuleRef& module) const { return predicate_(module); }
 
   /// The same modules, but matching none is no error, nor is a name, type or index that does not exist. Other
@@ -58,7 +58,7 @@ class TORCHTAP_API Selector {
 
   /// What was asked for, as it would be written: `types(Linear) && !names("head*")`.
   const std::string& describe() const& noexcept { return description_; }
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   std::string describe() && { return std::move(description_); }
   /// Prints `describe()`.
   friend std::ostream& operator<<(std::ostream& out, const Selector& selector) { return selector.print(out); }
@@ -94,10 +94,12 @@ class TORCHTAP_API Selector {
 /// Modules by path or alias: exact ("layer1.0.conv"), or a glob in which `*` also crosses dots ("layer*",
 /// "*.conv?"). A name without wildcards that the model does not have is an error that lists the nearest ones.
 TORCHTAP_API Selector names(std::vector<std::string> patterns);
+/// The same of several: `names("conv1", "layer*")`.
 template <class... Names>
 Selector names(const char* first, const Names&... more) {
   return names(std::vector<std::string>{first, more...});
 }
+/// The same of one.
 inline Selector names(const std::string& name) {
   return names(std::vector<std::string>{name});
 }
@@ -108,6 +110,7 @@ TORCHTAP_API Selector indices(std::vector<std::int64_t> wanted);
 TORCHTAP_API Selector leaves();
 /// Modules `least` to `most` steps below the root, both included.
 TORCHTAP_API Selector depth(std::int64_t least, std::int64_t most);
+/// Modules so many steps below the root.
 inline Selector depth(std::int64_t exactly) {
   return depth(exactly, exactly);
 }
@@ -119,6 +122,7 @@ TORCHTAP_API Selector everything();
 /// "__torch__.torch.nn.modules.linear.Linear". A type that no module of the model has is an error that lists
 /// the nearest ones.
 TORCHTAP_API Selector types(std::vector<std::string> names);
+/// The same of several: `types("Conv2d", "Linear")`.
 template <class... Names>
 Selector types(const char* first, const Names&... more) {
   return types(std::vector<std::string>{first, more...});

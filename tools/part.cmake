@@ -9,7 +9,7 @@ endforeach()
 set(lacks "")
 if(missing)
   list(JOIN missing ", " missing)
-  set(lacks "CMake did not find: ${missing} (Debian: libcli11-dev, nlohmann-json3-dev, zlib1g-dev)")
+  set(lacks "it needs ${missing} (Debian: libcli11-dev, nlohmann-json3-dev, zlib1g-dev)")
 endif()
 torchtap_part(tools NEEDS transparent trace report stream compare monitor quantization WANTS explorer exported LACKS "${lacks}"
               DESCRIPTION "is the torchtap command")

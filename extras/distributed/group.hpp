@@ -49,9 +49,9 @@ class TORCHTAP_API Group {
   /// The number of ranks.
   int size() const noexcept;
 
-  /// Internal.
+  /// For torchtap: the connections to the other ranks.
   const std::shared_ptr<detail::Links>& links() const noexcept { return links_; }
-  /// Internal.
+  /// For torchtap.
   explicit Group(std::shared_ptr<detail::Links> links) : links_(std::move(links)) {}
 
  private:

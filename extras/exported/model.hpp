@@ -21,7 +21,7 @@ namespace torchtap::exported {
 
 /// An input of a package, as it was exported.
 struct InputInfo {
-  std::string name;
+  std::string name;                ///< as it was exported
   std::string dtype;               ///< "float32"
   std::vector<std::string> shape;  ///< numbers, and the names of dynamic dimensions
 };
@@ -29,9 +29,9 @@ struct InputInfo {
 /// The taps of a module.
 struct TapInfo {
   std::string path;
-  std::int64_t calls = 0;  ///< in one forward
-  bool inputs = false;
-  bool outputs = false;
+  std::int64_t calls = 0;    ///< in one forward
+  bool inputs = false;       ///< whether what it is given was tapped
+  bool outputs = false;      ///< whether what it returns was tapped
   bool replaceable = false;  ///< whether hooks may replace these tensors
 };
 
@@ -80,8 +80,9 @@ class TORCHTAP_API Model {
   std::int64_t calls(const std::string& path) const;
   /// The inputs; empty for a package that `torchtap.export` did not compile.
   std::vector<InputInfo> inputs() const;
+  /// The file of the package.
   const std::string& file() const& noexcept;
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   std::string file() && { return file(); }
   /// The package's own metadata.
   std::unordered_map<std::string, std::string> metadata() const;
@@ -94,3 +95,19 @@ class TORCHTAP_API Model {
 };
 
 }  // namespace torchtap::exported
+<<<<<<< HEAD
+=======
+
+namespace torchtap::selectors {
+
+/// The modules of an exported model.
+inline ModuleView modules(const exported::Model& model) {
+  return model.modules();
+}
+/// Those directly below the root.
+inline ModuleView children(const exported::Model& model) {
+  return model.children();
+}
+
+}  // namespace torchtap::selectors
+>>>>>>> f9869aba40fe849aa6d3b46990bf6ca2b8321100

@@ -30,7 +30,7 @@ enum class Level {
 /// The arguments or the results of a call: a range of `c10::IValue`, each of which may be replaced.
 class Values {
  public:
-  /// Made by torchtap for each call.
+  /// For torchtap, which makes one for each call.
   Values(c10::IValue* first, std::size_t size) noexcept : first_(first), size_(size) {}
 
   std::size_t size() const noexcept { return size_; }
@@ -94,7 +94,7 @@ class TORCHTAP_API Event {
   Event& operator=(const Event&) = delete;
 
  protected:
-  /// Made by torchtap for each call; `stack` ends with the arguments.
+  /// For torchtap, which makes one for each call; `stack` ends with the arguments.
   Event(const c10::OperatorHandle& operation, std::vector<c10::IValue>& stack) noexcept;
   ~Event() = default;
   /// For torchtap itself: runs the operation if the callback did not.

@@ -26,10 +26,10 @@ using Callback = std::function<void(Event&)>;
 ///       model->forward(x);
 ///     }
 ///
-/// Seen are operations of `aten` and of other libraries, from C++ and from TorchScript, in forward and in
+/// It sees operations of `aten` and of other libraries, from C++ and from TorchScript, in forward and in
 /// backward, and those that make a tensor from nothing. Threads that LibTorch starts for TorchScript's forks
 /// and for backward report to the same scope, so `callback` may be called by several at once; a thread of
-/// your own joins with `at::ThreadLocalStateGuard`. Not seen is what does not pass LibTorch's dispatcher:
+/// your own joins with `at::ThreadLocalStateGuard`. It does not see what does not pass LibTorch's dispatcher:
 /// `x.data()`, writes through `data_ptr`, TorchScript's own instructions, code that was compiled ahead of
 /// time.
 ///
@@ -38,15 +38,16 @@ using Callback = std::function<void(Event&)>;
 ///
 /// Operations that `callback` itself calls are not reported, nor are those of torchtap's recorders. Scopes
 /// nest: the innermost is asked first, and its `Event::run` asks the one around it. A scope belongs to the
-/// thread that made it: destroy it there, scopes in reverse order. Destroyed in another thread, or as a
-/// static object at the program's end, it calls nothing any more, and the thread's operations go on to ask
-/// it.
+/// thread that made it: destroy it there, scopes in reverse order. A scope that is destroyed in another
+/// thread, or as a static object at the program's end, calls nothing any more; operations of its thread still
+/// ask it.
 ///
 /// It is a fallback on LibTorch's dispatch key `TESTING_ONLY_GenericMode`, which is registered when the first
 /// scope opens (2.5 ms) and kept. Throws `c10::ValueError` if `callback` is empty, and `c10::Error` if other
 /// code of the program has that key; the message names its registration.
 class TORCHTAP_API Scope {
  public:
+  /// Opens the scope.
   explicit Scope(Callback callback, Level level = Level::program);
   ~Scope();
   Scope(const Scope&) = delete;

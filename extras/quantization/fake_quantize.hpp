@@ -26,6 +26,7 @@ class [[nodiscard]] TORCHTAP_API FakeQuantized {
   void remove() noexcept;
   /// How many activations and how many weights are rounded.
   std::int64_t activations() const noexcept;
+  /// How many weights are rounded.
   std::int64_t weights() const noexcept;
 
  private:
@@ -37,7 +38,7 @@ class [[nodiscard]] TORCHTAP_API FakeQuantized {
 
 /// Rounds the tensors of `calibration` in each forward, by hooks that replace them, and the weights of those
 /// modules at once. Weights are rounded per channel (`weight_parameters`; the axis of transposed convolutions
-/// is 1) in the parameters' own memory's place: the parameter keeps its identity, not its storage.
+/// is 1). The rounded values are in new memory: a parameter keeps its identity, not its storage.
 ///
 /// Gradients pass through as for `at::fake_quantize_per_tensor_affine`, and reach the parameters; what an
 /// optimizer makes of the rounded weights is gone with them. A backward through a forward on the other side

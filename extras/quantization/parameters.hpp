@@ -55,7 +55,9 @@ TORCHTAP_API Method method_of(std::string_view name);
 /// `Options().method(Method::entropy).format(Format::int8).symmetric(true)`.
 class TORCHTAP_API Options {
  public:
+  /// How the range is chosen.
   TORCH_ARG(Method, method) = Method::mse;
+  /// What is computed with.
   TORCH_ARG(Format, format) = Format::int8;
   /// A zero point in the middle of the integers and a range that is as wide on both sides of zero.
   TORCH_ARG(bool, symmetric) = false;
@@ -70,15 +72,16 @@ class TORCHTAP_API Options {
 
 /// Scale and zero point of a tensor, or of each of its channels: `real = (integer - zero_point) * scale`.
 struct TORCHTAP_API Parameters {
-  Format format = Format::int8;
-  at::Tensor scale;       ///< float32, `[]` or `[channels]`
-  at::Tensor zero_point;  ///< int32, of the same shape
-  at::Tensor low, high;   ///< the chosen range before it was widened to include zero; float32, the same shape
+  Format format = Format::int8;  ///< of the integers
+  at::Tensor scale;              ///< float32, `[]` or `[channels]`
+  at::Tensor zero_point;         ///< int32, of the same shape
+  at::Tensor low, high;  ///< the chosen range before it was widened to include zero; float32, the same shape
   /// The dimension of the channels; nothing for one scale for the whole tensor.
   std::optional<std::int64_t> axis;
 
   /// The least and the largest integer of the format.
   std::int64_t quant_min() const noexcept;
+  /// The largest integer of the format.
   std::int64_t quant_max() const noexcept;
   /// Rounds a tensor to the integers and back, by `at::fake_quantize_per_tensor_affine` or
   /// `…_per_channel_affine`. Keeps its dtype: others than float32 are converted to float32 and back. Integers
@@ -103,8 +106,8 @@ TORCHTAP_API Parameters from_range(const at::Tensor& low, const at::Tensor& high
 /// values beyond its range.
 ///
 /// Throws `c10::ValueError` that says what is missing and which reduction to record: no results, no histogram
-/// for a method that needs one, no finite value, a percentile outside of (0, 100], a fixed range that more
-/// than the clipped part of the values lies beyond.
+/// for a method that needs one, no finite value, a percentile outside of (0, 100], a histogram whose
+/// fixed range leaves out more of the values than the method clips.
 TORCHTAP_API Parameters parameters(const core::Results& results, const Options& options = {});
 
 /// The same for a reduction.

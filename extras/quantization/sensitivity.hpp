@@ -23,7 +23,7 @@ namespace torchtap::quantization {
 
 /// Batches of a model's input, which may be asked for several times.
 struct TORCHTAP_API Data {
-  std::int64_t batches = 0;
+  std::int64_t batches = 0;  ///< how many there are
   /// The i-th batch.
   std::function<at::Tensor(std::int64_t)> batch;
 };

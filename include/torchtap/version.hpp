@@ -3,8 +3,11 @@
 /// The version of torchtap's headers. CMakeLists.txt reads it here: this file is the only place that states
 /// it.
 
+/// The first of the three numbers of the version.
 #define TORCHTAP_VERSION_MAJOR 0
+/// The second one.
 #define TORCHTAP_VERSION_MINOR 1
+/// The third one.
 #define TORCHTAP_VERSION_PATCH 0
 
 /// One number to compare with: 10203 is version 1.2.3.

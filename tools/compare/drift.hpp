@@ -23,7 +23,7 @@ struct Change {
   std::string name;
   double a = 0;
   double b = 0;
-  /// a - b| / max(|a|, |b|), or the largest of these for several numbers. For skewness and kurtosis, whose
+  /// |a - b| / max(|a|, |b|), or the largest of these for several numbers. For skewness and kurtosis, whose
   /// scale is 1, the divisor is at least 1.
   double relative = 0;
   /// Whether the change is meaningful. False for results that depend on the number of samples or elements if
@@ -42,8 +42,8 @@ struct Drift {
 
   std::optional<double> shift;        ///< of the mean, in standard deviations of A
   std::optional<double> ratio;        ///< of the standard deviations, B / A
-  std::optional<double> wasserstein;  ///< in standard deviations of A, or in the unit of the values if that
-                                      ///< is unknown unit of the values
+  std::optional<double> wasserstein;  ///< in standard deviations of A, or in the unit of the values
+                                      ///< where these are unknown
   bool in_deviations = false;
   std::optional<double> zeros;  ///< change of the fraction of zeros
   std::vector<Change> others;

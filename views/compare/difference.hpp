@@ -11,8 +11,9 @@
 
 namespace torchtap::views::compare {
 
+/// How far two tensors are apart, as far as their fingerprints tell.
 struct Difference {
-  bool same_bits = false;
+  bool same_bits = false;  ///< whether dtype, shape and the bits of all elements are the same
   /// The relative error, infinite if shapes, or the numbers or places of NaN or infinities differ. Whole
   /// numbers of one dtype have one above 0 unless they are the same.
   double error = 0;
@@ -28,22 +29,24 @@ struct Difference {
 
 /// How far several tensors are apart, or may be: the largest error and |scale|.
 struct Extent {
-  double error = 0, scale = 0;
-  bool broken = false;  ///< something among these `breaks`, and is not in `error`
+  double error = 0, scale = 0;  ///< of those that do not break
+  bool broken = false;          ///< something among these `breaks`, and is not in `error`
 
+  /// Takes in the difference of another tensor.
   void add(const Difference& difference) {
     broken |= difference.breaks();
     if (difference.breaks()) return;
     error = std::max(error, difference.error), scale = std::max(scale, std::abs(difference.scale));
   }
-  /// Whether a difference is not larger; NaN is.
+  /// Whether a difference is at most as large as these. One that is NaN counts as larger.
   bool holds(const Difference& difference) const {
     return difference.same_bits || (difference.error <= error && std::abs(difference.scale) <= scale);
   }
 };
 
-/// Sizes that differ only by ones, or as a view's do, count as equal. If they are in another order (NCHW and
-/// NHWC), what does not depend on the order is compared.
+/// How far two fingerprints are apart. Sizes count as equal if they differ only in dimensions of size 1, or
+/// as those of a tensor and of its `view` do. Where dimensions are in another order (NCHW and NHWC), it
+/// compares what does not depend on the order.
 TORCHTAP_API Difference difference(const Fingerprint& a, const Fingerprint& b);
 
 /// Whether it has whole numbers, or true and false.

@@ -20,26 +20,26 @@ namespace torchtap::views::compare {
 /// Elements are taken in row-major order whatever the strides are, a complex number as two. Numbers are
 /// those elements that are finite.
 struct TORCHTAP_API Fingerprint {
-  static constexpr int kSketch = 64, kSamples = 32, kDims = 8;
+  static constexpr int kSketch = 64, kSamples = 32, kDims = 8;  ///< how many there are at most
 
-  std::uint8_t version = 1;
-  std::uint8_t dtype = 0;  ///< the number of the tensor's c10::ScalarType
-  std::uint8_t dims = 0;
-  std::uint8_t flags = 0;
+  std::uint8_t version = 1;  ///< of what these bytes are
+  std::uint8_t dtype = 0;    ///< the number of the tensor's c10::ScalarType
+  std::uint8_t dims = 0;     ///< how many dimensions the tensor has
+  std::uint8_t flags = 0;    ///< reserved
   /// Of what is not finite: a hash of where NaN, inf and -inf are. 0 if all is finite, or if an older version
   /// made the fingerprint.
   std::uint32_t places = 0;
-  std::int64_t sizes[kDims] = {};
+  std::int64_t sizes[kDims] = {};  ///< of the dimensions
   /// Of dtype, shape and the bits of all elements, in order: NH of UMAC (Black et al. 1999) and Fletcher's
   /// sum, by blocks. All NaN count as one number, -0 and 0 as two. It is no cryptographic hash.
   std::uint64_t digest[2] = {};
   /// The sum modulo 2^32, the XOR and the OR of the bits of all elements, which do not depend on the order.
   std::uint32_t words = 0, exclusive = 0, either = 0;
-  std::uint32_t reserved_too = 0;
-  std::uint64_t nans = 0, infinities = 0, zeros = 0;
-  double sum = 0, sum_sq = 0;
-  double least = std::numeric_limits<double>::infinity();
-  double greatest = -std::numeric_limits<double>::infinity();
+  std::uint32_t reserved_too = 0;                              ///< reserved
+  std::uint64_t nans = 0, infinities = 0, zeros = 0;           ///< how many elements are that
+  double sum = 0, sum_sq = 0;                                  ///< of the numbers, and of their squares
+  double least = std::numeric_limits<double>::infinity();      ///< of the numbers
+  double greatest = -std::numeric_limits<double>::infinity();  ///< of the numbers
   /// Sums of the numbers with random signs (Charikar, Chen, Farach-Colton 2002). The sketch of a - b is the
   /// difference of the two sketches, and its norm estimates the norm of a - b to 9 % (one standard
   /// deviation).
@@ -47,7 +47,9 @@ struct TORCHTAP_API Fingerprint {
   /// One element of each of 32 equal parts; all of them if there are at most 32.
   float samples[kSamples] = {};
 
+  /// The sizes of the tensor.
   at::IntArrayRef shape() const { return {sizes, dims}; }
+  /// The dtype of the tensor.
   c10::ScalarType scalar_type() const { return static_cast<c10::ScalarType>(dtype); }
   /// The number of elements; a complex number counts as two.
   std::int64_t numel() const {

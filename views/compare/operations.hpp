@@ -15,10 +15,10 @@ namespace torchtap::views::compare {
 /// A call of a module: its path, and its number among the recorded calls of the module in a thread; of
 /// several threads, that which was given what has the digest `given`, or the first.
 struct CallOf {
-  const Run& run;
+  const Run& run;  ///< the run that has the call
   std::string path;
   std::uint32_t sample = 0;
-  std::array<std::uint64_t, 2> given = {};
+  std::array<std::uint64_t, 2> given = {};  ///< 0 for the first of the threads
 };
 
 /// The first operation of `a` whose arguments agree with the operation of `b` at the same place, and whose

@@ -16,9 +16,10 @@ enum class How : std::uint8_t { none, map, path, values, parent };
 
 /// Two weights: indexes of records, `kNone` on the side that lacks it.
 struct WeightPair {
-  std::uint32_t a = kNone, b = kNone;
+  std::uint32_t a = kNone, b = kNone;  ///< indexes of records
 };
 
+/// What belongs together in two runs.
 struct TORCHTAP_API Pairs {
   /// For each call of A its call of B, or `kNone`; and the other way round.
   std::vector<std::uint32_t> of_a, of_b;
@@ -29,15 +30,16 @@ struct TORCHTAP_API Pairs {
   /// The renames that were found, as `map` takes them: "layer1.*=stage1.*".
   std::vector<std::string> map;
 
+  /// How many calls were found by this.
   std::int64_t count(How by) const;
 };
 
 /// Pairs the calls of each thread: by `map` ("layer1.*=stage1.*": what `*` stands for is the same on both
 /// sides, and "layer1.*" names layer1, too), by path, then by values, shapes, types and order (Needleman and
-/// Wunsch 1970) between those that are paired, then the calls around them. Numbers of entries shift where one
-/// side lacks an entry, so entries of another type than their name has on the other side, and entries beside
-/// them, go by values. Weights follow their modules, then go by their values in this or another order, then
-/// by shape.
+/// Wunsch 1970) between those that are paired, then the calls around them. Where one
+/// side lacks an entry of a `Sequential`, the numbers of the entries behind it shift. So an entry whose name
+/// has another type on the other side, and the entries beside it, are paired by values, not by names. Weights
+/// follow their modules, then go by their values in this or another order, then by shape.
 ///
 /// Throws `c10::ValueError` if an entry is no map, or if it names a module that is not there.
 TORCHTAP_API Pairs pair_up(const Run& a, const Run& b, const std::vector<std::string>& map = {});

@@ -20,10 +20,12 @@
 
 namespace torchtap::views::compare {
 
+/// The index of what is not there.
 inline constexpr std::uint32_t kNone = UINT32_MAX;
 
 /// One tensor of a run. Its fingerprint stays in the file (`Run::print`).
 struct Record {
+  /// What the file has of a tensor.
   enum class Holds : std::uint8_t {
     nothing,      ///< a tensor without a fingerprint; `Run::reason` says why
     fingerprint,  ///< of a tensor or number
@@ -42,7 +44,7 @@ struct Record {
   std::uint32_t thread = 0, rank = 0;
   std::uint16_t slot = 0;
   frames::Kind kind = frames::Kind::other;
-  Holds holds = Holds::nothing;
+  Holds holds = Holds::nothing;  ///< what the file has of it
 };
 
 /// One call of a module: its records, and the call around it.
@@ -50,20 +52,21 @@ struct Call {
   std::uint32_t path = 0, type = 0;  ///< indexes of texts
   std::uint32_t ordinal = 0;         ///< how many calls of this path its sequence had before
   std::uint32_t parent = kNone;      ///< the call around it, of the same sequence
-  std::uint32_t sequence = 0;
-  bool leaf = true;                                    ///< no call of another module lies within
+  std::uint32_t sequence = 0;        ///< which of `Run::sequences`
+  bool leaf = true;                  ///< no call of another module lies within
   c10::SmallVector<std::uint32_t, 2> inputs, outputs;  ///< indexes of records, by slot
 };
 
 /// The run of one thread of one rank: records in the order of events, each with its call, and the calls in
 /// the order in which they began.
 struct Sequence {
+  /// A record and its call.
   struct Event {
-    std::uint32_t record, call;
+    std::uint32_t record, call;  ///< indexes of records and of calls
   };
   std::uint32_t rank = 0, thread = 0;
-  std::vector<Event> events;
-  std::vector<std::uint32_t> calls;
+  std::vector<Event> events;         ///< in order
+  std::vector<std::uint32_t> calls;  ///< indexes of calls
 };
 
 /// A prints file, read. Takes about 110 bytes of memory a record. Move-only.
@@ -93,9 +96,13 @@ class TORCHTAP_API Run {
   /// By rank, then in the order of the first events.
   const std::vector<Sequence>& sequences() const noexcept { return sequences_; }
 
+  /// The text of a number.
   const std::string& text(std::uint32_t index) const { return texts_[index]; }
+  /// The path of the module, or the name of the weight.
   const std::string& path(const Record& record) const { return texts_[record.path]; }
+  /// The path of the module.
   const std::string& path(const Call& call) const { return texts_[call.path]; }
+  /// Which of the results it is, as a dict calls it; "" in a tuple.
   const std::string& name(const Record& record) const { return texts_[record.name]; }
   /// Whether there is something: None and undefined tensors are as good as nothing.
   bool is_there(const Record& record) const;

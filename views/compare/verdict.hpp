@@ -19,8 +19,8 @@ namespace torchtap::views::compare {
 /// largest error of its inputs, or if its scale differs by more than `gain` units and `gain` times its
 /// inputs'.
 struct Thresholds {
-  double tolerance = 16, gain = 4;
-  bool bits = false;  ///< any different bit counts
+  double tolerance = 16, gain = 4;  ///< as above
+  bool bits = false;                ///< any different bit counts
 
   /// "16,4". Throws `c10::ValueError` if these are not two numbers, 0 or greater.
   TORCHTAP_API static Thresholds parse(const std::string& text);
@@ -30,6 +30,7 @@ struct Thresholds {
 
 /// Something that differs.
 struct TORCHTAP_API Finding {
+  /// What differs.
   enum class Kind : std::uint8_t {
     weight,   ///< `path` names it
     input,    ///< of the root
@@ -52,14 +53,14 @@ struct TORCHTAP_API Finding {
   /// Paths of the calls before and after what differs, and which calls of them these are; empty at the
   /// beginning and end of `path`.
   std::string after, before;
-  std::uint32_t after_call = 0, before_call = 0;
-  std::string cause;     ///< as far as fingerprints tell, else empty
+  std::uint32_t after_call = 0, before_call = 0;  ///< which calls of `after` and `before`
+  std::string cause;                              ///< as far as fingerprints tell, else empty
   bool certain = false;  ///< no values could prove more: another number of results, an exception
   /// What it was given differs so much that fingerprints do not tell whether it computes something else.
   bool unjudged = false;
   /// A call of A that made what differs, B's of which was not seen, and B's records of what A's was given.
   std::uint32_t unseen = kNone;
-  std::vector<std::uint32_t> unseen_inputs;
+  std::vector<std::uint32_t> unseen_inputs;  ///< the records of B
 };
 
 /// "weight", "input", "module", "between".
@@ -67,45 +68,46 @@ TORCHTAP_API std::string name_of(Finding::Kind kind);
 
 /// Two calls that were compared.
 struct Row {
-  std::uint32_t a = kNone, b = kNone;
-  double error_in = 0, error = 0;  ///< the largest errors of inputs and of outputs
-  double allowed = 0;              ///< what rounding explains of the output with the largest error
-  double scale = 1;                ///< of that output
-  bool same_bits = true;           ///< of all inputs and outputs
-  bool differs = false;
+  std::uint32_t a = kNone, b = kNone;  ///< indexes of calls
+  double error_in = 0, error = 0;      ///< the largest errors of inputs and of outputs
+  double allowed = 0;                  ///< what rounding explains of the output with the largest error
+  double scale = 1;                    ///< of that output
+  bool same_bits = true;               ///< of all inputs and outputs
+  bool differs = false;                ///< more than the thresholds allow
 };
 
 /// Two weights, or one (`kNone` on the side that lacks it).
 struct WeightRow {
-  std::uint32_t a = kNone, b = kNone;
-  Difference difference;
-  bool agrees = false;    ///< the same bits, or the same up to rounding to the coarser dtype
-  bool compared = false;  ///< both are there and have a fingerprint
-  std::string words;
+  std::uint32_t a = kNone, b = kNone;  ///< indexes of records
+  Difference difference;               ///< how far they are apart
+  bool agrees = false;                 ///< the same bits, or the same up to rounding to the coarser dtype
+  bool compared = false;               ///< both are there and have a fingerprint
+  std::string words;                   ///< the difference as `in_words` says it
 };
 
+/// What comparing two runs found.
 struct TORCHTAP_API Verdict {
   /// Whether nothing that was compared differs.
   bool agree() const noexcept { return suspects.empty(); }
 
   std::vector<Finding>
       suspects;  ///< up to five, in the order in which they happened; the first is the answer
-  std::optional<Finding> first_bits;  ///< the first different bits of all inputs and outputs
-  std::vector<Row> rows;              ///< in the order of A
-  std::vector<WeightRow> weights;
+  std::optional<Finding> first_bits;                 ///< the first different bits of all inputs and outputs
+  std::vector<Row> rows;                             ///< in the order of A
+  std::vector<WeightRow> weights;                    ///< all, those of A first
   std::vector<std::uint32_t> only_a, only_b;         ///< calls without a partner
   std::int64_t compared = 0;                         ///< inputs and outputs
   std::map<std::string, std::int64_t> not_compared;  ///< how many of paired calls and weights, by reason
   double largest_error = 0;                          ///< of those compared, with its module
-  std::string largest_at;
+  std::string largest_at;                            ///< the module of `largest_error`
   /// What was not compared, so that not even agreement of all else says that nothing differs: outputs that no
   /// output around them or behind them stands for, later forwards. In words.
   std::vector<std::string> gaps;
   /// Modules that fingerprints do not judge (`Finding::unjudged`), the first of them, and how many tensors
   /// are not judged.
   std::vector<Finding> unjudged;
-  std::int64_t unjudged_tensors = 0;
-  std::string unjudged_from;  ///< the first module
+  std::int64_t unjudged_tensors = 0;  ///< of all of them
+  std::string unjudged_from;          ///< the first module
   /// The first weight that differs, whether or not anything that was computed does.
   std::optional<Finding> weight;
   /// Where outputs of the model have other dtypes: "(root) returns float32 in A, float16 in B".

@@ -40,6 +40,7 @@ TORCHTAP_API WatchedModels& models_of(const Explorer& explorer) noexcept;
 /// Move-only; destroy it in the thread that runs the models, and not while a forward runs.
 class TORCHTAP_API Explorer {
  public:
+  /// Opens the page, which shows nothing until a model is attached.
   explicit Explorer(Options options = {});
   ~Explorer();
   Explorer(Explorer&&) noexcept;
@@ -81,6 +82,7 @@ class TORCHTAP_API Explorer {
 /// In a forward: makes a node of an intermediate tensor, with its values and gradients. Returns the tensor
 /// itself, whether or not an explorer watches.
 TORCHTAP_API const at::Tensor& attach(const at::Tensor& tensor, const char* name);
+/// The same of a temporary, as a value that outlives it.
 TORCHTAP_API at::Tensor attach(at::Tensor&& tensor, const char* name);
 
 }  // namespace torchtap::views::explorer

@@ -30,6 +30,7 @@ enum Record : unsigned {
 /// Chained like LibTorch's own options: `Options().every(100).save("run1")`.
 class TORCHTAP_API Options {
  public:
+  /// What is called when recording fails.
   using OnError = std::function<void(const std::string& message)>;
 
   /// Records the steps 0, n, 2n …; the alternative to `overhead`. Throws `c10::ValueError` unless n > 0.

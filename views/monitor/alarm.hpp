@@ -13,6 +13,7 @@
 
 namespace torchtap::views::monitor {
 
+/// What the monitor reports: a rule that holds, or drift.
 struct TORCHTAP_API Alarm {
   rules::Finding finding;      ///< whose rule is "drift" for drift
   std::optional<Drift> drift;  ///< only for drift

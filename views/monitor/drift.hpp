@@ -12,6 +12,7 @@
 
 namespace torchtap::views::monitor {
 
+/// When a window has drifted.
 struct TORCHTAP_API DriftOptions {
   /// At most this many false alarms a window and tensor, on data like the reference; above 0, at most 0.01.
   double false_alarms = 1e-6;
@@ -34,11 +35,11 @@ struct TORCHTAP_API Drift {
   double t2 = 0, limit = 0;
   double psi =
       0;  ///< population stability index of the same masses, less its mean on windows of the reference
-  double shift = 0;  ///< of the mean, in standard deviations of the reference; infinite if these are 0
-  double ratio = 1;  ///< ratio of the standard deviations; infinite if the reference's is 0
-  double zeros = 0;  ///< change of the share of zeros
-  std::int64_t rows = 0;
-  bool drifted = false;  ///< t2 > limit and psi >= size
+  double shift = 0;       ///< of the mean, in standard deviations of the reference; infinite if these are 0
+  double ratio = 1;       ///< ratio of the standard deviations; infinite if the reference's is 0
+  double zeros = 0;       ///< change of the share of zeros
+  std::int64_t rows = 0;  ///< of the window
+  bool drifted = false;   ///< t2 > limit and psi >= size
 };
 
 /// The test of one tensor against its reference. Thread-safe once it is made; making it takes some tenths of

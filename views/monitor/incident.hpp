@@ -28,11 +28,12 @@ namespace torchtap::views::monitor {
 
 /// One forward of an incident, and what a replay of it gave.
 struct TORCHTAP_API Replayed {
-  std::int64_t forward = 0;  ///< its number
-  std::string inputs;        ///< "[1,3,224,224] f32"
-  std::string outputs;       ///< "[1,1000] f32", of the replay
-  bool returned = true;      ///< whether it returned when it was recorded
-  std::int64_t nan_recorded = 0, inf_recorded = 0, nan = 0, inf = 0;
+  std::int64_t forward = 0;                         ///< its number
+  std::string inputs;                               ///< "[1,3,224,224] f32"
+  std::string outputs;                              ///< "[1,1000] f32", of the replay
+  bool returned = true;                             ///< whether it returned when it was recorded
+  std::int64_t nan_recorded = 0, inf_recorded = 0;  ///< in the outputs, when it was recorded
+  std::int64_t nan = 0, inf = 0;                    ///< in those of the replay
   bool same_bits = false;  ///< whether the outputs have the recorded digest; false if it did not return then
   /// How far the sum of the finite outputs is from the recorded one, relative to the sum of their absolute
   /// values; NaN if one did not return or if the counts of NaN and infinities differ.
@@ -40,6 +41,7 @@ struct TORCHTAP_API Replayed {
   std::string error;  ///< the replay threw this, or why the forward was not run
 };
 
+/// Which forwards are replayed, and how.
 struct TORCHTAP_API ReplayOptions {
   std::int64_t from = 0;           ///< least number of a forward
   std::optional<std::int64_t> to;  ///< number of the last one; all that follow if empty
@@ -138,13 +140,13 @@ std::vector<Replayed> replay(const std::string& incident, Model& model, const Re
 
 /// The description of an incident.
 struct TORCHTAP_API IncidentSummary {
-  std::string folder;
-  std::string reason;   ///< "nonfinite", "drift", "crash", "requested"
-  std::string model;    ///< its name
-  std::string created;  ///< in UTC: "2026-11-23T16:05:02Z"
-  std::int64_t forwards = 0;
-  bool inputs = false;  ///< whether it can be replayed
-  std::string error;    ///< why it cannot be read; empty if it can
+  std::string folder;         ///< where it lies
+  std::string reason;         ///< "nonfinite", "drift", "crash", "requested"
+  std::string model;          ///< its name
+  std::string created;        ///< in UTC: "2026-11-23T16:05:02Z"
+  std::int64_t forwards = 0;  ///< how many it has
+  bool inputs = false;        ///< whether it can be replayed
+  std::string error;          ///< why it cannot be read; empty if it can
 };
 /// The incidents in a folder, oldest first. Throws `c10::ValueError` if `incidents` is no folder.
 TORCHTAP_API std::vector<IncidentSummary> incidents_in(const std::string& incidents);

@@ -21,8 +21,8 @@ TORCHTAP_API selectors::Selector default_selection();
 struct TORCHTAP_API Options {
   /// Name of the model in metrics and alarms.
   TORCH_ARG(std::string, model) = "model";
-  /// Folder for incidents and `alarms.jsonl`; empty: nothing is written. Inputs of the model lie there
-  /// readable.
+  /// Folder for incidents and `alarms.jsonl`; empty: nothing is written. Incidents hold inputs of the
+  /// model (`inputs`), which all who may read the folder can read.
   TORCH_ARG(std::string, incidents);
   /// Whether incidents hold inputs of the model; without inputs they hold only statistics and cannot be
   /// replayed.
@@ -34,12 +34,14 @@ struct TORCHTAP_API Options {
   /// Rows of a window: of the first input's dimension 0, in sampled forwards. It also ends after
   /// `window_seconds` if it has 64 rows.
   TORCH_ARG(std::int64_t, window) = 256;
+  /// See `window`.
   TORCH_ARG(double, window_seconds) = 3600;
   /// The share of a forward's time that the monitor may take: it decides how many forwards are sampled. From
   /// 1 on every forward is.
   TORCH_ARG(double, cost) = 0.01;
   /// Which modules besides the model itself.
   TORCH_ARG(selectors::Selector, select) = default_selection();
+  /// Which rules judge, with which thresholds.
   TORCH_ARG(rules::Rules, rules);
   /// How many incidents are kept; the oldest is removed first, but not within its first hour.
   TORCH_ARG(std::int64_t, keep_incidents) = 16;
@@ -47,8 +49,9 @@ struct TORCHTAP_API Options {
   TORCH_ARG(std::string, metrics_file);
   /// Folder of TensorBoard's event file with histograms and scalars of each window.
   TORCH_ARG(std::string, tensorboard);
-  /// Watches gradients of outputs, and the change of parameters by the optimizer.
+  /// Watches gradients of outputs.
   TORCH_ARG(bool, gradients) = false;
+  /// Watches the change of parameters by the optimizer.
   TORCH_ARG(bool, parameters) = false;
   /// Gradients are divided by it before they are judged.
   TORCH_ARG(double, loss_scale) = 1;

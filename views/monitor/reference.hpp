@@ -13,12 +13,12 @@ namespace torchtap::views::monitor {
 
 /// The distribution of one tensor of one module.
 struct TORCHTAP_API ReferenceTensor {
-  std::string path;  ///< of the module; "" for the model
-  std::vector<std::string> aliases;
-  std::string type;       ///< of the module
-  std::string kind;       ///< "ForwardPre" for inputs, "ForwardOutput"
-  std::int64_t slot = 0;  ///< among the flattened inputs or outputs
-  core::Results results;  ///< of `Blocks`
+  std::string path;                  ///< of the module; "" for the model
+  std::vector<std::string> aliases;  ///< further paths of the module
+  std::string type;                  ///< of the module
+  std::string kind;                  ///< "ForwardPre" for inputs, "ForwardOutput"
+  std::int64_t slot = 0;             ///< among the flattened inputs or outputs
+  core::Results results;             ///< of `Blocks`
 };
 
 /// The tensors of a recording that were reduced by `Blocks`. A regular value.

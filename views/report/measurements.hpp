@@ -25,13 +25,13 @@ struct TensorInfo {
 
 /// Seconds that the calls of a module took. The first call is kept apart: TorchScript compiles in it.
 struct Times {
-  std::int64_t calls = 0;
-  double first = 0;
+  std::int64_t calls = 0;  ///< how many there were
+  double first = 0;        ///< the first call
   /// Over the repeats; one repeat is one `record()`, in which a module may be called several times.
   double min = 0;
-  double median = 0;
-  double p90 = 0;
-  double total = 0;
+  double median = 0;  ///< over the repeats
+  double p90 = 0;     ///< nine of ten repeats took no longer
+  double total = 0;   ///< of all repeats
 };
 
 /// Bytes of LibTorch's own allocations, of the last repeat in which the module ran. Sums over its calls;
@@ -42,7 +42,7 @@ struct Memory {
   std::int64_t kept = 0;
   /// The most that was held inside above what was held at entry.
   std::int64_t peak = 0;
-  std::int64_t allocations = 0;
+  std::int64_t allocations = 0;  ///< how many there were
 };
 
 /// Work and traffic of the operations inside a module, computed from shapes. Of the last repeat in which the
@@ -52,7 +52,7 @@ struct Work {
   std::int64_t macs = 0;
   /// Bytes of tensors that operations read and write.
   std::int64_t bytes = 0;
-  std::int64_t operations = 0;
+  std::int64_t operations = 0;  ///< how many there were
 };
 
 /// Elements that are not finite. Sums over all calls of one direction.
@@ -69,7 +69,7 @@ struct NonFinite {
 struct Direction {
   /// With the modules inside, and without them.
   Times inclusive, self;
-  Memory memory;
+  Memory memory;  ///< with the modules inside
   /// With the modules inside, and without them.
   Work work, self_work;
   /// Of inputs and outputs; in backward, of the gradients.
@@ -98,10 +98,10 @@ struct ModuleRow {
   std::vector<TensorInfo> inputs, outputs, input_gradients, output_gradients;
   /// Its own parameters and buffers and those of the modules inside, each tensor once.
   std::int64_t parameters = 0, learnable_parameters = 0;
-  std::int64_t parameter_bytes = 0, gradient_bytes = 0, buffer_bytes = 0;
+  std::int64_t parameter_bytes = 0, gradient_bytes = 0, buffer_bytes = 0;  ///< of the same tensors
   /// Whether one of its own parameters or buffers has a value that is not finite.
   NonFinite parameter_values;
-  Direction forward, backward;
+  Direction forward, backward;  ///< what each of them took
   /// Share of outputs that are zero, over all samples; norm of the gradient of its own parameters. Nothing if
   /// unknown.
   std::optional<double> zero_fraction, gradient_norm;
@@ -111,7 +111,7 @@ struct ModuleRow {
   /// The rules that hold for it, each once: "dead_relu" (docs/concepts/rules.md); and for each of them why:
   /// "output: 100 % of 32 values are zero". Reports of format 2 do not say why.
   std::vector<std::string> marks, mark_sentences;
-  std::vector<ModuleRow> children;
+  std::vector<ModuleRow> children;  ///< the modules inside
 };
 
 /// The role of an operation for values that are not finite. One may have a role for NaN and another one for
@@ -132,13 +132,13 @@ enum class Role {
 
 /// One finding of the search for values that are not finite.
 struct Finding {
-  Role role = Role::source;
+  Role role = Role::source;  ///< what it has to do with these values
   /// "aten::div"; the name of the parameter, buffer or input for a source.
   std::string function;
-  std::string module;
+  std::string module;  ///< the path of the module that it ran in
   /// Which call of the module, from 0.
   std::int64_t call = 0;
-  bool backward = false;
+  bool backward = false;  ///< whether it ran in backward
   /// Those that it is about: that the operation gave, or, of an absorber, took in.
   NonFinite values;
   /// Minimum, maximum and such of inputs and parameters, as text for people.
@@ -149,23 +149,23 @@ struct Finding {
 
 /// Operations that were seen and whose work has no formula.
 struct NotCounted {
-  std::string function;
-  std::string module;
-  std::int64_t calls = 0;
+  std::string function;    ///< "mylib::scale"
+  std::string module;      ///< the path of the module that they ran in
+  std::int64_t calls = 0;  ///< how many there were
 };
 
 /// The whole report, as data.
 struct Measurements {
   /// The type of the model, and its module tree.
   ModuleRow root;
-  std::int64_t repeats = 0, warmup = 0;
+  std::int64_t repeats = 0, warmup = 0;  ///< how often the model ran, and how often before
   /// The worst first: of NaN, of infinities, of intended infinities; each in the order of the run, and of the
   /// first repeat that had any. Where infinities became NaN, these two stand together.
   std::vector<Finding> findings;
-  std::vector<NotCounted> not_counted;
+  std::vector<NotCounted> not_counted;  ///< operations whose work is not in the sums
   /// Operations that ran in no module: forward and backward.
   Work outside_forward, outside_backward;
-  double outside_forward_seconds = 0, outside_backward_seconds = 0;
+  double outside_forward_seconds = 0, outside_backward_seconds = 0;  ///< of the same operations
   /// Seconds of the repeats without `Phase::other`, and those of them that were torchtap's own and are taken
   /// out.
   double seconds = 0, own_seconds = 0;

@@ -40,7 +40,7 @@ class TORCHTAP_API Options {
   /// torchtap's. Throws `c10::ValueError` if the name has no namespace or the function is empty.
   Options& formula(const std::string& operation, Formula macs);
   const std::map<std::string, Formula>& formulas() const& noexcept { return formulas_; }
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   std::map<std::string, Formula> formulas() && { return std::move(formulas_); }
 
   /// Whether to watch LibTorch's allocations. One report of a process can do that at a time.

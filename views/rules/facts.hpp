@@ -19,19 +19,19 @@ TORCHTAP_API std::string_view name_of(Tensor tensor) noexcept;
 
 /// A bin of a histogram: `count` values from `low` to `high`.
 struct Bin {
-  double low = 0, high = 0, count = 0;
+  double low = 0, high = 0, count = 0;  ///< the borders, and how many values
 };
 
 /// The measurements of one tensor over one call or many. A number that was not measured is absent; a rule
 /// that needs it then does not judge.
 struct TORCHTAP_API Facts {
-  std::string path;  ///< of the module
-  std::string type;  ///< of the module: "ReLU", "torch::nn::ReLUImpl" or "__torch__.….ReLU"
-  Tensor tensor = Tensor::output;
-  std::int64_t slot = 0;        ///< among the flattened inputs, outputs or gradients
-  bool leaf = true;             ///< whether no module is inside of it
-  std::optional<double> calls;  ///< of the module; 0: it never ran, although the model did
-  std::optional<double> count;  ///< elements, those that are not finite included
+  std::string path;                ///< of the module
+  std::string type;                ///< of the module: "ReLU", "torch::nn::ReLUImpl" or "__torch__.….ReLU"
+  Tensor tensor = Tensor::output;  ///< which tensor of the module
+  std::int64_t slot = 0;           ///< among the flattened inputs, outputs or gradients
+  bool leaf = true;                ///< whether no module is inside of it
+  std::optional<double> calls;     ///< of the module; 0: it never ran, although the model did
+  std::optional<double> count;     ///< elements, those that are not finite included
   /// How many; without `count`, more than 0 if there are any.
   std::optional<double> nan, inf, zeros;
   /// Of the finite elements.

@@ -21,15 +21,15 @@ struct TORCHTAP_API Finding {
   std::string rule;  ///< "dead_relu"
   std::string path;
   std::string type;
-  Tensor tensor = Tensor::output;
+  Tensor tensor = Tensor::output;  ///< which tensor of the module
   std::int64_t slot = 0;
-  double value = 0, limit = 0;
-  std::string sentence;  ///< "99.7 % of 12.8 M values are zero"
+  double value = 0, limit = 0;  ///< what was measured, and the threshold
+  std::string sentence;         ///< "99.7 % of 12.8 M values are zero"
 };
 
 /// A rule of the catalogue.
 struct TORCHTAP_API RuleInfo {
-  std::string name;
+  std::string name;                                  ///< "dead_relu"
   std::string of;                                    ///< the tensors and modules it applies to
   std::string holds;                                 ///< when it holds, with its thresholds
   std::string source;                                ///< where rule and thresholds come from
@@ -67,6 +67,7 @@ class TORCHTAP_API Rules {
 
   /// Throws `c10::ValueError` for an unknown rule, and `value` for an unknown threshold.
   bool is_on(const std::string& rule, const std::string& path) const;
+  /// The threshold for the module at `path`.
   double value(const std::string& rule, const std::string& key, const std::string& path) const;
   /// As a file that `load` reads: what differs from the defaults.
   std::string text() const;
@@ -81,7 +82,7 @@ class TORCHTAP_API Rules {
     std::vector<std::string> globs;  // none: all modules
   };
   Rules& put(Setting setting);
-  /// The module's last finding; null if it has none.
+  /// The last setting that applies to the module; null if there is none.
   const Setting* find(const std::string& rule, const std::string& key, const std::string& path) const;
 
   std::vector<Setting> settings_;

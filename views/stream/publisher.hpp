@@ -43,7 +43,7 @@ struct TORCHTAP_API PublisherOptions {
 /// A reader, as its publisher knows it.
 struct TORCHTAP_API ReaderInfo {
   std::int64_t pid = 0;
-  Subscription subscription;
+  Subscription subscription;   ///< what it wants
   std::int64_t lag_bytes = 0;  ///< how far it is behind
   std::int64_t offered = 0;    ///< frames that were for it
   std::int64_t received = 0;   ///< of these, as it says
@@ -120,11 +120,13 @@ class TORCHTAP_API Publisher {
   /// A text that goes with each frame from now on: "epoch 3". At most 4096 bytes of it are sent.
   void annotate(std::string text);
 
+  /// The name that readers ask for.
   const std::string& name() const noexcept;
   /// The path of the socket.
   std::string socket() const;
   /// The readers that have joined: each gets the next frame of every source that it wants.
   std::vector<ReaderInfo> readers() const;
+  /// Counts of its work so far.
   PublisherCounters counters() const;
 
  private:

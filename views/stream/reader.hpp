@@ -75,6 +75,7 @@ class TORCHTAP_API Reader {
   /// Frames that were read whole, and those that were overwritten before: together all that were for it. The
   /// second is exact when it grows, and at the end.
   std::int64_t received() const noexcept;
+  /// See `received`.
   std::int64_t missed() const noexcept;
   /// Whether the publisher waited for this reader too long, and stopped to.
   bool demoted() const noexcept;
@@ -87,12 +88,12 @@ class TORCHTAP_API Reader {
 
 /// A publisher that runs.
 struct TORCHTAP_API StreamInfo {
-  std::string name;
-  std::string socket;
+  std::string name;    ///< that readers ask for
+  std::string socket;  ///< its path
   std::int64_t pid = 0;
-  std::int64_t memory = 0;  ///< bytes that it shares with readers at the moment
-  PublisherCounters counters;
-  std::vector<ReaderInfo> readers;
+  std::int64_t memory = 0;          ///< bytes that it shares with readers at the moment
+  PublisherCounters counters;       ///< of its work so far
+  std::vector<ReaderInfo> readers;  ///< those that have joined
 };
 
 /// The publishers of this user that answer, by name. Throws `c10::ValueError` for a directory that others may

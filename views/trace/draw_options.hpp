@@ -35,6 +35,7 @@ class TORCHTAP_API DrawOptions {
   /// Above this number of nodes, modules collapse from the deepest until they fit, and the picture says so.
   /// More are hard to read, and Graphviz takes a minute for some thousand.
   TORCH_ARG(std::int64_t, max_nodes) = 150;
+  /// Where the arrows go.
   TORCH_ARG(Direction, direction) = Direction::bottom_up;
   /// Whether parameters and buffers are separate nodes; otherwise their shapes are part of the node that
   /// reads them.

@@ -29,7 +29,7 @@ struct TORCHTAP_API ModuleSummary {
   std::int64_t nodes = 0;
   /// Elements and bytes of its own parameters, those of submodules included.
   std::int64_t parameters = 0;
-  std::int64_t parameter_bytes = 0;
+  std::int64_t parameter_bytes = 0;  ///< of the same parameters
 };
 
 /// The log of one forward pass. A regular value; copies share the data, and threads may read it at once.
@@ -43,7 +43,7 @@ class TORCHTAP_API History {
  public:
   class Iterator;
 
-  /// Made by torchtap.
+  /// For torchtap: programs get one as is said above.
   explicit History(std::shared_ptr<const detail::Graph> graph) noexcept : graph_(std::move(graph)) {}
 
   /// The number of nodes: inputs, results of operations, outputs.
@@ -60,13 +60,16 @@ class TORCHTAP_API History {
   /// ("7", "-17"), or a part of a label or path that only one node has. Upper and lower case differ. Throws
   /// `c10::IndexError`, which lists the nearest names, or the passes if there are several.
   Node operator[](const std::string& name) const;
+  /// The same as `operator[]`.
   Node at(const std::string& name) const { return (*this)[name]; }
   /// Whether `operator[]` finds a node.
   bool contains(const std::string& name) const noexcept;
   /// The nodes whose labels or paths match a glob, or that `operator[]` finds; in order.
   std::vector<Node> find(const std::string& pattern) const;
 
+  /// What the forward was given.
   std::vector<Node> inputs() const;
+  /// What it returned.
   std::vector<Node> outputs() const;
   /// The labels of all nodes, in order.
   std::vector<std::string> labels() const;
@@ -77,9 +80,11 @@ class TORCHTAP_API History {
   std::int64_t layers() const noexcept;
   /// The passes of a layer, by the index of `Node::layer`. Throws `c10::IndexError`.
   std::vector<Node> passes(std::int64_t layer) const;
-  /// Bytes of all tensors; how many were kept, and their bytes.
+  /// Bytes of all tensors.
   std::int64_t bytes() const noexcept;
+  /// How many tensors were kept.
   std::int64_t saved() const noexcept;
+  /// Bytes of the tensors that were kept.
   std::int64_t saved_bytes() const noexcept;
   /// How many tensors were not kept because of `Options::memory_budget`.
   std::int64_t dropped() const noexcept;
@@ -88,28 +93,29 @@ class TORCHTAP_API History {
 
   /// The pretty type name of the model; "" if there is none.
   const std::string& model() const& noexcept;
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   std::string model() && { return model(); }
   /// The modules that ran, in the order of the walk; those that could not be hooked are not among them.
   const std::vector<ModuleSummary>& modules() const& noexcept;
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   std::vector<ModuleSummary> modules() && { return modules(); }
   /// The paths of modules that have a forward and could not be hooked.
   const std::vector<std::string>& unreached_modules() const& noexcept;
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   std::vector<std::string> unreached_modules() && { return unreached_modules(); }
   /// The parameters and buffers that operations read, each once.
   const std::vector<ParameterUse>& parameters() const& noexcept;
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   std::vector<ParameterUse> parameters() && { return parameters(); }
-  /// How long the pass took, and the operations in it, in seconds. The rest is the program's own code, and
+  /// How long the pass took, in seconds: operations, the program's own code, and
   /// what the trace took.
   double seconds() const noexcept;
+  /// How long the operations in it took, in seconds.
   double operation_seconds() const noexcept;
   /// The message of the exception that ended the pass early, with the operation that was running. Empty if
   /// nothing did.
   const std::string& error() const& noexcept;
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   std::string error() && { return error(); }
 
   /// Runs every operation again on its kept arguments and compares the bits of its results; then changes one
@@ -130,8 +136,9 @@ class TORCHTAP_API History {
   /// validated. Throws `c10::ValueError` if it is not a saved history, and as `storage::load` does.
   static History load(const std::string& directory, const storage::LoadOptions& options = {});
 
-  /// A table with a row for each node, as CSV (RFC 4180) or as a JSON array of objects with the same keys.
+  /// A table with a row for each node, as CSV (RFC 4180).
   std::string csv() const;
+  /// The same as a JSON array of objects.
   std::string json() const;
 
   /// The graph in Graphviz' language.

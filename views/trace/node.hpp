@@ -76,17 +76,18 @@ struct TORCHTAP_API Argument {
 /// value, cheap to copy, which keeps the history's data alive.
 class TORCHTAP_API Node {
  public:
-  /// Made by `History`.
+  /// For torchtap: programs get one from a `History`.
   Node(std::shared_ptr<const detail::Graph> graph, std::int64_t position) noexcept
       : graph_(std::move(graph)), position_(position) {}
 
+  /// What made its tensor.
   NodeKind kind() const noexcept;
   /// Its place in the history, from 0; inputs count.
   std::int64_t position() const noexcept { return position_; }
   /// "conv2d_3_7": the third layer of type conv2d, and the layer 7 of all (from 0); of a layer with several
   /// passes "linear_1_1:2".
   const std::string& label() const& noexcept;
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   std::string label() && { return label(); }
   /// The label of the layer, without the pass.
   std::string layer_label() const;
@@ -95,30 +96,34 @@ class TORCHTAP_API Node {
   /// The name of the function without underscores, as in labels: "conv2d", "add" for `add_`, "input",
   /// "output", "outside".
   const std::string& type() const& noexcept;
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   std::string type() && { return type(); }
   /// The name of an input or output: "input.0", "x.key"; empty for other nodes.
   const std::string& name() const& noexcept;
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   std::string name() && { return name(); }
   /// The name and overload of the operation: "aten::add_.Tensor"; empty for other nodes.
   const std::string& function() const& noexcept;
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   std::string function() && { return function(); }
   /// The index of the layer among all layers; nodes with the same one are passes of one layer.
   std::int64_t layer() const noexcept;
-  /// Which pass of its layer it is, from 1, and how many there are.
+  /// Which pass of its layer it is, from 1.
   std::int64_t pass() const noexcept;
+  /// How many passes its layer has.
   std::int64_t passes() const noexcept;
 
   /// Its shape; empty for nested tensors, too.
   const std::vector<std::int64_t>& shape() const& noexcept;
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   std::vector<std::int64_t> shape() && { return shape(); }
+  /// Its dtype.
   at::ScalarType dtype() const noexcept;
+  /// Its device.
   at::Device device() const noexcept;
   /// The bytes of its elements.
   std::int64_t bytes() const noexcept;
+  /// Whether its tensor required gradients.
   bool requires_grad() const noexcept;
 
   /// Whether its tensor was kept.
@@ -139,29 +144,32 @@ class TORCHTAP_API Node {
   std::vector<Node> siblings() const;
   /// Other nodes with a common child.
   std::vector<Node> spouses() const;
-  /// All nodes from which there is a path to this one, and all to which there is one from it.
+  /// All nodes from which there is a path to this one.
   std::vector<Node> ancestors() const;
+  /// All nodes to which there is a path from this one.
   std::vector<Node> descendants() const;
-  /// The inputs it depends on; the outputs that depend on it.
+  /// The inputs it depends on.
   std::vector<Node> input_ancestors() const;
+  /// The outputs that depend on it.
   std::vector<Node> output_descendants() const;
-  /// The lengths of the shortest and the longest path from an input, and to an output; -1 if there is none.
+  /// The lengths of the shortest and the longest path from an input; -1 if there is none.
   std::pair<std::int64_t, std::int64_t> distance_from_input() const;
+  /// The same to an output.
   std::pair<std::int64_t, std::int64_t> distance_to_output() const;
 
   /// The arguments of the operation.
   std::vector<Argument> arguments() const;
   /// The parameters and buffers that the operation read, each once.
   const std::vector<ParameterUse>& parameters() const& noexcept;
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   std::vector<ParameterUse> parameters() && { return parameters(); }
   /// The calls of modules that the operation ran in, outermost first; the root's is left out.
   const std::vector<ModuleCall>& modules() const& noexcept;
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   std::vector<ModuleCall> modules() && { return modules(); }
   /// The calls of modules that returned this tensor, innermost first.
   const std::vector<ModuleCall>& output_of() const& noexcept;
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   std::vector<ModuleCall> output_of() && { return output_of(); }
 
   /// Whether the operation wrote to an argument that it returned.
@@ -175,8 +183,9 @@ class TORCHTAP_API Node {
   bool created_inside() const noexcept;
   /// Whether the program read its value (`item`), so that what happens next may depend on it.
   bool read_by_program() const noexcept;
-  /// Which of the operation's results it is, from 0, and how many there are.
+  /// Which of the operation's results it is, from 0.
   std::int64_t result() const noexcept;
+  /// How many results the operation has.
   std::int64_t results() const noexcept;
   /// How long the operation took, in seconds; what the trace itself took is not in it.
   double seconds() const noexcept;

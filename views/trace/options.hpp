@@ -43,6 +43,7 @@ struct TORCHTAP_API Candidate {
   const std::string& module;
   /// How many operations returned before.
   std::int64_t index;
+  /// The tensor itself.
   const at::Tensor& tensor;
 };
 
@@ -51,6 +52,7 @@ struct TORCHTAP_API Candidate {
 ///     Options().save({"conv2d_*", "features.6"}).dtype(at::kHalf)
 class TORCHTAP_API Options {
  public:
+  /// Which operations are logged.
   using Level = operations::Level;
   /// Decides whether a tensor is kept.
   using Predicate = std::function<bool(const Candidate&)>;
@@ -70,10 +72,10 @@ class TORCHTAP_API Options {
 
   Save saved() const noexcept { return save_; }
   const std::vector<std::string>& names() const& noexcept { return names_; }
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   std::vector<std::string> names() && { return std::move(names_); }
   const Predicate& predicate() const& noexcept { return predicate_; }
-  /// The same of a temporary, by value.
+  /// The same of a temporary, as a value that outlives it.
   Predicate predicate() && { return std::move(predicate_); }
 
   /// Keeps at most `bytes` bytes of tensors. A tensor counts when it takes memory that it would not take

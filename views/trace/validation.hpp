@@ -13,8 +13,9 @@ namespace torchtap::views::trace {
 
 /// The result of `History::validate` for one operation.
 struct TORCHTAP_API Finding {
+  /// What is wrong.
   enum class Kind {
-    /// Repetition again on the kept arguments, it gave other bits.
+    /// Run again on the kept arguments, it gave other bits.
     differs,
     /// It threw when run again.
     threw,
@@ -30,12 +31,12 @@ struct TORCHTAP_API Finding {
     not_repeated,
   };
 
-  Kind kind = Kind::differs;
+  Kind kind = Kind::differs;  ///< what is wrong
   /// The label of the node, or of the operation's first node.
   std::string label;
   /// "aten::conv2d".
   std::string function;
-  std::string message;
+  std::string message;  ///< the same in words
 };
 
 /// The result of `History::validate`: true if nothing is wrong.
@@ -45,9 +46,9 @@ struct TORCHTAP_API Validation {
   /// Parents that could not be confirmed, with the reason. These are not errors: a product with zeros does
   /// not depend on its other factor.
   std::vector<Finding> unconfirmed;
-  /// How many operations were run again and gave the same bits, and how many of them took random numbers.
+  /// How many operations were run again and gave the same bits.
   std::int64_t confirmed = 0;
-  std::int64_t random = 0;
+  std::int64_t random = 0;  ///< how many of them took random numbers
   /// Operations whose results are not determined by their arguments: memory that was never written (`empty`),
   /// memory from outside, a generator of the program's own, nested tensors;
   /// with their labels.
@@ -57,6 +58,7 @@ struct TORCHTAP_API Validation {
   /// How many operations had their results changed in a run of the pass, to see who reads them.
   std::int64_t followed = 0;
 
+  /// Whether nothing is wrong.
   explicit operator bool() const noexcept { return findings.empty(); }
   /// Prints the numbers, and a line for each finding.
   friend std::ostream& operator<<(std::ostream& out, const Validation& validation) {

@@ -24,7 +24,7 @@ class CallListener {
   virtual ~CallListener() = default;
   /// A call begins. Calls inside of it have a greater `depth`.
   virtual void call_begins(std::size_t module, int depth, hooks::Event& event) = 0;
-  /// A call returns. One that throws is not heard of: see `Nesting`.
+  /// A call returns. For a call that throws it is not called; `Nesting` tells that it ended.
   virtual void call_ends(std::size_t module, hooks::Event& event) = 0;
 };
 

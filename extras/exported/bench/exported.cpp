@@ -2,7 +2,7 @@
 // each with the first in the same round. The first is run twice a round, so that its second line says how
 // much of this is noise.
 //
-// usage: bench_exported ROUNDS UNTAPPED TAPPED…, made by bench/python/exported.py; prints a line a package,
+// usage: bench_exported ROUNDS UNTAPPED TAPPED…, made by export_resnet18.py; prints a line a package,
 // and a last one for the last package with moments of all that is tapped
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>

@@ -1,7 +1,7 @@
 // What an explorer adds to training a ResNet-18 on 16 images of 64×64, in one thread; everything in turns
 // with the same without. Prints rows of docs/benchmarks.md.
 //
-// usage: bench_explorer ROUNDS [steps | default | viewers bench/python/viewers.py COUNT]
+// usage: bench_explorer ROUNDS [steps | default | viewers views/explorer/bench/viewers.py COUNT]
 #include <ATen/Parallel.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -204,8 +204,9 @@ void compare_viewers(int rounds, const char* script, const char* count) {
 int main(int count, char** arguments) {
   const std::string part = count < 3 ? "" : arguments[2];
   if (count < 2 || (part == "viewers") != (count == 5)) {
-    std::fputs("usage: bench_explorer ROUNDS [steps | default | viewers bench/python/viewers.py COUNT]\n",
-               stderr);
+    std::fputs(
+        "usage: bench_explorer ROUNDS [steps | default | viewers views/explorer/bench/viewers.py COUNT]\n",
+        stderr);
     return 2;
   }
   at::set_num_threads(1);

@@ -4,11 +4,11 @@
 // usage: bench_drift_simulation FILE [WINDOWS]
 //        bench_drift_simulation streams [REFERENCES [WINDOWS [SEED [KIND]]]]
 //
-// FILE is of bench/python/drift_rows.py. Windows are made of rows (images) that are neither in the reference
-// nor trained on; the statistic is the library's own. "streams" needs no file: numbers one at a time, rows
-// that follow each other, seasons, rare events, batches of many sizes; of each the windows that alarm on what
-// goes on as it was learned, and of those with another distribution. The kinds from "uniform" on were added
-// after the statistic was made: nothing in it was chosen by them.
+// FILE is of views/monitor/bench/drift_rows.py. Windows are made of rows (images) that are neither in the
+// reference nor trained on; the statistic is the library's own. "streams" needs no file: numbers one at a
+// time, rows that follow each other, seasons, rare events, batches of many sizes; of each the windows that
+// alarm on what goes on as it was learned, and of those with another distribution. The kinds from "uniform"
+// on were added after the statistic was made: nothing in it was chosen by them.
 #include <ATen/Functions.h>
 
 #include <algorithm>
