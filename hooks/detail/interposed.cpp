@@ -27,9 +27,10 @@ void note_interposed_table() noexcept {
   interposed_table_in_use.store(!interposed_table().empty() || called_module.load() != nullptr);
 }
 
-void set_called_module(CalledModule observer) noexcept {
-  called_module.store(observer);
+CalledModule set_called_module(CalledModule observer) noexcept {
+  const CalledModule former = called_module.exchange(observer);
   if (observer != nullptr) interposed_table_in_use.store(true);
+  return former;
 }
 
 InterposedEntry* look_up_interposed(torch::nn::Module& module) {

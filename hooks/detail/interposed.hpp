@@ -59,9 +59,10 @@ TORCHTAP_API InterposedTable& interposed_table();
 TORCHTAP_API extern std::atomic<bool> interposed_table_in_use;
 
 /// Called for every module that is called, before its hooks are looked up; may attach some. Serves recording
-/// in programs that know nothing of torchtap. Null removes it.
+/// in programs that know nothing of torchtap. Null removes it. Returns the one before, which is the new one's
+/// to call.
 using CalledModule = void (*)(torch::nn::Module& module);
-TORCHTAP_API void set_called_module(CalledModule observer) noexcept;
+TORCHTAP_API CalledModule set_called_module(CalledModule observer) noexcept;
 
 /// Call under the registry's lock after changing `interposed_table`.
 TORCHTAP_API void note_interposed_table() noexcept;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <tuple>
 #include <typeinfo>
 #include <utility>
@@ -31,6 +32,9 @@ Member member_at(const void* code) {
 
 /// The symbol that `code` defines in this process; null if there is none.
 const char* symbol_of(const void* code);
+
+/// Why no call of LibTorch's modules is seen in this program; empty if some are.
+std::string why_blind();
 
 /// LibTorch's definition of the function that `ours` defines: the next one in the dynamic linker's order.
 /// Throws `c10::NotImplementedError` if there is none.
