@@ -8,8 +8,10 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/hooks/attach.hpp>
+#include <torchtap/hooks/detail/leaf.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 #include <torchtap/model/extend/node.hpp>
+#include <torchtap/model/held.hpp>
 #include <torchtap/model/walk.hpp>
 
 namespace torchtap::hooks {
@@ -85,12 +87,15 @@ void check_has_forward(const model::ModuleRef& module) {
                     ", so it is never called; attach to its submodules.");
 }
 
+void check_computes_gradients(const model::ModuleRef& module) {
+  TORCH_CHECK_VALUE(!module.exported(), "hooks::attach: ", quoted(module),
+                    " is a module of an exported model, in which no gradients are computed: AOTInductor "
+                    "compiles forward alone. Record gradients on the model that was exported.");
+}
+
 /// Throws unless the code of an exported model runs hooks of this kind around the module.
 void check_taps(const model::ModuleRef& module, Kind kind) {
-  TORCH_CHECK_VALUE(kind != Kind::backward_input && kind != Kind::backward_output, "hooks::attach: \"",
-                    module.path(), "\" (", module.type(),
-                    ") is a module of an exported model, in which no gradients are computed: AOTInductor "
-                    "compiles forward alone. Record gradients on the model that was exported.");
+  if (kind == Kind::backward_input || kind == Kind::backward_output) check_computes_gradients(module);
   const model::extend::Taps& taps = *model::extend::Access::node(module).taps;
   const bool sees_inputs = kind != Kind::forward_output, sees_outputs = kind != Kind::forward_pre;
   TORCH_CHECK_VALUE(taps.inputs || !sees_inputs, "hooks::attach: the inputs of \"", module.path(), "\" (",
@@ -123,13 +128,18 @@ void Handle::release() noexcept {
 void Handle::remove() noexcept {
   if (hook_ == nullptr) return;
   const DeferredCompile batch;
-  detail::Registry::instance().detach(*hook_);
+  if (hook_->leaf.has_value()) {
+    detail::detach_from_leaf(*hook_);
+  } else {
+    detail::Registry::instance().detach(*hook_);
+  }
   hook_.reset();
   scope_.reset();
 }
 
 bool Handle::attached() const noexcept {
-  return hook_ != nullptr && detail::Registry::instance().attached(*hook_);
+  if (hook_ == nullptr) return false;
+  return hook_->leaf.has_value() ? !hook_->leaf->expired() : detail::Registry::instance().attached(*hook_);
 }
 
 DeferredCompile::DeferredCompile() noexcept {
@@ -170,8 +180,11 @@ void check_reachable(const std::vector<model::ModuleRef>& modules) {
                     obstacle_of(*missed.front()).text, others);
 }
 
-Handle attach(const model::ModuleRef& module, Kind kind, Callback callback) {
+Handle attach(const model::ModuleRef& module, Kind kind, Callback callback, Place place) {
   TORCH_CHECK_VALUE(callback != nullptr, "hooks::attach: the callback for ", quoted(module), " is empty.");
+  TORCH_CHECK_VALUE(kind != Kind::backward_parameter, "hooks::attach: Kind::backward_parameter of ",
+                    quoted(module),
+                    " is for one parameter; name it instead: hooks::attach(module, \"weight\", callback).");
   check_reachable({module});
   if (module.exported()) check_taps(module, kind);
   auto hook = std::make_shared<detail::Hook>();
@@ -184,22 +197,52 @@ Handle attach(const model::ModuleRef& module, Kind kind, Callback callback) {
   std::shared_ptr<detail::ScopeHold> scope;
   if (!hook->on_root) scope = detail::Registry::instance().scope(module.root());
   if (scope != nullptr) hook->scope = scope->hook;
-  detail::Registry::instance().attach(module, hook);
+  detail::Registry::instance().attach(module, hook, place);
   Handle handle(std::move(hook), std::move(scope));
   batch.commit();
   return handle;
 }
 
-Handle attach(torch::nn::Module& module, Kind kind, Callback callback) {
-  return attach(model::walk_modules(module).front(), kind, std::move(callback));
+Handle attach(const model::ModuleRef& module, const std::string& parameter, Callback callback) {
+  const std::string path = module.path().empty() ? parameter : module.path() + "." + parameter;
+  TORCH_CHECK_VALUE(callback != nullptr, "hooks::attach: the callback for \"", path, "\" is empty.");
+  check_computes_gradients(module);
+  std::vector<std::string> names;
+  for (const auto& held : model::held_by(module)) {
+    if (held.buffer) continue;
+    names.push_back(held.name);
+    if (held.name != parameter) continue;
+    auto hook = std::make_shared<detail::Hook>();
+    hook->kind = Kind::backward_parameter;
+    hook->callback = std::move(callback);
+    hook->path = path;
+    hook->type = module.type();
+    detail::attach_to_leaf(held.tensor, hook);
+    return {std::move(hook), nullptr};
+  }
+  TORCH_CHECK_VALUE(false, "hooks::attach: ", quoted(module), " has no parameter \"", parameter,
+                    "\" of its own; it has ", names.empty() ? "none" : base::quoted(names), ".");
 }
 
-Handle attach(torch::nn::AnyModule& module, Kind kind, Callback callback) {
-  return attach(model::ref(module), kind, std::move(callback));
+Handle attach(torch::nn::Module& module, Kind kind, Callback callback, Place place) {
+  return attach(model::walk_modules(module).front(), kind, std::move(callback), place);
 }
 
-Handle attach(const torch::jit::Module& module, Kind kind, Callback callback, const std::string& method) {
-  return attach(model::walk_modules(module, method).front(), kind, std::move(callback));
+Handle attach(torch::nn::Module& module, const std::string& parameter, Callback callback) {
+  return attach(model::walk_modules(module).front(), parameter, std::move(callback));
+}
+
+Handle attach(torch::nn::AnyModule& module, Kind kind, Callback callback, Place place) {
+  return attach(model::ref(module), kind, std::move(callback), place);
+}
+
+Handle attach(const torch::jit::Module& module, Kind kind, Callback callback, const std::string& method,
+              Place place) {
+  return attach(model::walk_modules(module, method).front(), kind, std::move(callback), place);
+}
+
+Handle attach(const torch::jit::Module& module, const std::string& parameter, Callback callback) {
+  return attach(model::walk_modules(module).front(), parameter, std::move(callback));
 }
 
 }  // namespace torchtap::hooks

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <torchtap/base/api.hpp>
@@ -27,6 +28,16 @@ struct ScopeHold;
 /// the caller of `forward` or `backward`. Several threads may call it at once.
 using Callback = std::function<void(Event&)>;
 
+/// Where a hook goes among the hooks of its module that run at the same time.
+enum class Place {
+  /// Behind those that are there: hooks run in the order of attachment.
+  last,
+  /// Before those that are there, as with PyTorch's `prepend=True`. Of several, the one that was attached
+  /// last
+  /// runs first.
+  first,
+};
+
 /// Removes its hook when destroyed. Move-only; may outlive the module.
 class [[nodiscard]] TORCHTAP_API Handle {
  public:
@@ -45,7 +56,8 @@ class [[nodiscard]] TORCHTAP_API Handle {
   bool attached() const noexcept;
 
  private:
-  friend Handle attach(const model::ModuleRef& module, Kind kind, Callback callback);
+  friend Handle attach(const model::ModuleRef& module, Kind kind, Callback callback, Place place);
+  friend Handle attach(const model::ModuleRef& module, const std::string& parameter, Callback callback);
   /// For torchtap: programs get one from `attach`.
   Handle(std::shared_ptr<detail::Hook> hook, std::shared_ptr<detail::ScopeHold> scope) noexcept
       : hook_(std::move(hook)), scope_(std::move(scope)) {}
@@ -76,12 +88,29 @@ class [[nodiscard]] TORCHTAP_API DeferredCompile {
 };
 
 /// Runs `callback` around every call of the module's forward, however it is reached, after the hooks that
-/// were attached earlier.
+/// were attached earlier, or before them (`place`).
 ///
-/// Throws `c10::ValueError` and attaches nothing if `callback` is empty, or if the module has no forward or
-/// cannot be reached; the message names its path, its type and the remedy. The names follow PyTorch's
-/// `register_forward_hook` family.
-TORCHTAP_API Handle attach(const model::ModuleRef& module, Kind kind, Callback callback);
+/// Throws `c10::ValueError` and attaches nothing if `callback` is empty, if the module has no forward or
+/// cannot be reached, or if `kind` is `Kind::backward_parameter`, which needs the name of a parameter; the
+/// message names its path, its type and the remedy. The names follow PyTorch's `register_forward_hook`
+/// family.
+TORCHTAP_API Handle attach(const model::ModuleRef& module, Kind kind, Callback callback,
+                           Place place = Place::last);
+
+/// Runs `callback` with each gradient of the module's own parameter called `parameter` ("weight"):
+/// `Kind::backward_parameter`. The module need not be reachable, and it may have no forward.
+///
+/// The hook belongs to the tensor: it stays when that moves to another device or gets other data, and not
+/// when the module gets another tensor in its place. A parameter that requires no gradient has none to
+/// report until it does. `torch::autograd::grad` gives gradients to its caller and not to parameters:
+/// LibTorch calls the hooks of those that it was asked for from 2.0 on, and 1.13 calls none.
+///
+/// As with LibTorch's own hooks, no backward may go through the parameter in another thread while its hooks
+/// are attached or removed.
+///
+/// Throws `c10::ValueError` if `callback` is empty, if the module has no such parameter or is one of an
+/// exported model, and `c10::NotImplementedError` if Python's hooks are on the tensor.
+TORCHTAP_API Handle attach(const model::ModuleRef& module, const std::string& parameter, Callback callback);
 
 /// Throws what `attach` would throw if one of several modules has no forward or cannot be reached. The
 /// message says how many those are, and names some with their reasons.
@@ -89,15 +118,25 @@ TORCHTAP_API void check_reachable(const std::vector<model::ModuleRef>& modules);
 
 /// The same as `attach` for a module outside of a model: one whose type opted in (`TORCHTAP_MODULE`,
 /// `torchtap::nn::…`), or a `Sequential`.
-TORCHTAP_API Handle attach(torch::nn::Module& module, Kind kind, Callback callback);
+TORCHTAP_API Handle attach(torch::nn::Module& module, Kind kind, Callback callback,
+                           Place place = Place::last);
+/// The same for a parameter of a module outside of a model.
+TORCHTAP_API Handle attach(torch::nn::Module& module, const std::string& parameter, Callback callback);
 
 /// The same for the module inside an `AnyModule`.
-TORCHTAP_API Handle attach(torch::nn::AnyModule& module, Kind kind, Callback callback);
+TORCHTAP_API Handle attach(torch::nn::AnyModule& module, Kind kind, Callback callback,
+                           Place place = Place::last);
 
 /// The same for a whole TorchScript model; `method` may name a method other than `forward`. TorchScript
 /// reports an exception from the callback as a `std::runtime_error` whose message contains the original one.
 TORCHTAP_API Handle attach(const torch::jit::Module& module, Kind kind, Callback callback,
-                           const std::string& method = "forward");
+                           const std::string& method = "forward", Place place = Place::last);
+/// The same for its forward, at a place.
+inline Handle attach(const torch::jit::Module& module, Kind kind, Callback callback, Place place) {
+  return attach(module, kind, std::move(callback), "forward", place);
+}
+/// The same for a parameter of a TorchScript module.
+TORCHTAP_API Handle attach(const torch::jit::Module& module, const std::string& parameter, Callback callback);
 
 /// Any other callable: an error of the compiler that says what is wanted.
 template <class Module, class Callable, class... Method,

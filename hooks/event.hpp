@@ -30,19 +30,24 @@ enum class Kind {
   /// When the gradient with respect to an output arrives, as for `at::Tensor::register_hook`: includes what
   /// flowed through other outputs that the module computed from it.
   backward_output,
+  /// When a backward has the gradient with respect to a parameter, as for `at::Tensor::register_hook`: once a
+  /// backward, summed over all uses of the parameter, before it is added to `grad()`. Needs no call of the
+  /// module, so every module will do.
+  backward_parameter,
 };
 
 /// One call of a hooked module, as its hook sees it. Valid only while the hook runs.
 class TORCHTAP_API Event {
  public:
   Kind kind() const noexcept { return kind_; }
-  /// The module's path below the root that it was attached through.
+  /// The module's path below the root that it was attached through; of a parameter its own,
+  /// "layer1.weight".
   const std::string& path() const noexcept { return path_; }
   /// The module's pretty type name.
   const std::string& type() const noexcept { return type_; }
   /// The index of this call of the module within one forward of the root, from 0; for gradients, that of the
-  /// call they belong to. Counted per thread. If the root itself cannot be hooked, "one forward" is one call
-  /// of the outermost hooked module.
+  /// call they belong to, and 0 for those of parameters. Counted per thread. If the root itself cannot be
+  /// hooked, "one forward" is one call of the outermost hooked module.
   std::int64_t call_index() const noexcept { return call_index_; }
 
   /// The inputs, before `forward` (assign to replace what the module gets) or after it. Throws
@@ -62,12 +67,11 @@ class TORCHTAP_API Event {
   /// The gradient; assign to replace it. Throws `c10::ValueError` in forward hooks.
   at::Tensor& gradient() const {
     TORCH_CHECK_VALUE(gradient_ != nullptr, "hooks::Event::gradient: a forward hook of \"", path_, "\" (",
-                      type_,
-                      ") sees no gradient; attach with Kind::backward_input or Kind::backward_output.");
+                      type_, ") sees no gradient; attach with one of the backward kinds.");
     return *gradient_;
   }
   /// The slot of the input or output that the gradient belongs to: its position among the flattened tensors.
-  /// 0 in forward hooks.
+  /// 0 in forward hooks and for parameters.
   std::int64_t slot() const noexcept { return slot_; }
 
   Event(const Event&) = delete;

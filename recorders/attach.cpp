@@ -1,5 +1,8 @@
 // Attaches recorders to modules, and detaches them.
+#include <unordered_map>
+
 #include <torchtap/base/error.hpp>
+#include <torchtap/model/held.hpp>
 #include <torchtap/recorders/detail/attached.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 #include <torchtap/recorders/recorder.hpp>
@@ -14,7 +17,7 @@ namespace {
 /// (`Record::on_forward`). TorchScript has no values of unknown types.
 hooks::Handle watch_forward(const model::ModuleRef& module, const std::shared_ptr<Record>& record) {
   const auto& kind = detail::traits(record->kind);
-  if (!kind.gradients || module.scripted() || module.exported()) return {};
+  if (!kind.gradients || kind.parameters || module.scripted() || module.exported()) return {};
   if (kind.outputs) {
     return hooks::attach(module, hooks::Kind::forward_output,
                          [record](hooks::Event& event) { record->on_forward(event.outputs()); });
@@ -33,10 +36,63 @@ void check_capture(const model::ModuleRef& module, const Record& record) {
                     "within the same forward, so the samples would hold other values; use Capture::copy.");
 }
 
+/// What a subrecorder is made for: a module, or one of its parameters.
+struct Target {
+  model::ModuleRef module;
+  storage::EntryId parameter;  // its path is empty for a module
+};
+
+/// The parameters of the modules, each once, with its further names as aliases.
+std::vector<Target> parameters_of(const std::vector<model::ModuleRef>& modules, const std::string& kind) {
+  std::vector<Target> targets;
+  std::unordered_map<const c10::TensorImpl*, std::size_t> known;
+  for (const auto& module : modules) {
+    TORCH_CHECK_VALUE(!module.exported(), "recorders::", kind, "::attach: \"", module.path(), "\" (",
+                      module.type(),
+                      ") is a module of an exported model, in which no gradients are computed: AOTInductor "
+                      "compiles forward alone. Record gradients on the model that was exported.");
+    for (const auto& held : model::held_by(module)) {
+      const bool has_gradients = held.tensor.is_floating_point() || held.tensor.is_complex();
+      if (held.buffer || !has_gradients) continue;
+      const auto [target, is_new] = known.try_emplace(held.tensor.unsafeGetTensorImpl(), targets.size());
+      if (is_new) targets.push_back({module, {"", {}, module.type(), kind}});
+      storage::EntryId& id = targets[target->second].parameter;
+      const auto add = [&](const std::string& path) {
+        std::string name = path.empty() ? held.name : path + "." + held.name;
+        if (id.path.empty()) {
+          id.path = std::move(name);
+        } else {
+          id.aliases.push_back(std::move(name));
+        }
+      };
+      add(module.path());
+      for (const auto& alias : module.aliases()) add(alias);
+    }
+  }
+  TORCH_CHECK_VALUE(!targets.empty() || modules.empty(), "recorders::", kind, "::attach: none of the ",
+                    modules.size(),
+                    " selected modules holds a parameter itself; select those that do, such as Linear.");
+  return targets;
+}
+
+/// The name that a parameter has in its module: torch::nn allows no dot in it.
+std::string name_in_module(const std::string& path) {
+  return path.substr(path.rfind('.') + 1);
+}
+
 }  // namespace
 
 void Recorder::Attached::hook(const model::ModuleRef& module) {
   const auto& record = subrecorder.record_;
+  if (detail::traits(record->kind).parameters) {
+    const std::string name = name_in_module(record->id.path);
+    companions = record->pair(module);  // throws if there are any
+    handle = hooks::attach(module, name, [record](hooks::Event& event) { record->on_event(event); });
+    for (const auto& held : model::held_by(module)) {
+      if (!held.buffer && held.name == name) record->watch(held.tensor);
+    }
+    return;
+  }
   check_capture(module, *record);
   companions = record->pair(module);
   handle = hooks::attach(module, detail::traits(record->kind).hook,
@@ -46,7 +102,7 @@ void Recorder::Attached::hook(const model::ModuleRef& module) {
 
 Recorder& Recorder::attach(const selectors::ModuleView& model, const selectors::Selector& selector) {
   check_not_moved("attach");
-  return attach(selectors::select(model.vector(), selector));
+  return attach(selectors::select(model.vector(), selector, /*called=*/!detail::traits(kind_).parameters));
 }
 
 Recorder& Recorder::module(torch::nn::AnyModule& module, const std::string& name) {
@@ -56,7 +112,15 @@ Recorder& Recorder::module(torch::nn::AnyModule& module, const std::string& name
 
 Recorder& Recorder::attach(const std::vector<model::ModuleRef>& modules) {
   check_not_moved("attach");
-  hooks::check_reachable(modules);
+  const bool parameters = detail::traits(kind_).parameters;
+  std::vector<Target> targets;
+  if (parameters) {
+    targets = parameters_of(modules, kind());
+  } else {
+    hooks::check_reachable(modules);
+    for (const auto& module : modules) targets.push_back({module, {}});
+  }
+  const bool alone = modules.size() == 1;
   hooks::DeferredCompile batch;
   AttachedList added;
   struct Withdraw {  // undoes `store_in` unless all were attached
@@ -66,8 +130,9 @@ Recorder& Recorder::attach(const std::vector<model::ModuleRef>& modules) {
       if (count > 0) store.withdraw(count);
     }
   } withdraw{*store_};
-  for (const auto& module : modules) {
-    auto record = std::make_shared<Record>(kind_, options_, module, /*alone=*/modules.size() == 1);
+  for (const auto& [module, parameter] : targets) {
+    auto record = parameters ? std::make_shared<Record>(kind_, options_, parameter, alone)
+                             : std::make_shared<Record>(kind_, options_, module, alone);
     record->store_in(store_);
     ++withdraw.count;
     added.push_back(std::make_unique<Attached>(std::move(record)));
@@ -90,7 +155,7 @@ Recorder& Recorder::replace(std::int64_t index, const model::ModuleRef& module) 
   Attached next(attached.subrecorder.record_);
   next.hook(module);
   batch.commit();
-  if (detail::traits(kind_).gradients) {
+  if (detail::traits(kind_).gradients && !detail::traits(kind_).parameters) {
     attached.former.push_back(std::move(attached.handle));
     if (attached.former.size() > kMostFormer) attached.former.pop_front();
   }

@@ -29,6 +29,9 @@ Recorder::Recorder(detail::Kind kind, Options options)
       this->kind(),
       ": stream() sends samples and keeps none, so there is nothing for spool() or "
       "memory_budget(); attach a second recorder to keep them.");
+  TORCH_CHECK_VALUE(!detail::traits(kind_).parameters || options_->tensor() == 0, this->kind(),
+                    ": each parameter has a subrecorder of its own, so there is no tensor(",
+                    options_->tensor(), "); ask for the parameter by its name, at(\"layer1.bias\").");
   store_ = std::make_shared<detail::Store>(options_);
 }
 // Both keep the options, so that `options()` never throws.
@@ -360,6 +363,8 @@ std::unique_ptr<Recorder> make(const std::string& kind, Options options) {
       return std::make_unique<BackwardInput>(std::move(options));
     case detail::Kind::backward_output:
       return std::make_unique<BackwardOutput>(std::move(options));
+    case detail::Kind::backward_parameter:
+      return std::make_unique<BackwardParameter>(std::move(options));
   }
   return nullptr;
 }

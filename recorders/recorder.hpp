@@ -69,7 +69,8 @@ class Store;
 /// options, size, indices and numbers of samples; every other call throws `c10::ValueError`. Only recorders
 /// of the same kind may be assigned.
 ///
-/// The five kinds have the names of torchfunc's recorders.
+/// Five kinds have the names of torchfunc's recorders. `BackwardParameter` has a subrecorder for each
+/// parameter, where the others have one for each module.
 class TORCHTAP_API Recorder {
  public:
   Recorder(Recorder&&) noexcept;
@@ -357,6 +358,33 @@ TORCHTAP_RECORDER(ForwardOutput, forward_output);
 TORCHTAP_RECORDER(BackwardInput, backward_input);
 /// Gradients with respect to outputs.
 TORCHTAP_RECORDER(BackwardOutput, backward_output);
+/// Gradients with respect to parameters, as each backward delivers them.
+///
+/// There is a subrecorder for each parameter, called as in PyTorch's `named_parameters`: "layer1.weight",
+/// with the type of the module that holds it. `attach` takes the parameters of the selected modules
+/// themselves, not those of their submodules; the modules need not be reachable, and those without a forward
+/// count, too. A parameter of several modules (tied weights) has one subrecorder, at the first of them, with
+/// its other names as aliases. A module without parameters gives none; it is a `c10::ValueError` if none has
+/// any, or if one is of an exported model, in which no gradients are computed.
+///
+/// A sample is the gradient of one backward, summed over all uses of the parameter, after hooks that were
+/// there before (`at::Tensor::register_hook`) and before it is added to `grad()`. So `grad()` is the sum of
+/// the samples since `zero_grad`, which the recorder does not see; the gradients of several backwards are
+/// several samples. A backward inside of a backward (checkpointing) and one through gradients
+/// (`create_graph`) are backwards of their own. Gradients that `torch::autograd::grad` returns are not added
+/// to `grad()`: LibTorch 1.13 does not show them, and from 2.0 on they are samples of the parameters that it
+/// was asked for.
+///
+/// A parameter that is frozen (`requires_grad` is false), and one that no backward reached, has no samples
+/// until that changes; `note()` tells the first. The hook is on the tensor: it stays when that moves to
+/// another device or gets other data (`to`, `set_data`). A tensor that is registered in its place is recorded
+/// after `replace(index, module)`, which takes the parameter of the same name and no longer records the
+/// former one. A sparse gradient is a sample as it is, which files cannot hold and reductions leave out; see
+/// `Options::transform`.
+///
+/// `Options::tensor` other than 0, companions and `until_recorded` are errors. No backward may go through the
+/// parameters in another thread while the recorder is attached, detached or destroyed.
+TORCHTAP_RECORDER(BackwardParameter, backward_parameter);
 
 #undef TORCHTAP_RECORDER
 

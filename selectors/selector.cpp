@@ -234,7 +234,8 @@ std::string detail::type_name(const std::type_info& type) {
   return model::pretty_type_name(type);
 }
 
-std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& modules, const Selector& selector) {
+std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& modules, const Selector& selector,
+                                     bool called) {
   // A frozen model has only itself; whoever wants just that says so.
   TORCH_CHECK_VALUE(
       modules.empty() || !modules.front().frozen() || selector.names_explicitly(modules.front()),
@@ -246,7 +247,7 @@ std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& module
   std::vector<model::ModuleRef> selected;
   for (const auto& module : modules) {
     if (!selector(module)) continue;
-    if (!module.has_forward()) {
+    if (called && !module.has_forward()) {
       TORCH_CHECK_VALUE(!selector.names_explicitly(module), "selectors: \"", module.path(), "\" (",
                         module.type(), ") was named, but it has no ", module.method(),
                         ", so there is nothing to hook; name the modules inside of it.");

@@ -75,7 +75,7 @@ class TORCHTAP_API Selector {
   friend Selector indices(std::vector<std::int64_t> wanted);
   friend Selector types(std::vector<std::string> names);
   friend std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& modules,
-                                              const Selector& selector);
+                                              const Selector& selector, bool called);
 
   bool names_explicitly(const model::ModuleRef& module) const;
   void check_existence(const std::vector<model::ModuleRef>& modules) const;
@@ -185,8 +185,9 @@ Selector types() {
 ///
 /// Modules without a forward (`ModuleList`, `ModuleDict`) are left out, unless they are named one by one:
 /// then that is a `c10::ValueError`, as is a name, type or index that does not exist and a selection without
-/// a module (see `Selector::allow_none`). The message lists what comes near.
+/// a module (see `Selector::allow_none`). The message lists what comes near. Unless `called`, nobody has to
+/// call the modules, and those without a forward are modules as others.
 TORCHTAP_API std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& modules,
-                                                  const Selector& selector);
+                                                  const Selector& selector, bool called = true);
 
 }  // namespace torchtap::selectors

@@ -149,6 +149,7 @@ struct Run {
     if (model_inputs != nullptr) model_inputs->detach();
   }
   bool gradients() const { return options.what.compare(0, 4, "grad") == 0; }
+  bool parameters() const { return options.what == "grad-parameter"; }
 };
 
 /// The names, up to a limit.
@@ -163,13 +164,24 @@ void warn(const std::vector<std::string>& paths, const std::string& what, const 
   if (!paths.empty()) std::cerr << "torchtap: " << what << ' ' << some(paths) << ": " << why << '\n';
 }
 
+/// Whether something was recorded of the `index`th module, or of its parameters.
+bool has_samples(const Run& run, std::size_t index) {
+  if (!run.parameters()) return (*run.recorder)[static_cast<std::int64_t>(index)].samples() != 0;
+  const std::string& module = run.modules[index].path();
+  return std::any_of(run.recorder->begin(), run.recorder->end(), [&](const auto& parameter) {
+    const std::size_t dot = parameter.path().rfind('.');
+    return parameter.samples() != 0 &&
+           parameter.path().substr(0, dot == std::string::npos ? 0 : dot) == module;
+  });
+}
+
 /// Whether each of --names recorded something, and anything was recorded at all.
 bool has_what_was_named(const Run& run) {
   for (const auto& name : run.options.which.names) {
     const auto named = selectors::names(name);
     bool found = false;
     for (std::size_t i = 0; i < run.modules.size() && !found; ++i) {
-      found = named(run.modules[i]) && (*run.recorder)[static_cast<std::int64_t>(i)].samples() != 0;
+      found = named(run.modules[i]) && has_samples(run, i);
     }
     if (!found) return false;
   }
@@ -211,8 +223,9 @@ void summarize(Run& run) {
            {"recorded_by", instead},
            {"also_called_by", others}});
   } else {
-    std::cout << counted(recorder.size(), "module") << ", " << counted(recorder.samples(), "sample") << " of "
-              << counted(run.calls, "call") << (options.save.empty() ? " to " : " in ")
+    std::cout << counted(recorder.size(), run.parameters() ? "parameter" : "module") << ", "
+              << counted(recorder.samples(), "sample") << " of " << counted(run.calls, "call")
+              << (options.save.empty() ? " to " : " in ")
               << (options.save.empty() ? "readers of " + options.stream : options.save) << '\n';
   }
   warn(silent, "nothing was recorded of",

@@ -95,19 +95,3 @@ class TORCHTAP_API Model {
 };
 
 }  // namespace torchtap::exported
-<<<<<<< HEAD
-=======
-
-namespace torchtap::selectors {
-
-/// The modules of an exported model.
-inline ModuleView modules(const exported::Model& model) {
-  return model.modules();
-}
-/// Those directly below the root.
-inline ModuleView children(const exported::Model& model) {
-  return model.children();
-}
-
-}  // namespace torchtap::selectors
->>>>>>> f9869aba40fe849aa6d3b46990bf6ca2b8321100

@@ -1,6 +1,7 @@
 #include <dlfcn.h>
 #include <torch/nn/modules/container/functional.h>
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <typeindex>
@@ -8,6 +9,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/hooks/attach.hpp>
+#include <torchtap/hooks/extend/own_calls.hpp>
 #include <torchtap/model/extend/interposed_calls.hpp>
 #include <torchtap/transparent/detail/intercept.hpp>
 #include <torchtap/transparent/detail/norms.hpp>
@@ -158,6 +160,7 @@ class Linkage final : public model::extend::InterposedCalls {
 bool sees_inside_torch() {
   const auto probe = std::make_shared<torch::nn::FunctionalImpl>([](at::Tensor x) { return x; });
   if (!Linkage::instance().cover(*probe)) return false;
+  const hooks::extend::OwnCalls own;
   bool seen = false;
   const auto handle =
       hooks::attach(*probe, hooks::Kind::forward_output, [&seen](hooks::Event&) { seen = true; });
@@ -200,6 +203,13 @@ std::vector<std::string> check() {
 }
 
 namespace detail {
+
+std::string why_blind() {
+  const auto& types = Linkage::instance().types();
+  const bool blind =
+      std::all_of(types.begin(), types.end(), [](const auto& one) { return !one.second.empty(); });
+  return blind && !types.empty() ? types.begin()->second : "";
+}
 
 bool note_norms() noexcept {
   norms_are_compiled_in = true;

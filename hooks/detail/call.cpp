@@ -326,6 +326,7 @@ int rank(const Hook& hook) {
     case Kind::backward_input:
       return 3;
     case Kind::backward_output:
+    case Kind::backward_parameter:  // of a tensor, and never in a plan
       return 4;
   }
   return 4;

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -25,6 +26,9 @@ namespace torchtap::hooks::detail {
 
 struct ScopeHold;
 
+/// Does not keep the tensor alive.
+using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
 /// One attached callback. Shared by its handle, the plans that contain it and the graphs that will report
 /// gradients.
 struct Hook {
@@ -37,6 +41,7 @@ struct Hook {
   std::shared_ptr<Hook> scope;            ///< the root's scope hook; null if the root cannot be hooked
   std::shared_ptr<ScopeHold> kept_scope;  ///< of a handle that was released
   const void* module = nullptr;
+  std::optional<WeakTensor> leaf;  ///< the parameter that it was put on instead of a module
   std::atomic<bool> active{true};
   std::size_t counter;   ///< index into each thread's counters
   std::uint64_t serial;  ///< distinguishes it from former users of that index
@@ -59,10 +64,10 @@ struct ScopeHold {
 
 /// An immutable list of one module's hooks; replaced as a whole.
 struct Plan : std::enable_shared_from_this<Plan> {
-  /// Scopes first, then sorted by kind and by order of attachment.
+  /// Scopes first, then sorted by kind and by place.
   std::vector<std::shared_ptr<Hook>> hooks;
   std::size_t forward_pre_begin = 0, forward_pre_end = 0;  // forward_pre
-  std::size_t forward_end = 0;  // forward and forward_output, in order of attachment
+  std::size_t forward_end = 0;                             // forward and forward_output, by place
   std::size_t backward_input_end = 0;
   bool sees_inputs = false;  ///< a hook needs the inputs after forward
   bool wants_inputs = false, wants_outputs = false;

@@ -77,9 +77,10 @@ void InterposedTable::erase(InterposedEntry& entry) noexcept {
 
 namespace torchtap::hooks::extend {
 
-void set_called_module(CalledModule observer) noexcept {
-  detail::called_module.store(observer);
+CalledModule set_called_module(CalledModule observer) noexcept {
+  const CalledModule former = detail::called_module.exchange(observer);
   if (observer != nullptr) detail::interposed_table_in_use.store(true);
+  return former;
 }
 
 void prepare() {

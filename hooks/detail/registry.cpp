@@ -50,7 +50,7 @@ std::vector<Gate*> Registry::Site::gates() const {
   return gates;
 }
 
-void Registry::attach(const model::ModuleRef& module, const std::shared_ptr<Hook>& hook) {
+void Registry::attach(const model::ModuleRef& module, const std::shared_ptr<Hook>& hook, Place place) {
   Garbage garbage;
   const std::lock_guard lock(mutex_);
   const void* key = key_of(module);
@@ -61,7 +61,7 @@ void Registry::attach(const model::ModuleRef& module, const std::shared_ptr<Hook
   site.key = key;
   try {
     open_doors(site, module, *hook);
-    site.hooks.push_back(hook);
+    site.hooks.insert(place == Place::first ? site.hooks.begin() : site.hooks.end(), hook);
     hook->module = key;
     publish(site, garbage);
   } catch (...) {

@@ -32,7 +32,7 @@ class TORCHTAP_API Registry final : public HookPointListener {
  public:
   static Registry& instance();
 
-  void attach(const model::ModuleRef& module, const std::shared_ptr<Hook>& hook);
+  void attach(const model::ModuleRef& module, const std::shared_ptr<Hook>& hook, Place place = Place::last);
   void detach(Hook& hook) noexcept;
   bool attached(const Hook& hook) noexcept;
   /// The hook that counts the forwards of `root`, made on first use; null if the root cannot be hooked.

@@ -10,7 +10,14 @@
 
 namespace torchtap::recorders::detail {
 
-enum class Kind { forward_pre, forward_input, forward_output, backward_input, backward_output };
+enum class Kind {
+  forward_pre,
+  forward_input,
+  forward_output,
+  backward_input,
+  backward_output,
+  backward_parameter
+};
 
 struct KindTraits {
   Kind kind;
@@ -18,15 +25,17 @@ struct KindTraits {
   hooks::Kind hook;  // where the data comes from
   bool gradients;    // not values
   bool outputs;      // not inputs
+  bool parameters;   // a subrecorder for each parameter, not for each module
 };
 
 /// In the order of `Kind`.
-inline constexpr std::array<KindTraits, 5> kKinds{{
-    {Kind::forward_pre, "ForwardPre", hooks::Kind::forward_pre, false, false},
-    {Kind::forward_input, "ForwardInput", hooks::Kind::forward, false, false},
-    {Kind::forward_output, "ForwardOutput", hooks::Kind::forward_output, false, true},
-    {Kind::backward_input, "BackwardInput", hooks::Kind::backward_input, true, false},
-    {Kind::backward_output, "BackwardOutput", hooks::Kind::backward_output, true, true},
+inline constexpr std::array<KindTraits, 6> kKinds{{
+    {Kind::forward_pre, "ForwardPre", hooks::Kind::forward_pre, false, false, false},
+    {Kind::forward_input, "ForwardInput", hooks::Kind::forward, false, false, false},
+    {Kind::forward_output, "ForwardOutput", hooks::Kind::forward_output, false, true, false},
+    {Kind::backward_input, "BackwardInput", hooks::Kind::backward_input, true, false, false},
+    {Kind::backward_output, "BackwardOutput", hooks::Kind::backward_output, true, true, false},
+    {Kind::backward_parameter, "BackwardParameter", hooks::Kind::backward_parameter, true, false, true},
 }};
 
 constexpr const KindTraits& traits(Kind kind) noexcept {

@@ -65,6 +65,12 @@ std::string Record::note() const {
                      " of its samples and companions found no partner in their forward.");
   }
   if (!text.empty()) return text;
+  if (parameter_.has_value() && samples() == 0) {
+    const at::Tensor parameter(parameter_->lock());
+    return !parameter.defined() || parameter.requires_grad()
+               ? ""
+               : "the parameter is frozen (requires_grad is false), so no backward makes a gradient of it.";
+  }
   const auto module = watched_.lock();
   if (samples() != 0 || module == nullptr || !model::extend::given_out(*module)) return {};
   return "the program got a pointer to this module by as<Impl>() instead of as<Holder>(), or in a file "

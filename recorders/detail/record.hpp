@@ -74,11 +74,13 @@ class Record : public std::enable_shared_from_this<Record> {
  public:
   /// `alone`: one call attached only to this module.
   Record(Kind kind, std::shared_ptr<const Options> options, const model::ModuleRef& module, bool alone);
-  /// For a module that is not in this process.
+  /// For a parameter, or for a module that is not in this process.
   Record(Kind kind, std::shared_ptr<const Options> options, storage::EntryId id, bool alone);
   Record(const Record&) = delete;
   Record& operator=(const Record&) = delete;
   ~Record();
+  /// Says which parameter it is of.
+  void watch(const at::Tensor& parameter) { parameter_.emplace(parameter.getIntrusivePtr()); }
   /// Call it once, before the first event.
   void store_in(std::shared_ptr<Store> store);
 
@@ -218,6 +220,7 @@ class Record : public std::enable_shared_from_this<Record> {
   void join(std::vector<SlotData>& mine, const std::vector<SlotData>& theirs) const;
 
   std::weak_ptr<const torch::nn::Module> watched_;
+  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> parameter_;
   mutable std::mutex mutex_;
   mutable std::vector<SlotData> slots_;   // one, or with all_tensors all slots seen so far
   mutable std::int64_t recorded_ = 0;     // samples in `slots_`, under the lock

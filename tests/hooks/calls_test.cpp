@@ -1,5 +1,6 @@
 // How hooks behave around calls: order, handles, call indices, containers, user-defined types, errors.
 #include <boost/test/unit_test.hpp>
+#include <torch/script.h>
 #include <torch/torch.h>
 
 #include <sstream>
@@ -219,6 +220,56 @@ BOOST_AUTO_TEST_CASE(hooks_run_in_order_of_attachment) {
   log.clear();
   model->forward(ones());
   BOOST_TEST(log == "ACadcf");
+}
+
+// As with PyTorch's `prepend`: of several, the last one comes first.
+BOOST_AUTO_TEST_CASE(prepended_hooks_run_first) {
+  const auto in_order = [](const char* run, auto&& attach, auto&& call) {
+    std::string order;
+    std::vector<Handle> handles;
+    const auto add = [&](Kind kind, char name, hooks::Place place) {
+      handles.push_back(attach(
+          kind, [&order, name](Event&) { order += name; }, place));
+    };
+    for (const auto& [kind, offset] : {std::pair(Kind::forward_pre, 'a'), std::pair(Kind::forward, 'e'),
+                                       std::pair(Kind::backward_output, 'i')}) {
+      add(kind, static_cast<char>(offset + 2), hooks::Place::last);
+      add(kind, static_cast<char>(offset + 1), hooks::Place::first);
+      add(kind, static_cast<char>(offset + 3), hooks::Place::last);
+      // Kinds that run at the same time share one order.
+      add(kind == Kind::forward ? Kind::forward_output : kind, offset, hooks::Place::first);
+    }
+    call();
+    BOOST_TEST(order == "abcdefghijkl", run << ": " << order);
+  };
+  const at::Tensor x = at::ones({1, 2}).requires_grad_();
+  {
+    nn::Linear module(2, 2);
+    in_order(
+        "a hook point",
+        [&](Kind kind, auto hook, hooks::Place place) { return hooks::attach(*module, kind, hook, place); },
+        [&] { module(x).sum().backward(); });
+  }
+  {
+    torch::nn::Sequential model(torch::nn::Linear(2, 2));  // its scope counts beside the hooks
+    const auto entry = torchtap::model::find(*model, "0");
+    in_order(
+        "an entry",
+        [&](Kind kind, auto hook, hooks::Place place) { return hooks::attach(entry, kind, hook, place); },
+        [&] { model->forward(x).sum().backward(); });
+    in_order(
+        "a Sequential",
+        [&](Kind kind, auto hook, hooks::Place place) { return hooks::attach(*model, kind, hook, place); },
+        [&] { model->forward(x).sum().backward(); });
+  }
+  {
+    torch::jit::Module script("Script");
+    script.define("def forward(self, x):\n  return x * 2\n");
+    in_order(
+        "a script",
+        [&](Kind kind, auto hook, hooks::Place place) { return hooks::attach(script, kind, hook, place); },
+        [&] { script.forward({x}).toTensor().sum().backward(); });
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_module_has_its_own_names) {

@@ -24,7 +24,8 @@ inline constexpr KindWord kKindWords[] = {{"pre", "ForwardPre"},
                                           {"input", "ForwardInput"},
                                           {"output", "ForwardOutput"},
                                           {"grad-input", "BackwardInput"},
-                                          {"grad-output", "BackwardOutput"}};
+                                          {"grad-output", "BackwardOutput"},
+                                          {"grad-parameter", "BackwardParameter"}};
 
 inline const std::vector<std::string>& recorder_names() {
   static const std::vector<std::string> names = [] {

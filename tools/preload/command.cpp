@@ -266,6 +266,13 @@ void prepare_monitor(Config& config, const Chosen& chosen) {
     throw CLI::RequiredError(
         "--save (or --stream, --trace, --report, --fingerprint, --learn, --explore or --monitor)");
   }
+  if (config.what == "grad-parameter") {
+    throw std::runtime_error(
+        "--what grad-parameter is for `torchtap record`: this command attaches to modules as the program "
+        "calls "
+        "them, and gradients of parameters come with no call. In the program itself, attach a "
+        "recorders::BackwardParameter to the model.");
+  }
   if (!config.save.empty() && !config.stream.empty() && config.reduce.empty()) {
     throw std::runtime_error(
         "--stream sends samples and keeps none, so --save has nothing to save; add --reduce, or "

@@ -28,7 +28,7 @@ void add_subscription(CLI::App& command, Asked& asked) {
   command.add_option("-n,--names", asked.names, "Globs on paths of modules: 'layer1.*'")->delimiter(',');
   command
       .add_option("--what", asked.what,
-                  "Kinds: pre, input, output, grad-input, grad-output, other; by default all")
+                  "Kinds: pre, input, output, grad-input, grad-output, grad-parameter, other; by default all")
       ->delimiter(',')
       ->check([] {
         auto words = tools::recorder_names();

@@ -13,9 +13,10 @@ namespace torchtap::views::frames {
 
 namespace {
 
-constexpr std::string_view kNames[kKinds] = {
-    "ForwardPre", "ForwardInput", "ForwardOutput",     "BackwardInput",   "BackwardOutput", "Other",
-    "Parameter",  "Buffer",       "OperationArgument", "OperationResult", "Header"};
+constexpr std::string_view kNames[kKinds] = {"ForwardPre",      "ForwardInput",   "ForwardOutput",
+                                             "BackwardInput",   "BackwardOutput", "Other",
+                                             "Parameter",       "Buffer",         "OperationArgument",
+                                             "OperationResult", "Header",         "BackwardParameter"};
 
 /// The beginning of `text` that a frame has room for.
 std::string_view fitting(std::string_view text) noexcept {

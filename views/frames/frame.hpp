@@ -29,10 +29,12 @@ enum class Kind : std::uint8_t {
   operation_result = 9,
   /// The first frame of a file: what made it, as text.
   header = 10,
+  /// The gradient with respect to a parameter.
+  backward_parameter = 11,
 };
-inline constexpr std::size_t kKinds = 11;
+inline constexpr std::size_t kKinds = 12;
 
-/// "ForwardOutput", …, "Header"; "unknown" for a number of a later version.
+/// "ForwardOutput", …; "unknown" for a number of a later version.
 TORCHTAP_API std::string_view name_of(Kind kind) noexcept;
 /// The kind called `name`. Throws `c10::ValueError` that lists the names.
 TORCHTAP_API Kind kind_of(std::string_view name);

@@ -23,7 +23,7 @@ import numpy as np
 
 VERSION = 1
 KINDS = ["ForwardPre", "ForwardInput", "ForwardOutput", "BackwardInput", "BackwardOutput", "Other"]
-KINDS += ["Parameter", "Buffer", "OperationArgument", "OperationResult", "Header"]
+KINDS += ["Parameter", "Buffer", "OperationArgument", "OperationResult", "Header", "BackwardParameter"]
 POLICIES = [None, "wait", "skip"]
 BFLOAT16 = 15
 DTYPES = {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <tuple>
 #include <typeinfo>
 #include <utility>
@@ -15,6 +16,9 @@ using extend::member_at;
 
 /// The symbol that `code` defines in this process; null if there is none.
 const char* symbol_of(const void* code);
+
+/// Why no call of LibTorch's modules is seen in this program; empty if some are.
+std::string why_blind();
 
 /// LibTorch's definition of the function that `ours` defines: the next one in the dynamic linker's order.
 /// Throws `c10::NotImplementedError` if there is none.

@@ -401,6 +401,40 @@ def check_gradients(folder):
     assert len(gradients) == 1 and torch.equal(gradients[0], torch.ones_like(model(x)))
 
 
+def check_parameters(folder):
+    """Gradients of parameters, of a model that uses one module twice and holds a frozen parameter."""
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(4, 4)
+            self.scale = torch.nn.Parameter(torch.full([4], 2.0), requires_grad=False)
+
+        def forward(self, x: torch.Tensor):
+            return self.fc(torch.tanh(self.fc(x))) * self.scale
+
+    torch.manual_seed(5)
+    net = torch.jit.script(Net().eval())
+    net.save(str(folder / "parameters.pt"))
+    x = torch.randn(3, 4)
+    torch.save(x, folder / "x.pt")
+    what = ("record", folder / "parameters.pt", "--input", folder / "x.pt", "--what", "grad-parameter")
+    run(*what, "--save", folder / "parameters")
+    net(x).sum().backward()
+    manifest = json.loads((folder / "parameters" / "manifest.json").read_text())
+    entries = {entry["path"]: entry for entry in manifest["entries"]}
+    assert list(entries) == ["scale", "fc.weight", "fc.bias"], entries
+    assert entries["fc.weight"]["kind"] == "BackwardParameter" and entries["fc.weight"]["type"] == "Linear"
+    assert entries["scale"]["samples"] == 0 and "frozen" in entries["scale"]["note"], entries["scale"]
+    for name in ["weight", "bias"]:
+        file = folder / "parameters" / entries[f"fc.{name}"]["file"]
+        (gradient,) = torch.load(file, weights_only=True)
+        assert torch.equal(gradient, getattr(net.fc, name).grad), name
+    run(*what, "--names", "fc", "--save", folder / "of_one")
+    chosen = json.loads((folder / "of_one" / "manifest.json").read_text())["entries"]
+    assert [entry["path"] for entry in chosen] == ["fc.weight", "fc.bias"], chosen
+
+
 def check_left_out(folder):
     """The last, smaller batch, and a nested tensor of one module: left out, counted and said."""
 
@@ -608,6 +642,7 @@ with tempfile.TemporaryDirectory() as temporary:
     check_groups(here)
     check_companions(here)
     check_gradients(here)
+    check_parameters(here)
     check_left_out(here)
     check_spool(here)
     check_list()

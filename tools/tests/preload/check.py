@@ -163,6 +163,13 @@ with tempfile.TemporaryDirectory() as folder:
     )
 
     # Gradients.
+    status, output, errors = run(
+        [torchtap, "preload", "--what", "grad-parameter", "--save", str(folder / "x"), "--", foreign], folder
+    )
+    check(
+        status == 2 and output == "" and "gradients of parameters come with no call" in errors,
+        f"gradients of parameters: {status} {errors}",
+    )
     out = folder / "gradients"
     run(
         [

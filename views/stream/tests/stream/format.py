@@ -54,7 +54,7 @@ NUMPY = {
     29: "uint64",
 }
 KINDS = ["ForwardPre", "ForwardInput", "ForwardOutput", "BackwardInput", "BackwardOutput", "Other"]
-KINDS += ["Parameter", "Buffer", "OperationArgument", "OperationResult", "Header"]
+KINDS += ["Parameter", "Buffer", "OperationArgument", "OperationResult", "Header", "BackwardParameter"]
 
 assert torchtap.__version__ == sys.argv[3], torchtap.__version__
 frames = list(stream.read_file(sys.argv[2]))
