@@ -15,13 +15,14 @@ T& of_thread() {
   struct End {
     T*& object;
     ~End() { delete std::exchange(object, nullptr); }
+    [[gnu::noinline]] static void make(T*& object) {  // apart, so that the rest is compiled into callers
+      object = new T();
+      static thread_local const End end{object};  // made once: what comes after it stays
+      static_cast<void>(end);
+    }
   };
   static thread_local T* object = nullptr;
-  if (object == nullptr) {
-    object = new T();
-    static thread_local const End end{object};  // made once: what comes after it stays
-    static_cast<void>(end);
-  }
+  if (object == nullptr) End::make(object);
   return *object;
 }
 

@@ -1,6 +1,7 @@
 // Collects the tensors inside a `torch::nn::AnyValue` by visitors of built-in and registered types.
 
 #include <ATen/core/ivalue.h>
+#include <c10/macros/Macros.h>
 #include <torch/nn/modules/adaptive.h>
 #include <torch/nn/utils/rnn.h>
 #include <torch/ordered_dict.h>
@@ -61,7 +62,8 @@ class Visitors {
     (add(typeid(Ts), [](AnyValue& value, CallTensors& tensors) { Collector{tensors}(*value.try_get<Ts>()); }),
      ...);
   }
-  void collect(AnyValue& value, CallTensors& tensors) const {
+  // Not compiled into `detail::collect`, where most values are tensors.
+  C10_NOINLINE void collect(AnyValue& value, CallTensors& tensors) const {
     const std::shared_lock lock(mutex_);
     const auto visitor = visitors_.find(value.type_info());
     if (visitor == visitors_.end()) {

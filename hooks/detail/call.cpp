@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/macros/Macros.h>
 #include <pthread.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -54,6 +55,10 @@ struct ThreadState {
   int depth = 0;
   Call* innermost = nullptr;
   std::vector<std::function<void()>> ending;  // called when `depth` is 0 again
+
+  C10_NOINLINE void run_ending() {
+    for (const auto& function : std::exchange(ending, {})) function();
+  }
 
   Counter& counter(const Hook& hook) {
     if (hook.counter >= counters.size()) counters.resize(hook.counter + 1);
@@ -300,7 +305,7 @@ GradientHooks select(const Plan& plan, std::size_t begin, std::size_t end,
 }
 
 /// Names the module in the error about a tensor that cannot be replaced.
-void put_back(CallTensors& tensors, CallTensors::Of of, const Plan& plan) {
+C10_ALWAYS_INLINE void put_back(CallTensors& tensors, CallTensors::Of of, const Plan& plan) {
   try {
     tensors.put_back(of);
   } catch (c10::Error& error) {
@@ -391,12 +396,7 @@ Call::Call(Gate& gate) : gate_(&gate) {
   }
 }
 
-Call::~Call() {
-  if (state_ != nullptr) end();
-  if (gate_ != nullptr) leave();
-}
-
-void Call::end() noexcept {
+C10_ALWAYS_INLINE void Call::end() noexcept {
   if (state_->innermost == this) {
     state_->innermost = outer_;
   } else {  // fibers: the calls of several stacks end in any order
@@ -404,8 +404,16 @@ void Call::end() noexcept {
     while (inner->outer_ != this) inner = inner->outer_;
     inner->outer_ = outer_;
   }
-  if (--state_->depth != 0 || state_->ending.empty()) return;
-  for (const auto& function : std::exchange(state_->ending, {})) function();
+  if (--state_->depth == 0 && !state_->ending.empty()) state_->run_ending();
+}
+
+C10_ALWAYS_INLINE void Call::leave() noexcept {
+  detail::leave(state_ != nullptr ? *state_ : thread_state(), *gate_);
+}
+
+Call::~Call() {
+  if (state_ != nullptr) end();
+  if (gate_ != nullptr) leave();
 }
 
 bool Call::is_inside(const void* module) noexcept {
@@ -421,10 +429,6 @@ bool Call::hands_on(const void* module) noexcept {
          call->plan_->hooks.front()->module == module;
 }
 
-void Call::leave() noexcept {
-  detail::leave(state_ != nullptr ? *state_ : thread_state(), *gate_);
-}
-
 void Call::own_plan() {
   if (plan_ != nullptr) {
     owned_ = plan_->shared_from_this();
@@ -435,7 +439,8 @@ void Call::own_plan() {
   gate_ = nullptr;
 }
 
-void Call::fire(std::size_t begin, std::size_t end, CallTensors* inputs, CallTensors* outputs) {
+C10_ALWAYS_INLINE void Call::fire(std::size_t begin, std::size_t end, CallTensors* inputs,
+                                  CallTensors* outputs) {
   firing_ = true;
   for (std::size_t i = begin; i < end; ++i) {
     const Hook& hook = *plan_->hooks[i];

@@ -83,7 +83,7 @@ const void* lent(std::size_t slot);
 /// The patch that `table` belongs to; null for a holder's own table, which another thread may have put back
 /// since the call was dispatched. Read the table once per call: the holder's pointer may change at any time.
 HolderPatch* patch_of(Table table) {
-  static const std::size_t forward = slot_of(&AnyModulePlaceholder::forward);
+  const std::size_t forward = slot_of(&AnyModulePlaceholder::forward);  // a constant, to compilers
   if (table[forward] != lent(forward)) return nullptr;
   const auto* slots = reinterpret_cast<const char*>(table);
   return reinterpret_cast<const HolderPatch::Table*>(slots - offsetof(HolderPatch::Table, slots))->patch;
@@ -104,9 +104,14 @@ void complete(const HolderPatch& patch, AnyModulePlaceholder* holder, std::vecto
   arguments = (module.get()->*exposed(base::ForwardDefaults{}))(std::move(arguments));
 }
 
+/// The forward of the holder whose own table this is.
+Forward forward_in(Table original) {
+  return member_at<Forward>(original[slot_of(&AnyModulePlaceholder::forward)]);
+}
+
 /// Calls the holder with the module's own hooks around the call.
-AnyValue call_module(HolderPatch& patch, AnyModulePlaceholder* holder, Forward forward,
-                     std::vector<AnyValue>&& arguments) {
+AnyValue call_module(HolderPatch& patch, AnyModulePlaceholder* holder, std::vector<AnyValue>&& arguments) {
+  const Forward forward = forward_in(patch.original);
   if (is_idle(patch.gate)) return (holder->*forward)(std::move(arguments));
   Call call(patch.gate);
   if (call.idle() || patch.holder.load() != holder) return (holder->*forward)(std::move(arguments));
@@ -182,13 +187,13 @@ void begin_run(Run& run, const HolderPatch& patch, AnyModulePlaceholder* holder,
   run.call.before(run.inputs);
 }
 
-AnyValue call_entry(HolderPatch& patch, Sequence& sequence, AnyModulePlaceholder* holder, Forward forward,
+AnyValue call_entry(HolderPatch& patch, Sequence& sequence, AnyModulePlaceholder* holder,
                     std::vector<AnyValue>&& arguments) {
   if (sequence.scope_only.load()) {
     Call call(sequence.gate);
     CallTensors none;
     if (!call.idle()) call.before(none);
-    return call_module(patch, holder, forward, std::move(arguments));
+    return call_module(patch, holder, std::move(arguments));
   }
   const std::size_t position = patch.position.load();
   RunIterator run = find_run(sequence);
@@ -201,13 +206,13 @@ AnyValue call_entry(HolderPatch& patch, Sequence& sequence, AnyModulePlaceholder
   const bool begins = position == 0 && (run == runs().end() || run->inside);
   if (begins) run = runs().emplace(runs().end(), sequence);
   if (run == runs().end() || (run->inside && !begins)) {
-    return call_module(patch, holder, forward, std::move(arguments));
+    return call_module(patch, holder, std::move(arguments));
   }
 
   EndRun end_of_run(run);
   run->inside = true;
   if (begins) begin_run(*run, patch, holder, arguments);
-  AnyValue result = call_module(patch, holder, forward, std::move(arguments));
+  AnyValue result = call_module(patch, holder, std::move(arguments));
   if (patch.last.load() && sequence.has_grown()) Registry::instance().grown(sequence);
   if (!patch.last.load()) {
     run->inside = false;
@@ -229,14 +234,12 @@ struct Lender final : AnyModulePlaceholder {
   AnyValue forward(std::vector<AnyValue>&& arguments) override {
     const Table table = table_of(this);
     HolderPatch* patch = patch_of(table);
-    const Table original = patch == nullptr ? table : patch->original;
-    const auto forward = member_at<Forward>(original[slot_of(&AnyModulePlaceholder::forward)]);
     auto* holder = static_cast<AnyModulePlaceholder*>(this);
-    if (patch == nullptr) return (holder->*forward)(std::move(arguments));
+    if (patch == nullptr) return (holder->*forward_in(table))(std::move(arguments));
     if (Sequence* sequence = patch->sequence.load(); sequence != nullptr && patch->holder.load() == holder) {
-      return call_entry(*patch, *sequence, holder, forward, std::move(arguments));
+      return call_entry(*patch, *sequence, holder, std::move(arguments));
     }
-    return call_module(*patch, holder, forward, std::move(arguments));
+    return call_module(*patch, holder, std::move(arguments));
   }
 
   std::unique_ptr<AnyModulePlaceholder> copy() const override {

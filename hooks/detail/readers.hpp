@@ -41,4 +41,27 @@ class Readers {
   Notes* notes_;
 };
 
+inline void Readers::enter(Gate& gate) noexcept {
+  if (notes_->depth != notes_->gates.size()) {
+    notes_->gates[notes_->depth++].store(&gate);
+  } else {
+    gate.readers.fetch_add(1);  // of calls that are too deep for a note
+  }
+}
+
+inline void Readers::leave(Gate& gate) noexcept {
+  std::size_t place = notes_->depth;
+  while (place != 0 && notes_->gates[place - 1].load(std::memory_order_relaxed) != &gate) --place;
+  if (place == 0) {
+    gate.readers.fetch_sub(1);
+    return;
+  }
+  // Almost always the last. A note stays where it is: who reads the notes meanwhile could miss one that
+  // moves.
+  notes_->gates[place - 1].store(nullptr);
+  while (notes_->depth != 0 && notes_->gates[notes_->depth - 1].load(std::memory_order_relaxed) == nullptr) {
+    --notes_->depth;
+  }
+}
+
 }  // namespace torchtap::hooks::detail

@@ -1,5 +1,6 @@
 // Handles the events of a record.
 #include <ATen/core/grad_mode.h>
+#include <c10/macros/Macros.h>
 
 #include <algorithm>
 
@@ -101,6 +102,37 @@ void Record::record_or_report(hooks::Event& event) {
   }
 }
 
+/// Folds or keeps the tensors of an event, all of them or none. False if they were dropped. Compiled into
+/// `record`.
+C10_ALWAYS_INLINE bool Record::take(hooks::Event& event, const hooks::Tensors* tensors,
+                                    const at::Tensor& first) {
+  const bool all = options->all_tensors();
+  const bool one = !all || tensors == nullptr;
+  const std::int64_t slot = all && tensors == nullptr ? event.slot() : 0;
+  if (one && options->reduction() != nullptr) {
+    fold(first, static_cast<std::size_t>(slot), as_it_is_);
+    return true;
+  }
+  c10::SmallVector<at::Tensor, 2> samples;
+  if (!one) {
+    for (std::int64_t i = 0; i < tensors->size(); ++i) samples.push_back((*tensors)[i]);
+  }
+  if (options->reduction() != nullptr) {
+    fold(samples, static_cast<std::size_t>(slot), as_it_is_);
+    return true;
+  }
+  const std::lock_guard lock(mutex_);
+  if (!one || !keep_alike(first, slot)) {
+    if (one) samples.push_back(first);
+    // Calls may have different numbers of tensors: with undefined ones, sample i of each slot is from call i.
+    while (!one && samples.size() < slots_.size()) samples.push_back({});
+    if (!keep(samples, slot)) return false;
+  }
+  ++recorded_;
+  samples_.store(samples_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  return true;
+}
+
 void Record::record(hooks::Event& event) {
   const Options& how = *options;
   if (source_ != nullptr && how.reduction() == nullptr) return stream_sample(event);
@@ -170,35 +202,6 @@ bool Record::wanted(hooks::Event& event, const hooks::Tensors* tensors, const at
   return options->condition()(sample);
 }
 
-/// Folds or keeps the tensors of an event, all of them or none. False if they were dropped.
-bool Record::take(hooks::Event& event, const hooks::Tensors* tensors, const at::Tensor& first) {
-  const bool all = options->all_tensors();
-  const bool one = !all || tensors == nullptr;
-  const std::int64_t slot = all && tensors == nullptr ? event.slot() : 0;
-  if (one && options->reduction() != nullptr) {
-    fold(first, static_cast<std::size_t>(slot), as_it_is_);
-    return true;
-  }
-  c10::SmallVector<at::Tensor, 2> samples;
-  if (!one) {
-    for (std::int64_t i = 0; i < tensors->size(); ++i) samples.push_back((*tensors)[i]);
-  }
-  if (options->reduction() != nullptr) {
-    fold(samples, static_cast<std::size_t>(slot), as_it_is_);
-    return true;
-  }
-  const std::lock_guard lock(mutex_);
-  if (!one || !keep_alike(first, slot)) {
-    if (one) samples.push_back(first);
-    // Calls may have different numbers of tensors: with undefined ones, sample i of each slot is from call i.
-    while (!one && samples.size() < slots_.size()) samples.push_back({});
-    if (!keep(samples, slot)) return false;
-  }
-  ++recorded_;
-  samples_.store(samples_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  return true;
-}
-
 /// Ends the forward of `until_recorded` if this is the last record that it waits for.
 void Record::stop_if_last() const {
   Awaited* const awaited = awaited_in_this_thread();
@@ -210,11 +213,8 @@ void Record::stop_if_last() const {
   if (waiting.empty()) throw StopForward{awaited};
 }
 
-/// Throws unless the call holds the tensors to be recorded, also if a value of an unknown type may hold them.
-void Record::check(const hooks::Tensors& tensors) const {
-  const bool enough = options->all_tensors() ? !tensors.empty() || traits(kind).gradients
-                                             : options->tensor() < tensors.size();
-  if (enough && (!tensors.has_unknown() || !options->all_tensors())) return;
+/// Throws the error about tensors that a call does not hold.
+void Record::say_what_lacks(const hooks::Tensors& tensors) const {
   const char* where = traits(kind).outputs ? "output" : "input";
   if (!tensors.has_unknown()) {
     TORCH_CHECK_TYPE(!tensors.empty(), describe(), ": there is no tensor in the ", where,

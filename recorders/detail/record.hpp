@@ -170,7 +170,14 @@ class Record : public std::enable_shared_from_this<Record> {
   bool wanted(hooks::Event& event, const hooks::Tensors* tensors, const at::Tensor& first) const;
   bool take(hooks::Event& event, const hooks::Tensors* tensors, const at::Tensor& first);
   void stop_if_last() const;
-  void check(const hooks::Tensors& tensors) const;
+  /// Throws unless the call holds the tensors to be recorded, also if a value of an unknown type may hold
+  /// them.
+  void check(const hooks::Tensors& tensors) const {
+    const bool enough = options->all_tensors() ? !tensors.empty() || traits(kind).gradients
+                                               : options->tensor() < tensors.size();
+    if (!enough || (tensors.has_unknown() && options->all_tensors())) say_what_lacks(tensors);
+  }
+  [[noreturn]] void say_what_lacks(const hooks::Tensors& tensors) const;
   bool leaves_out(const c10::Error& error);
   void leave_out(const std::string& why, std::int64_t samples = 1) const;
   at::Tensor prepare(const at::Tensor& tensor) const;
@@ -187,6 +194,8 @@ class Record : public std::enable_shared_from_this<Record> {
   // record_fold.cpp
   void fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared);
   void fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared);
+  void fold_beside(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared,
+                   ThreadSinks& others);
   void fold_together(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared);
   void open_thread_sinks(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
   SlotData& slot_to_fold(std::size_t index);

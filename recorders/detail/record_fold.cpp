@@ -27,7 +27,11 @@ C10_ALWAYS_INLINE void Record::fold_in_turn(c10::ArrayRef<at::Tensor> samples, s
     }
   }
   ++recorded_;
-  samples_.fetch_add(1, std::memory_order_relaxed);
+  if (options->condition()) {  // threads with their own sinks may add to it without the lock
+    samples_.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    samples_.store(samples_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
 }
 
 /// `prepared`: the samples are as the options say.
@@ -37,10 +41,17 @@ void Record::fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, boo
     return fold_in_turn(samples, first_slot, prepared);
   }
   // A single thread never needs thread sinks.
-  std::unique_lock lock(mutex_, std::defer_lock);
   ThreadSinks* others = thread_sinks_.load(std::memory_order_acquire);
-  if (others == nullptr && lock.try_lock()) return fold_in_turn(samples, first_slot, prepared);
-  if (others == nullptr) others = &thread_sinks();
+  if (others == nullptr && mutex_.try_lock()) {
+    const std::lock_guard lock(mutex_, std::adopt_lock);
+    return fold_in_turn(samples, first_slot, prepared);
+  }
+  fold_beside(samples, first_slot, prepared, others == nullptr ? thread_sinks() : *others);
+}
+
+/// Folds into the sinks of this thread.
+void Record::fold_beside(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared,
+                         ThreadSinks& others) {
   c10::SmallVector<at::Tensor, 2> ready;
   if (!prepared) {
     for (const at::Tensor& sample : samples) ready.push_back(prepare(sample));
@@ -48,8 +59,8 @@ void Record::fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, boo
   }
   // A condition is told the number for every event, so all threads would read all their counters.
   std::atomic<std::int64_t>* const events = options->condition() ? &samples_ : nullptr;
-  if (others->update(samples, first_slot, events)) return;
-  lock.lock();
+  if (others.update(samples, first_slot, events)) return;
+  const std::lock_guard lock(mutex_);
   open_thread_sinks(samples, first_slot);
 }
 

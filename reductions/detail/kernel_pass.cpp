@@ -54,21 +54,27 @@ KernelPass::KernelPass(const at::Tensor& sample) : source_(sample) {
     memory_ = {type_, static_cast<const char*>(sample.data_ptr()), numel_};
     return;
   }
-  if (!has_bits_) return;
-  // Accept channels-last and any other dense order.
-  order_.resize(static_cast<std::size_t>(sample.dim()));
-  std::iota(order_.begin(), order_.end(), 0);
-  std::stable_sort(order_.begin(), order_.end(),
+  if (has_bits_) put_in_order();
+}
+
+/// Makes a contiguous tensor of another sample. Accepts channels-last and any other dense order.
+void KernelPass::put_in_order() {
+  const at::Tensor& sample = source_;
+  at::Tensor& ordered = seldom().ordered;
+  auto& order = seldom().order;
+  order.resize(static_cast<std::size_t>(sample.dim()));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
                    [&](auto a, auto b) { return sample.stride(a) > sample.stride(b); });
   const base::RecordingMode quiet;
-  ordered_ = sample.detach().permute(order_);
-  if (ordered_.is_contiguous()) return;
+  ordered = sample.detach().permute(order);
+  if (ordered.is_contiguous()) return;
   if (plain_) {
-    std::iota(order_.begin(), order_.end(), 0);
-    ordered_ = sample.detach().contiguous();
+    std::iota(order.begin(), order.end(), 0);
+    ordered = sample.detach().contiguous();
   } else {
-    order_.clear();
-    ordered_ = at::Tensor();
+    order.clear();
+    ordered = at::Tensor();
     has_bits_ = false;
   }
 }
@@ -76,8 +82,8 @@ KernelPass::KernelPass(const at::Tensor& sample) : source_(sample) {
 KernelPass::KernelPass(const KernelPass& whole, c10::ArrayRef<std::int64_t> rows) : source_(whole.source_) {
   const at::IntArrayRef sizes = whole.sizes();
   const auto count = static_cast<std::int64_t>(rows.size());
-  chosen_.emplace(Chosen{{sizes.begin(), sizes.end()}, {nullptr, rows, 0}, {}});
-  chosen_->sizes[0] = count;
+  Chosen& chosen = seldom().chosen.emplace(Chosen{{sizes.begin(), sizes.end()}, {nullptr, rows, 0}, {}});
+  chosen.sizes[0] = count;
   if (whole.memory_.data == nullptr) return;
   type_ = whole.type_;
   plain_ = whole.plain_;
@@ -86,30 +92,25 @@ KernelPass::KernelPass(const KernelPass& whole, c10::ArrayRef<std::int64_t> rows
   numel_ = count * numel;
   small_ = numel_ <= kSmall && is_small_type(type_);
   memory_ = {type_, nullptr, numel_};
-  chosen_->where.data = whole.memory_.data;
-  chosen_->where.bytes = numel * static_cast<std::int64_t>(c10::elementSize(type_));
+  chosen.where.data = whole.memory_.data;
+  chosen.where.bytes = numel * static_cast<std::int64_t>(c10::elementSize(type_));
   const bool neighbours = rows.back() - rows.front() == count - 1;
-  if (neighbours) memory_.data = chosen_->where.at(0);
-}
-
-const Memory* KernelPass::memory() const {
-  if (!small_) return nullptr;
-  if (memory_.data == nullptr) (void)sample();
-  return &memory_;
+  if (neighbours) memory_.data = chosen.where.at(0);
 }
 
 const at::Tensor& KernelPass::gathered() const {
-  at::Tensor& gathered = chosen_->gathered;
+  Chosen& chosen = *this->chosen();
+  at::Tensor& gathered = chosen.gathered;
   if (gathered.defined()) return gathered;
   const base::RecordingMode quiet;
-  const Scattered& where = chosen_->where;
+  const Scattered& where = chosen.where;
   if (memory_.data != nullptr) {
-    gathered = source_.narrow(0, where.rows.front(), chosen_->sizes[0]);
+    gathered = source_.narrow(0, where.rows.front(), chosen.sizes[0]);
     return gathered;
   }
-  gathered = at::empty(chosen_->sizes, source_.options());
+  gathered = at::empty(chosen.sizes, source_.options());
   auto* const to = static_cast<char*>(gathered.data_ptr());
-  for (std::int64_t row = 0; row < chosen_->sizes[0] && where.bytes != 0; ++row)
+  for (std::int64_t row = 0; row < chosen.sizes[0] && where.bytes != 0; ++row)
     std::memcpy(to + row * where.bytes, where.at(row), static_cast<std::size_t>(where.bytes));
   memory_.data = to;
   return gathered;
@@ -117,7 +118,7 @@ const at::Tensor& KernelPass::gathered() const {
 
 void KernelPass::read(Read& read) const {
   const Scattered* const scattered = this->scattered();
-  if (scattered != nullptr && reads_scattered(read.layout, chosen_->sizes[0]))
+  if (scattered != nullptr && reads_scattered(read.layout, chosen()->sizes[0]))
     return detail::read({type_, nullptr, numel_, *scattered}, read);
   if (memory_.data == nullptr) memory_.data = static_cast<const char*>(contiguous().data_ptr());
   detail::read({type_, memory_.data, numel_, {}}, read);
@@ -136,8 +137,9 @@ std::optional<Layout> KernelPass::layout(const Folding& folding) const {
   std::int64_t* const extents[] = {&layout.outer, &layout.kept, &layout.inner, &layout.columns};
   std::size_t group = 0;
   std::int64_t last_kept = -1;
+  const c10::ArrayRef<std::int64_t> order = order_of_dims();
   for (std::int64_t position = 0; position < dim; ++position) {
-    const std::int64_t i = order_.empty() ? position : order_[static_cast<std::size_t>(position)];
+    const std::int64_t i = order.empty() ? position : order[static_cast<std::size_t>(position)];
     const std::int64_t size = sizes[static_cast<std::size_t>(i)];
     if (size == 1) continue;
     const bool kept = is_folded[static_cast<std::size_t>(i)] == 0;
@@ -157,14 +159,17 @@ std::optional<Layout> KernelPass::layout(const Folding& folding) const {
 
 Read& KernelPass::request(const Layout& layout) {
   if (Read* const found = find(layout)) return *found;
-  reads_.emplace_back().layout = layout;
-  return reads_.back();
+  auto& reads = seldom().reads;
+  reads.emplace_back().layout = layout;
+  return reads.back();
 }
 
 Read* KernelPass::find(const std::optional<Layout>& layout) const {
-  const auto found = std::find_if(reads_.begin(), reads_.end(),
+  if (no_reads()) return nullptr;
+  auto& reads = seldom_->reads;
+  const auto found = std::find_if(reads.begin(), reads.end(),
                                   [&](const Read& read) { return layout && read.layout == *layout; });
-  return found == reads_.end() ? nullptr : &*found;
+  return found == reads.end() ? nullptr : &*found;
 }
 
 /// Whether the folding is of all elements of a small sample.
@@ -212,7 +217,7 @@ void KernelPass::ask_bits(const Folding& folding, BitBins bins) {
 }
 
 const std::vector<SlotCounts>* KernelPass::count_bits(const Folding& folding, BitBins bins) const {
-  Read* const read = reads_.empty() ? nullptr : find(layout(folding));
+  Read* const read = no_reads() ? nullptr : find(layout(folding));
   if (read == nullptr) return nullptr;
   for (const auto& counting : read->bit_countings) {
     if (counting.bins.mantissa_bits != bins.mantissa_bits) continue;
@@ -224,7 +229,7 @@ const std::vector<SlotCounts>* KernelPass::count_bits(const Folding& folding, Bi
 
 /// Whether the total of a small sample comes from what else was asked for, which counts and extrema may.
 bool KernelPass::total_of_reads() const noexcept {
-  return plain_ && whole_asked_ && !whole_needs_.moments && !reads_.empty();
+  return plain_ && whole_asked_ && !whole_needs_.moments && !no_reads();
 }
 
 const Summary& KernelPass::whole() const {
@@ -234,7 +239,7 @@ const Summary& KernelPass::whole() const {
 
 const Read& KernelPass::done(Read& read) const {
   if (!read.done) {
-    if (plain_ && &read == &reads_.front() && (total_ || total_of_reads())) {
+    if (plain_ && &read == &seldom_->reads.front() && (total_ || total_of_reads())) {
       read.summarize = true;
       read.needs = read.needs | (total_ ? *total_ : whole_needs_);
     }
@@ -245,7 +250,7 @@ const Read& KernelPass::done(Read& read) const {
 
 c10::ArrayRef<Summary> KernelPass::answer(const Folding& folding) const {
   if (is_whole(folding)) return whole_asked_ ? c10::ArrayRef<Summary>(whole()) : c10::ArrayRef<Summary>();
-  Read* const read = reads_.empty() ? nullptr : find(layout(folding));
+  Read* const read = no_reads() ? nullptr : find(layout(folding));
   if (read == nullptr || !read->summarize) return {};
   return done(*read).kept;
 }
@@ -253,9 +258,10 @@ c10::ArrayRef<Summary> KernelPass::answer(const Folding& folding) const {
 std::optional<Summary> KernelPass::answer_total() const {
   if (small_ && !total_of_reads()) return whole_asked_ ? std::optional<Summary>(whole()) : std::nullopt;
   if (!plain_ || !(total_ || small_)) return std::nullopt;
-  if (reads_.empty()) reads_.emplace_back().layout = Layout{1, 1, numel_, 1};
+  auto& reads = seldom().reads;
+  if (reads.empty()) reads.emplace_back().layout = Layout{1, 1, numel_, 1};
   Summary total;
-  for (const auto& one : done(reads_.front()).kept) total.merge(one);
+  for (const auto& one : done(reads.front()).kept) total.merge(one);
   return total;
 }
 
@@ -283,7 +289,8 @@ at::Tensor KernelPass::beside(std::initializer_list<at::Tensor*> states) const {
   at::Tensor sample = this->sample().detach();
   const at::Tensor& first = **states.begin();
   if (!first.is_contiguous()) return sample.strides() == first.strides() ? sample : copy_like(first, sample);
-  if (std::is_sorted(order_.begin(), order_.end())) return contiguous();
+  const c10::ArrayRef<std::int64_t> order = order_of_dims();
+  if (std::is_sorted(order.begin(), order.end())) return contiguous();
   if (numel_ <= kSmall) return sample.contiguous();  // loops over small samples take contiguous states
   for (at::Tensor* const state : states) *state = copy_like(sample, *state);
   return sample;

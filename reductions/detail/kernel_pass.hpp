@@ -45,8 +45,10 @@ class TORCHTAP_API KernelPass {
   KernelPass& operator=(const KernelPass&) = delete;
 
   /// The sample. Chosen rows become a tensor here, when it is first asked for.
-  const at::Tensor& sample() const { return chosen_ ? gathered() : source_; }
-  at::IntArrayRef sizes() const { return chosen_ ? at::IntArrayRef(chosen_->sizes) : source_.sizes(); }
+  const at::Tensor& sample() const { return chosen() == nullptr ? source_ : gathered(); }
+  at::IntArrayRef sizes() const {
+    return chosen() == nullptr ? source_.sizes() : at::IntArrayRef(chosen()->sizes);
+  }
   std::int64_t numel() const noexcept { return numel_; }
   /// The dtype of a strided sample on the CPU that has elements; otherwise undefined.
   c10::ScalarType type() const noexcept { return type_; }
@@ -60,10 +62,16 @@ class TORCHTAP_API KernelPass {
   /// Whether the sample is small, contiguous and of numbers that loops read.
   bool small() const noexcept { return small_; }
   /// A small sample in memory; otherwise null.
-  const Memory* memory() const;
+  const Memory* memory() const {
+    if (!small_) return nullptr;
+    if (memory_.data == nullptr) (void)sample();
+    return &memory_;
+  }
   /// Where chosen rows lie that are no neighbours; null otherwise, or once they were copied.
   const Scattered* scattered() const noexcept {
-    return memory_.data == nullptr && chosen_ && chosen_->where.data != nullptr ? &chosen_->where : nullptr;
+    const Chosen* const chosen = this->chosen();
+    return memory_.data == nullptr && chosen != nullptr && chosen->where.data != nullptr ? &chosen->where
+                                                                                         : nullptr;
   }
   /// Asks for a summary of each kept element. An elementwise folding has none.
   void ask(const Folding& folding, Needs needs);
@@ -99,7 +107,10 @@ class TORCHTAP_API KernelPass {
   bool total_of_reads() const noexcept;
   const Summary& whole() const;
   const at::Tensor& gathered() const;
-  const at::Tensor& contiguous() const { return ordered_.defined() ? ordered_ : sample(); }
+  void put_in_order();
+  const at::Tensor& contiguous() const {
+    return seldom_ && seldom_->ordered.defined() ? seldom_->ordered : sample();
+  }
   at::Tensor beside(std::initializer_list<at::Tensor*> states) const;
   void read(Read& read) const;
   std::optional<Layout> layout(const Folding& folding) const;
@@ -114,22 +125,33 @@ class TORCHTAP_API KernelPass {
     at::Tensor gathered;  // once they are asked for
   };
 
+  // Most passes over small samples need none of it, and then neither make nor destroy it.
+  struct Seldom {
+    std::optional<Chosen> chosen;
+    at::Tensor ordered;               // the same elements, contiguous; undefined if the sample is
+    std::vector<std::int64_t> order;  // the sample's dimensions in their order in `ordered`
+    std::vector<Read> reads;          // one for each way of folding
+  };
+  Seldom& seldom() const { return seldom_ ? *seldom_ : seldom_.emplace(); }
+  Chosen* chosen() const noexcept { return seldom_ && seldom_->chosen ? &*seldom_->chosen : nullptr; }
+  c10::ArrayRef<std::int64_t> order_of_dims() const noexcept {
+    return seldom_ ? c10::ArrayRef<std::int64_t>(seldom_->order) : c10::ArrayRef<std::int64_t>();
+  }
+  bool no_reads() const noexcept { return !seldom_ || seldom_->reads.empty(); }
+
   const at::Tensor& source_;  // the sample, or what rows are chosen of
-  mutable std::optional<Chosen> chosen_;
   std::int64_t numel_ = 0;
   c10::ScalarType type_ = c10::ScalarType::Undefined;
   bool plain_ = false;
   bool has_bits_ = false;  // whether numbers can be counted by their bits; `plain_` implies it
   bool small_ = false;
-  mutable Memory memory_{};          // of a contiguous sample; without data while its rows are scattered
-  at::Tensor ordered_;               // the same elements, contiguous; undefined if the sample is
-  std::vector<std::int64_t> order_;  // the sample's dimensions in their order in `ordered_`
-  mutable std::vector<Read> reads_;  // one for each way of folding
+  mutable Memory memory_{};  // of a contiguous sample; without data while its rows are scattered
   std::optional<Needs> total_;
   // All elements of a small sample; these need no list.
   Needs whole_needs_;
   bool whole_asked_ = false;
   mutable std::optional<Summary> whole_;
+  mutable std::optional<Seldom> seldom_;
 };
 
 /// The kernels' part of a pass.
