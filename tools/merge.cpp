@@ -21,8 +21,8 @@ namespace torchtap::tools {
 namespace {
 
 constexpr char kMergeExamples[] = R"(
-Makes one recording of several of the same model, as if one run had seen all that they saw, in the order given:
-reductions are merged by their law, kept samples are appended. Modules are joined by their paths, in whatever order each
+Makes one recording of several of the same model, as if one run had seen all that they saw, in the order given.
+Reductions are merged by their law, kept samples are appended. Modules are joined by their paths, in whatever order each
 part has them. The parts must have recorded the same modules, of the same kind and with the same reductions; with
 --all-modules, as for the ranks of a pipeline, the result has the modules of all parts.
 

@@ -243,12 +243,14 @@ torch::jit::Module to_int8(const torch::jit::Module& model,
   // Other engines add products of neighbours in 16 bits, where activations of eight bits would saturate.
   const at::QEngine engine = at::globalContext().qEngine();
   const bool seven_bits = engine != at::QEngine::QNNPACK && engine != at::QEngine::ONEDNN;
-  std::string unseen;
+  std::vector<std::string> unseen;
   for (std::size_t i = 0; i < activations.size(); ++i) {
     const auto& range = ranges[static_cast<std::int64_t>(i)];
     const core::Results counted = range.results();
     if (counted.empty()) {  // right if it is in a branch for training, which `Finalize` removes
-      unseen += (unseen.empty() ? "\"" : ", \"") + owner_of(activations[i]) + "\"";
+      const std::string owner = owner_of(activations[i]);
+      const std::string place = owner.empty() ? "the model's own forward" : '"' + owner + '"';
+      if (std::find(unseen.begin(), unseen.end(), place) == unseen.end()) unseen.push_back(place);
       set_observed(activations[i], at::full({1}, std::numeric_limits<float>::quiet_NaN()),
                    at::zeros({1}, at::kInt));
       continue;
@@ -290,7 +292,7 @@ torch::jit::Module to_int8(const torch::jit::Module& model,
   TORCH_CHECK_VALUE(!result.unseen,
                     "quantization::to_int8: parts of the model never ran on the calibration "
                     "data, or on no rows, so that the ranges of their tensors are unknown: in ",
-                    unseen, "; use data that takes every branch.");
+                    c10::Join(", ", unseen), "; use data that takes every branch.");
   return converted;
 }
 

@@ -57,6 +57,7 @@ void Registry::attach(const model::ModuleRef& module, const std::shared_ptr<Hook
   if (const auto found = sites_.find(key); found != sites_.end() && found->second.is_dead()) {
     bury(found->second, garbage);  // another module lived at this address
   }
+  bury_the_dead(garbage);
   Site& site = sites_[key];
   site.key = key;
   try {
@@ -275,6 +276,18 @@ void Registry::bury(Site& site, Garbage& garbage) {
   publish(site, garbage);
   close_doors(site);
   sites_.erase(site.key);
+}
+
+// Hooks whose handles were released go with their module, for which somebody has to look where nothing
+// reports its death: here each time that the sites have doubled, so that a look costs little a site.
+void Registry::bury_the_dead(Garbage& garbage) {
+  if (sites_.size() < search_at_) return;
+  std::vector<Site*> dead;
+  for (auto& [key, site] : sites_) {
+    if (site.is_dead()) dead.push_back(&site);
+  }
+  for (Site* site : dead) bury(*site, garbage);
+  search_at_ = std::max(search_at_, 2 * sites_.size());
 }
 
 void Registry::lost(HookPoint& point) noexcept {

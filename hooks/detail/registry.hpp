@@ -90,6 +90,7 @@ class TORCHTAP_API Registry final : public HookPointListener {
   void publish(Site& site, Garbage& garbage);
   void orphan(Site& site, Garbage& garbage) noexcept;
   void bury(Site& site, Garbage& garbage);
+  void bury_the_dead(Garbage& garbage);
   void sweep(Garbage& garbage) noexcept;
   HolderPatch& patch(torch::nn::AnyModulePlaceholder* holder, const Hook& hook);
   void release(HolderPatch& patch) noexcept;
@@ -100,6 +101,7 @@ class TORCHTAP_API Registry final : public HookPointListener {
   std::unordered_map<torch::nn::SequentialImpl*, std::unique_ptr<Sequence>> sequences_;
   HolderPatchPool pool_;
   std::vector<Retired> retired_;
+  std::size_t search_at_ = 32;  // that many sites: the dead are looked for
 };
 
 }  // namespace torchtap::hooks::detail

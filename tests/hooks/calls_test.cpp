@@ -534,6 +534,31 @@ BOOST_AUTO_TEST_CASE(a_released_hook_stays_as_long_as_its_module) {
   for (const auto& one : alive) BOOST_TEST(one.expired());
 }
 
+// The hook on a part keeps the one that counts the root's forwards, whose root it may outlive.
+BOOST_AUTO_TEST_CASE(a_released_hook_outlives_its_root) {
+  auto state = std::make_shared<int>(0);
+  const std::weak_ptr<int> alive = state;
+  {
+    nn::Linear part(2, 2);
+    {
+      torch::nn::Sequential root(part, torch::nn::ReLU());
+      auto handle = hooks::attach(torchtap::model::find(*root, "0"), Kind::forward,
+                                  [state](Event& event) { *state += 1 + event.call_index(); });
+      handle.release();
+      for (int i = 0; i < 2; ++i) root->forward(ones());
+      BOOST_TEST(*state == 2);
+    }
+    torch::nn::Sequential other{torch::nn::ReLU()};  // may lie where the root lay
+    hooks::attach(torchtap::model::find(*other, "0"), Kind::forward, [](Event&) {}).release();
+    other->forward(ones());
+    part(ones());
+    BOOST_TEST(*state > 2);
+    state.reset();
+    BOOST_TEST(!alive.expired());
+  }
+  BOOST_TEST(alive.expired());
+}
+
 BOOST_AUTO_TEST_CASE(nothing_is_left_on_the_model) {
   own::Detector user(2);
   torch::nn::Linear linear(2, 2);

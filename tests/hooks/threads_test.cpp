@@ -174,6 +174,38 @@ BOOST_AUTO_TEST_CASE(what_a_hook_held_is_freed_after_the_call_in_another_thread)
   }
 }
 
+BOOST_AUTO_TEST_CASE(released_while_others_run) {
+  at::set_num_threads(1);
+  auto model = make_model();
+  std::atomic<int> fired{0};
+  std::vector<std::weak_ptr<int>> alive;
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 2; ++i) {
+    callers.emplace_back([&] {
+      torch::NoGradGuard no_grad;
+      while (!stop) model->forward(at::ones({2, 2}));
+    });
+  }
+  constexpr int kRounds = 50;
+  for (int i = 0; i < kRounds; ++i) {
+    for (const auto& module : torchtap::model::walk_modules(*model)) {
+      auto state = std::make_shared<int>(0);
+      alive.push_back(state);
+      auto handle = hooks::attach(module, Kind::forward, [&fired, state](Event&) { ++fired; });
+      if (i % 2 == 0) std::this_thread::yield();
+      handle.release();
+    }
+  }
+  stop = true;
+  for (auto& caller : callers) caller.join();
+  fired = 0;
+  model->forward(at::ones({2, 2}));
+  BOOST_TEST(fired == 7 * kRounds);
+  model = nullptr;
+  for (const auto& one : alive) BOOST_TEST(one.expired());
+}
+
 BOOST_AUTO_TEST_CASE(models_of_their_own) {
   std::atomic<int> fired{0};
   in_threads(kThreads, [&] {

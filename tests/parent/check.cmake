@@ -27,8 +27,8 @@ configure(static_but_torchtap "" -DBUILD_SHARED_LIBS=OFF -DTORCHTAP_BUILD_SHARED
 configure(unknown "TORCHTAP_COMPONENTS names traces: there is no such part; there are: .*, trace" -DTORCHTAP_COMPONENTS=traces)
 configure(static_transparent "TORCHTAP_COMPONENTS names tools: it needs transparent: it is a shared library"
           -DTORCHTAP_COMPONENTS=tools -DTORCHTAP_BUILD_SHARED=OFF)
-# What a parent project may ask for; one file of it is compiled, and no library.
-set(parts "-DTORCHTAP_COMPONENTS=transparent,cuda,distributed,quantization,trace,report,stream,compare,monitor,explorer")
+# What a parent project may ask for, with commas or spaces; one file of it is compiled, and no library.
+set(parts "-DTORCHTAP_COMPONENTS=transparent cuda, distributed,quantization,trace,report,stream,compare,monitor,explorer")
 configure(strict "" -DSTRICT=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON "${parts}")
 if(EXISTS "${WORK}/strict/compile_commands.json")  # which not every generator writes
   file(READ "${WORK}/strict/compile_commands.json" commands)

@@ -462,6 +462,29 @@ BOOST_AUTO_TEST_CASE(die_before_and_after_their_recorders) {
   BOOST_TEST(outputs.samples() == samples);
 }
 
+BOOST_AUTO_TEST_CASE(take_released_hooks_along) {
+  std::vector<std::weak_ptr<int>> alive;
+  constexpr int kModels = 200;
+  for (int i = 0; i < kModels; ++i) {
+    torch::jit::Module model("model");
+    torch::jit::Module part("part");
+    part.define("def forward(self, x):\n  return x + 1\n");
+    model.register_module("part", part);
+    model.define("def forward(self, x):\n  return self.part.forward(x)\n");
+    auto state = std::make_shared<int>(0);
+    alive.push_back(state);
+    for (const auto& module : tap::model::walk_modules(model)) {
+      auto handle = tap::hooks::attach(module, tap::hooks::Kind::forward_output,
+                                       [state](tap::hooks::Event&) { ++*state; });
+      handle.release();
+    }
+    model.forward({at::ones({1})});
+    BOOST_TEST(*state == 2);
+  }
+  const auto left = std::count_if(alive.begin(), alive.end(), [](const auto& one) { return !one.expired(); });
+  BOOST_TEST(left < kModels / 4);
+}
+
 BOOST_AUTO_TEST_CASE(run_in_several_threads) {
   const auto inputs = arguments("siamese");
   auto model = load("siamese.script");

@@ -29,6 +29,7 @@ bool asks_for_help(const std::string& word) {
 std::string words_of(const std::vector<std::string>& words) {
   if (words.empty()) return "--help";
   const auto& first = words.front();
+  if (first == "help") return words.size() == 1 ? "--help" : words[1] + " --help";
   if (words.size() == 1 && asks_for_help(first)) return "--help";
   if (words.size() == 1) return first == "-V" || first == "--version" ? "--version" : "";
   if (std::any_of(words.begin(), std::find(words.begin(), words.end(), "--"), asks_for_help)) {

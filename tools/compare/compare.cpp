@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "commands.hpp"
 #include "compare/traces.hpp"
@@ -56,10 +56,13 @@ Recordings of statistics (of other data, another training step, another release)
 the module that moved most comes first. The number of samples may differ. A module's distance is the largest of
   |shift|        of the mean, in standard deviations of A
   |ln ratio|     of the standard deviations
-  W1             the Wasserstein-1 distance of the histograms, in standard deviations of A, or in the unit of the values
-                 if that is unknown. The edges may differ; values are assumed to be spread evenly over their bin, and
-                 values outside the range to be at the outermost edge. W1 is shown but does not count if A's deviation
-                 is less than a bin, or if the edges differ and W1 is less than a bin
+  W1             the Wasserstein-1 distance of the histograms, in standard
+                 deviations of A, or in the unit of the values if that is
+                 unknown. The edges may differ; values are assumed to be
+                 spread evenly over their bin, and values outside the range
+                 to be at the outermost edge. W1 is shown but does not count
+                 if A's deviation is less than a bin, or if the edges differ
+                 and W1 is less than a bin
   |zeros|        the change of the fraction of zeros
 and, without moments and histogram, also the largest relative change of the other results. For elementwise results
 each is that of the element that moved most. Two modules agree if their distance is at most --tolerance. They do not
@@ -230,26 +233,44 @@ const Compared* first_difference(const std::vector<Compared>& rows) {
   return first;
 }
 
-/// Where two checkpoints have no name in common, takes away what those of one have in front of the other's:
-/// "state_dict." for example.
+/// Where two checkpoints have no name in common but for such as "epoch", takes away what stands in front of
+/// the names that both have otherwise: "state_dict." of one, nothing or "model.module." of the other.
 void share_names(Layers& a, Layers& b) {
-  for (auto [own, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
-    std::set<std::string> known;
-    for (const auto& layer : other->all) known.insert(layer.path);
-    std::map<std::string, std::size_t> prefixes;  // and how many names of the other they lead to
-    for (const auto& layer : own->all) {
-      if (known.count(layer.path) != 0) return;
-      for (auto dot = layer.path.find('.'); dot != std::string::npos; dot = layer.path.find('.', dot + 1)) {
-        if (known.count(layer.path.substr(dot + 1)) != 0) ++prefixes[layer.path.substr(0, dot + 1)];
-      }
+  const auto each_end = [](const std::string& path, const auto& visit) {
+    for (std::size_t at = 0; at <= path.size();) {
+      visit(path.substr(0, at), path.substr(at));
+      at = std::min(path.find('.', at), path.size()) + 1;
     }
-    const auto best = std::max_element(prefixes.begin(), prefixes.end(),
-                                       [](const auto& x, const auto& y) { return x.second < y.second; });
-    if (best == prefixes.end()) continue;
-    for (auto& layer : own->all) {
-      if (layer.path.rfind(best->first, 0) == 0) layer.path.erase(0, best->first.size());
+  };
+  std::map<std::string, std::vector<std::string>> fronts_in_b;  // of each end of a name
+  for (const auto& layer : b.all) {
+    each_end(layer.path, [&](std::string front, const std::string& end) {
+      fronts_in_b[end].push_back(std::move(front));
+    });
+  }
+  constexpr std::size_t kMost = 8;  // such as "weight" stand behind all kinds of things, and tell nothing
+  std::map<std::pair<std::string, std::string>, std::size_t> shared;  // ends behind what is in front in A, B
+  for (const auto& layer : a.all) {
+    const auto& same = fronts_in_b[layer.path];
+    const bool nested = layer.path.find('.') != std::string::npos;
+    if (nested && std::find(same.begin(), same.end(), "") != same.end()) return;
+    each_end(layer.path, [&](const std::string& front, const std::string& end) {
+      const auto& others = fronts_in_b[end];
+      if (others.size() > kMost) return;
+      for (const auto& other : others) ++shared[{front, other}];
+    });
+  }
+  const auto best = std::max_element(shared.begin(), shared.end(), [](const auto& x, const auto& y) {
+    const auto rank = [](const auto& one) {
+      return std::pair(one.second, -std::int64_t(one.first.first.size() + one.first.second.size()));
+    };
+    return rank(x) < rank(y);
+  });
+  if (best == shared.end() || 2 * best->second < std::min(a.all.size(), b.all.size())) return;
+  for (auto [layers, front] : {std::pair(&a, best->first.first), std::pair(&b, best->first.second)}) {
+    for (auto& layer : layers->all) {
+      if (layer.path.rfind(front, 0) == 0) layer.path.erase(0, front.size());
     }
-    return;
   }
 }
 

@@ -48,8 +48,9 @@ void set_dtype(Part& part, const std::string& name) {
     return !name.empty() && name == dtype.safetensors;
   });
   part.widen = name == "U16" || name == "U32" || name == "U64";
-  TORCH_CHECK_VALUE(part.widen || known != all.end(), "this LibTorch has no dtype \"", name, "\"");
-  if (!part.widen) part.dtype = known->type;
+  const bool complex = name == "C64";  // which older readers do not know, so that nothing writes it
+  TORCH_CHECK_VALUE(part.widen || complex || known != all.end(), "this LibTorch has no dtype \"", name, "\"");
+  if (!part.widen) part.dtype = complex ? at::kComplexFloat : known->type;
   part.item =
       part.widen ? std::stoll(name.substr(1)) / 8 : static_cast<std::int64_t>(c10::elementSize(part.dtype));
 }

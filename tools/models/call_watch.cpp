@@ -1,5 +1,6 @@
 #include "call_watch.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -50,6 +51,9 @@ std::string diagnose(const torch::jit::Module& model, const std::string& method,
     if (open == nullptr || parts.traceback.empty()) return "";
     const std::string name = open->path.empty() ? "the model" : "\"" + open->path + "\"";
     std::string text = name + " (" + open->type + ") fails on " + to_text(open->inputs) + ": " + parts.cause;
+    if (!at::GradMode::is_enabled() && parts.cause.find("does not require grad") != std::string::npos) {
+      text += "\nGradients are off; use --enable-grad.";
+    }
     if (!open->path.empty()) text += "\nThe model was called with " + to_text(forms_of(arguments)) + ".";
     return text + "\n" + parts.traceback;
   }

@@ -107,7 +107,9 @@ void ReportMode::join(Model& model, const void* first, const model::ModuleRef* m
     views::watch::ThreadCallback::sweep();  // if the step was this thread's once
     if (!rests()) {
       other_thread_waits_ = true;
-      return;
+      return note(
+          "forwards that began while another thread was in a pass are no repeats of their own: threads are "
+          "measured in turns.");
     }
     stop();
   }

@@ -31,6 +31,8 @@ storage::RecordedEntry entry_of(const std::string& path, core::Value value) {
 }
 
 storage::RecordedEntry read_file(const fs::path& file) {
+  TORCH_CHECK_VALUE(file.extension() != ".json" || file.stem().extension() != ".index", "cannot read \"",
+                    file.string(), "\": it says which tensors are in which file; give the folder around it.");
   if (is_safetensors(file)) return entry_of(file.stem(), read_safetensors(file));
   if (is_npy(file)) return entry_of(file.stem(), NpyReader(file).read(/*map=*/true));
   return storage::load(file, storage::LoadOptions().foreign(true)).at(0);

@@ -96,7 +96,10 @@ std::string meant(const std::string& word, const std::vector<std::string>& candi
   std::size_t least = 2 + word.size() / 3;  // anything further away is a different word
   for (const auto& candidate : candidates) {
     const bool beginning = word.size() > 1 && candidate.compare(0, word.size(), word) == 0;
-    const std::size_t distance = beginning ? 0 : base::edit_distance(word, candidate);
+    const bool in_other_case =
+        std::equal(word.begin(), word.end(), candidate.begin(), candidate.end(),
+                   [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+    const std::size_t distance = beginning || in_other_case ? 0 : base::edit_distance(word, candidate);
     if (distance < least && distance < candidate.size()) {
       least = distance;
       best = &candidate;

@@ -53,6 +53,9 @@ check(run(torchtap, "-V").stdout == run(torchtap, "--version").stdout != "", "-V
 for shell in ("bash", "zsh", "fish"):
     check(run(torchtap, "completion", shell).stdout == run(program, "completion", shell).stdout != "", shell)
 
+check(run(torchtap, "help").stdout == run(torchtap, "--help").stdout, "help")
+check(run(torchtap, "help", "show").stdout == run(torchtap, "show", "--help").stdout, "help show")
+
 # What only looks like a question for help.
 for words in (
     ["show --help"],

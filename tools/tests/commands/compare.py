@@ -210,6 +210,7 @@ with tempfile.TemporaryDirectory() as folder:
         "U32": ("U32", [2], struct.pack("<II", 2**32 - 1, 1)),
         "U64": ("U64", [1], struct.pack("<Q", 2**63 - 1)),
         "BOOL": ("BOOL", [2], b"\0\x07"),
+        "C64": ("C64", [1], struct.pack("<ff", 1, -2)),
     }
     torch.save(
         {
@@ -217,6 +218,7 @@ with tempfile.TemporaryDirectory() as folder:
             "U32": torch.tensor([2**32 - 1, 1]),
             "U64": torch.tensor([2**63 - 1]),
             "BOOL": torch.tensor([False, True]),
+            "C64": torch.tensor([1 - 2j]),
         },
         folder / "unsigned.pt",
     )
@@ -225,6 +227,9 @@ with tempfile.TemporaryDirectory() as folder:
     for dtype, shape, data, says in (("U64", [1], b"\xff" * 8, "int64"), ("F4", [2], b"\0", '"F4"')):
         text = compare(safetensors(folder / "odd.safetensors", {"x": (dtype, shape, data)}), path, status=2)
         check("odd.safetensors" in text and '"x"' in text + '"x"' * (says == "int64") and says in text, text)
+    (folder / "model.safetensors.index.json").write_text("{}")
+    text = compare(folder / "model.safetensors.index.json", path, status=2)
+    check("give the folder around it" in text, f"the list of a checkpoint's files: {text}")
     eight = subprocess.run(
         [torchtap, "show", safetensors(folder / "f8.safetensors", {"x": ("F8_E4M3", [2], b"\x38\x40")})],
         capture_output=True,
@@ -348,6 +353,11 @@ with tempfile.TemporaryDirectory() as folder:
     torch.save({"model": dict(layer.state_dict())}, folder / "other.pt")
     found = compare(folder / "plain.pt", folder / "other.pt", status=1)
     check(found["first"] == "1.bias" and len(found["entries"]) == 4, f"nested checkpoint: {found}")
+    before = torch.load(folder / "nested.pt")
+    torch.save({"epoch": 3, **before}, folder / "nested.pt")
+    torch.save({"epoch": 3, "model": {"module": dict(layer.state_dict())}}, folder / "other.pt")
+    found = compare(folder / "nested.pt", folder / "other.pt", status=1)
+    check(found["first"] == "1.bias" and len(found["entries"]) == 5, f"two nested checkpoints: {found}")
 
     (folder / "run.prints").write_bytes(b"TTF1")
     for arguments, says in (

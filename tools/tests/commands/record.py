@@ -524,6 +524,14 @@ def check_errors(folder):
     x = ("--random", "4x6")
     assert "nearest" in error("record", model, *x, "--names", "piar", "--save", folder / "e1")
     assert "matches none" in error("record", model, *x, "--types", "Conv2d", "--save", folder / "e2")
+
+    class Force(torch.nn.Module):
+        def forward(self, x):
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad([(x * x).sum()], [x])[0]
+
+    torch.jit.script(Force()).save(folder / "force.pt")
+    assert "use --enable-grad" in error("record", folder / "force.pt", *x, "--save", folder / "e6")
     assert "takes 1" in error("record", model, *x, *x, "--save", folder / "e3")
     assert "frozen" in error("record", f"{MODELS}/resnet18.frozen.pt", "--random", "1x3x64x64", "--save", folder / "e4")
     assert "no method" in error("record", model, *x, "--method", "decode", "--names", "", "--save", folder / "e5")

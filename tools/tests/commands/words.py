@@ -348,6 +348,7 @@ def check_words(folder):
         says=['unknown option "--every"'],
     )
     error("--versoin", says=['"--versoin"', 'did you mean "--version"?'])
+    error("-v", says=['unknown option "-v"; did you mean "-V"?'])
     error(
         "record",
         model,

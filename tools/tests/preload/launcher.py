@@ -101,6 +101,13 @@ def check_libraries(folder):
     check(bare[:2] == (7, "9 \n") and done[:2] == bare[:2], f"another LibTorch: {done} instead of {bare}")
     words = ("ran as without torchtap", "libtorch_cpu.so.9.1 (9.1.0)", "and torchtap was built for ")
     check(all(word in done[2] for word in words) and done[2].count("\n") == 1, f"another LibTorch: {done[2]}")
+    # So it is where the program opens it while it runs.
+    lines = run(folder, "ldd", program_of_other)[1].splitlines()
+    (library,) = (line.split()[2] for line in lines if "libtorch_cpu" in line)
+    opens = (sys.executable, "-c", f"import ctypes; ctypes.CDLL({library!r})")
+    status, _, err = run(folder, torchtap, "preload", "--save", "opened", "--", *opens)
+    words = ("the program loaded a second LibTorch, ", "libtorch_cpu.so.9 (9.1.0)", "without torchtap")
+    check(status == 0 and all(word in err for word in words), f"another LibTorch, opened later: {status} {err}")
 
 
 os.environ.pop("LD_PRELOAD", None)

@@ -136,6 +136,10 @@ def check_passes(folder):
     report, _ = measured(passes, "threads", folder)
     check((repeats(report), calls(modules(report)["conv"])) == (1 + 3, 6), f"threads: {repeats(report)} repeats")
 
+    # What is no repeat of its own is said.
+    _, err = measured(passes, "at once", folder)
+    check("forwards that began while another thread was in a pass are no repeats" in err, f"at once: {err}")
+
     # Threads whose work main waits for have their turn, as main has after them.
     report, _ = measured(passes, "workers", folder)
     other = json.load(open(folder / "insight-2.json"))
@@ -143,7 +147,8 @@ def check_passes(folder):
         (repeats(report), calls(modules(report)["conv"])) == (5, 5), f"workers: {repeats(report)} repeats of the first"
     )
     check(calls(modules(other)["conv"]) == 22, f"workers: {calls(modules(other)['conv'])} calls of the second")
-    report, _ = measured(passes, "warmed up", folder)
+    report, err = measured(passes, "warmed up", folder)
+    check("no repeats" not in err, f"warmed up: {err}")
     check(calls(modules(report)["conv"]) == 28, f"warmed up: {calls(modules(report)['conv'])} calls")
 
     report, _ = measured(passes, "fails", folder)

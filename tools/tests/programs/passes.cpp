@@ -7,11 +7,13 @@
 
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace {
 
@@ -19,11 +21,11 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Conv2d conv{register_module("conv", torch::nn::Conv2d(1, 4, 3))};
   torch::nn::Linear fc{register_module("fc", torch::nn::Linear(4 * 36, 10))};
   torch::nn::Linear unused{register_module("unused", torch::nn::Linear(2, 2))};
-  bool fails = false;
+  std::function<void()> half_way;
 
   at::Tensor forward(const at::Tensor& x) {
     at::Tensor features = torch::relu(conv(x)).flatten(1);
-    if (fails) throw std::runtime_error("half-way");
+    if (half_way) std::exchange(half_way, nullptr)();
     return fc(features);
   }
 };
@@ -169,6 +171,11 @@ int main(int argc, char** argv) {
       for (int round = 0; round < 2; ++round) {
         std::thread([&] { evaluate(net, 3); }).join();
       }
+    } else if (what == "at once") {  // a thread runs the model while main is in its forward
+      net->eval();
+      evaluate(net, 2);
+      net->half_way = [&] { std::thread([&] { evaluate(net, 3); }).join(); };
+      evaluate(net, 2);
     } else if (what == "workers" || what == "warmed up") {  // main waits for them
       Net second;
       second->eval();
@@ -192,13 +199,12 @@ int main(int argc, char** argv) {
     } else if (what == "fails") {
       net->train();
       train(net, 2, 1);
-      net->fails = true;
+      net->half_way = [] { throw std::runtime_error("half-way"); };
       try {
         train(net, 1, 1);
       } catch (const std::runtime_error& error) {
         std::cout << error.what() << '\n';
       }
-      net->fails = false;
       train(net, 2, 1);
     } else {
       train(net, 5, what == "siamese" ? 2 : 1);
