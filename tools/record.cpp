@@ -459,6 +459,39 @@ int record(const RecordOptions& options) {
   return run.signal;
 }
 
+void add_reduction_options(CLI::App& command, RecordOptions& options) {
+  auto* reduce = command.add_option("--reduce", options.reduce, reduce_help());
+  add_companion_option(command, options.with);
+  command
+      ->add_option(
+          "--beside", options.beside,
+          "A second model, called with the same inputs; --reduce finds the output of its module at the "
+          "same path as 'beside': cka(beside), cross_covariance(beside), joint(beside, covariance)")
+      ->needs(reduce);
+  auto* over = command
+                   ->add_option("--over", options.over,
+                                "Dimensions of a sample that count as rows: '0' or '0,2,3'; without this or "
+                                "--elementwise, all elements are reduced")
+                   ->delimiter(',')
+                   ->transform(whole_number())
+                   ->needs(reduce);
+  command.add_flag("--elementwise", options.elementwise, "Reduce elementwise over samples")
+      ->excludes(over)
+      ->needs(reduce);
+}
+
+void add_stream_options(CLI::App& command, RecordOptions& options) {
+  auto* stream =
+      command.add_option("--stream", options.stream, "Send what is recorded to readers of this name");
+  command.add_option("--readers", options.readers, "Wait for this many readers before the model runs")
+      ->transform(whole_number(0, 64))
+      ->needs(stream);
+  command.add_option("--stream-memory", options.stream_memory, kStreamMemoryHelp)
+      ->transform(whole_number(1, 1 << 20))
+      ->capture_default_str()
+      ->needs(stream);
+}
+
 }  // namespace
 
 void add_record(CLI::App& app) {
@@ -481,38 +514,13 @@ void add_record(CLI::App& app) {
                    "by that method while its forward is called")
       ->capture_default_str();
   add_library_option(*command);
-  auto* reduce = command->add_option("--reduce", options->reduce, reduce_help());
-  add_companion_option(*command, options->with);
-  command
-      ->add_option(
-          "--beside", options->beside,
-          "A second model, called with the same inputs; --reduce finds the output of its module at the "
-          "same path as 'beside': cka(beside), cross_covariance(beside), joint(beside, covariance)")
-      ->needs(reduce);
-  auto* over = command
-                   ->add_option("--over", options->over,
-                                "Dimensions of a sample that count as rows: '0' or '0,2,3'; without this or "
-                                "--elementwise, all elements are reduced")
-                   ->delimiter(',')
-                   ->transform(whole_number())
-                   ->needs(reduce);
-  command->add_flag("--elementwise", options->elementwise, "Reduce elementwise over samples")
-      ->excludes(over)
-      ->needs(reduce);
+  add_reduction_options(*command, *options);
   command->add_flag("--dequantize", options->dequantize,
                     "Record the values of quantized tensors; otherwise they are left out");
   command->add_flag("--all-tensors", options->all_tensors,
                     "Record all tensors of an input or output; otherwise only the first");
   command->add_option("-o,--save", options->save, "Directory of the recording")->check(place());
-  auto* stream =
-      command->add_option("--stream", options->stream, "Send what is recorded to readers of this name");
-  command->add_option("--readers", options->readers, "Wait for this many readers before the model runs")
-      ->transform(whole_number(0, 64))
-      ->needs(stream);
-  command->add_option("--stream-memory", options->stream_memory, kStreamMemoryHelp)
-      ->transform(whole_number(1, 1 << 20))
-      ->capture_default_str()
-      ->needs(stream);
+  add_stream_options(*command, *options);
   auto* learn = command->add_option_function<std::string>(
       "--learn",
       [options](const std::string& folder) {

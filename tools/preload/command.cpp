@@ -346,6 +346,48 @@ void keep_apart(CLI::Option* trace, CLI::Option* report, CLI::Option* fingerprin
       ->excludes(save);
 }
 
+void add_fingerprint_options(CLI::App& command, Config& config, Chosen& chosen, CLI::Option* fingerprint) {
+  command.add_option("--forwards", config.forwards, "Forwards whose fingerprints are written; 0 for all")
+      ->transform(tools::whole_number(0, 1LL << 40))
+      ->capture_default_str()
+      ->needs(fingerprint);
+  command.add_option("--skip", config.skip, "Forwards that are left out before them")
+      ->transform(tools::whole_number(0, 1LL << 40))
+      ->capture_default_str()
+      ->needs(fingerprint);
+  command.add_option("--values", chosen.values, "Calls, PATH:NUMBER, whose tensors are written instead")
+      ->allow_extra_args(false)
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            const auto colon = text.rfind(':');
+            const bool good = colon != std::string::npos && colon + 1 < text.size() &&
+                              text.size() - colon < 18 &&
+                              text.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+            return good ? std::string() : "expected PATH:NUMBER, got \"" + text + "\"";
+          },
+          "PATH:NUMBER"))
+      ->needs(fingerprint);
+}
+
+void add_monitor_options(CLI::App& command, Config& config, Chosen& chosen, CLI::Option* monitor) {
+  command.add_option("--rules", chosen.rules, "File of rules and their thresholds")
+      ->check(CLI::ExistingFile)
+      ->needs(monitor);
+  command
+      .add_option("--cost", config.cost,
+                  "Share of a forward's time that the monitor may take; 1: all forwards are counted")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->needs(monitor);
+  command.add_option("--metrics", config.metrics, "File for Prometheus, written at the end of each window")
+      ->check(torchtap::tools::place())
+      ->needs(monitor);
+  command
+      .add_option("--tensorboard", config.tensorboard, "Folder for TensorBoard: histograms of each window")
+      ->check(torchtap::tools::place())
+      ->needs(monitor);
+}
+
 }  // namespace
 
 void add_command(CLI::App& app) {
@@ -394,26 +436,7 @@ void add_command(CLI::App& app) {
           ->add_option("--fingerprint", chosen->fingerprint,
                        "File: write fingerprints of all tensors instead, for torchtap compare")
           ->check(torchtap::tools::place());
-  command->add_option("--forwards", config->forwards, "Forwards whose fingerprints are written; 0 for all")
-      ->transform(tools::whole_number(0, 1LL << 40))
-      ->capture_default_str()
-      ->needs(fingerprint);
-  command->add_option("--skip", config->skip, "Forwards that are left out before them")
-      ->transform(tools::whole_number(0, 1LL << 40))
-      ->capture_default_str()
-      ->needs(fingerprint);
-  command->add_option("--values", chosen->values, "Calls, PATH:NUMBER, whose tensors are written instead")
-      ->allow_extra_args(false)
-      ->check(CLI::Validator(
-          [](std::string& text) {
-            const auto colon = text.rfind(':');
-            const bool good = colon != std::string::npos && colon + 1 < text.size() &&
-                              text.size() - colon < 18 &&
-                              text.find_first_not_of("0123456789", colon + 1) == std::string::npos;
-            return good ? std::string() : "expected PATH:NUMBER, got \"" + text + "\"";
-          },
-          "PATH:NUMBER"))
-      ->needs(fingerprint);
+  add_fingerprint_options(*command, *config, *chosen, fingerprint);
   auto* explore =
       command
           ->add_flag(
@@ -428,22 +451,7 @@ void add_command(CLI::App& app) {
                        "Watch the program's models instead, against this reference, or with rules "
                        "alone if it is \"\"; alarms and incidents go to --save")
           ->type_name("REFERENCE");
-  command->add_option("--rules", chosen->rules, "File of rules and their thresholds")
-      ->check(CLI::ExistingFile)
-      ->needs(monitor);
-  command
-      ->add_option("--cost", config->cost,
-                   "Share of a forward's time that the monitor may take; 1: all forwards are counted")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str()
-      ->needs(monitor);
-  command->add_option("--metrics", config->metrics, "File for Prometheus, written at the end of each window")
-      ->check(torchtap::tools::place())
-      ->needs(monitor);
-  command
-      ->add_option("--tensorboard", config->tensorboard, "Folder for TensorBoard: histograms of each window")
-      ->check(torchtap::tools::place())
-      ->needs(monitor);
+  add_monitor_options(*command, *config, *chosen, monitor);
   auto* learn = command
                     ->add_option("--learn", chosen->learn,
                                  "Directory: learn the reference for --monitor instead, from all forwards")

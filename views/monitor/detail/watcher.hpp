@@ -35,6 +35,8 @@
 
 namespace torchtap::views::monitor::detail {
 
+class PrometheusText;
+
 /// Incidents of one rule are at least so far apart.
 constexpr std::int64_t incident_gap_ns = std::int64_t{60} * 1'000'000'000;
 
@@ -159,10 +161,18 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   void do_all(Due due);
   Window take();
   void end_window(const Window& taken);
+  std::vector<rules::Facts> facts_of(const Window& taken) const;
+  std::set<AlarmBook::Key> add_drift(const std::vector<Seen>& seen,
+                                     const std::map<AlarmBook::Key, Drift>& compared, std::int64_t window,
+                                     std::vector<Alarm>& holding) const;
   bool may_tell_never_ran(std::size_t watched) const;
   void tell_unjudged();
   std::map<AlarmBook::Key, Drift> compare(const std::vector<Seen>& seen, std::int64_t rows);
   void remember(const std::vector<Seen>& seen, const std::map<AlarmBook::Key, Drift>& compared);
+  // Parts of `metrics`, under its lock.
+  void count(PrometheusText& out) const;
+  void tell_alarms(PrometheusText& out) const;
+  void tell_modules(PrometheusText& out) const;
   void write_events(const std::vector<rules::Facts>& facts, std::int64_t step);
   void write_metrics();
 

@@ -175,37 +175,50 @@ std::string Watcher::metrics() const {
   if (!made_here_) return {};
   const std::lock_guard lock(data_mutex_);
   PrometheusText out;
+  count(out);
+  tell_alarms(out);
+  tell_modules(out);
+  return out.text();
+}
+
+namespace {
+
+double number_of(const std::atomic<std::int64_t>& number) {
+  return static_cast<double>(number.load());
+}
+
+}  // namespace
+
+void Watcher::count(PrometheusText& out) const {
   const std::string& model = options_.model();
   const auto one = [&](const char* name, const char* type, const char* help, double value) {
     out.family(name, type, help);
     out.sample({{"model", model}}, value);
   };
-  const auto count = [](const std::atomic<std::int64_t>& number) {
-    return static_cast<double>(number.load());
-  };
   out.family("torchtap_build_info", "gauge", "Versions of torchtap and LibTorch.");
   out.sample({{"version", TORCHTAP_VERSION}, {"libtorch", TORCH_VERSION}}, 1);
-  one("torchtap_forwards_total", "counter", "Forwards that began.", count(forwards_));
+  one("torchtap_forwards_total", "counter", "Forwards that began.", number_of(forwards_));
   one("torchtap_forwards_sampled_total", "counter", "Forwards of which all watched modules were counted.",
-      count(sampled_));
+      number_of(sampled_));
   one("torchtap_forwards_failed_total", "counter", "Forwards that began and did not return.",
-      count(failures_));
+      number_of(failures_));
   one("torchtap_sampling_period", "gauge", "One of so many forwards is sampled.",
       static_cast<double>(sampler_.period()));
   one("torchtap_monitor_seconds_total", "counter", "Time of forwards that the monitor took, estimated.",
-      count(own_ns_) / 1e9);
-  one("torchtap_monitor_errors_total", "counter", "What the monitor could not count or do.", count(errors_));
+      number_of(own_ns_) / 1e9);
+  one("torchtap_monitor_errors_total", "counter", "What the monitor could not count or do.",
+      number_of(errors_));
   one("torchtap_windows_total", "counter", "Windows that were judged.", static_cast<double>(windows_told_));
   one("torchtap_window_rows", "gauge", "Rows of a window.", static_cast<double>(options_.window()));
   one("torchtap_reference_blocks", "gauge", "The least number of blocks that a reference has.",
       static_cast<double>(blocks_));
-  one("torchtap_incidents_total", "counter", "Incidents that were written.", count(incidents_));
+  one("torchtap_incidents_total", "counter", "Incidents that were written.", number_of(incidents_));
   one("torchtap_incidents_lost_total", "counter", "Incidents that could not be written.",
-      count(lost_incidents_));
+      number_of(lost_incidents_));
   one("torchtap_alarm_lines_lost_total", "counter", "Lines of alarms.jsonl that could not be written.",
-      count(lost_lines_));
+      number_of(lost_lines_));
   one("torchtap_drift_not_judged", "gauge", "Tensors of the reference whose drift cannot be judged by it.",
-      count(not_judged_));
+      number_of(not_judged_));
   one("torchtap_ring_skipped_total", "counter", "Forwards whose inputs are too large for the ring.",
       ring_ == nullptr ? 0 : static_cast<double>(ring_->skipped()));
   out.family("torchtap_modules", "gauge",
@@ -214,7 +227,10 @@ std::string Watcher::metrics() const {
   out.sample({{"model", model}, {"state", "watched"}}, static_cast<double>(chosen_.size()));
   out.sample({{"model", model}, {"state", "unreachable"}}, static_cast<double>(unreachable_));
   out.sample({{"model", model}, {"state", "without_reference"}}, static_cast<double>(without_reference_));
+}
 
+void Watcher::tell_alarms(PrometheusText& out) const {
+  const std::string& model = options_.model();
   out.family("torchtap_alarms_total", "counter", "Alarms that were raised.");
   for (const auto& [rule, number] : raised_by_rule_) {
     out.sample({{"model", model}, {"rule", rule}}, static_cast<double>(number));
@@ -225,9 +241,13 @@ std::string Watcher::metrics() const {
   for (const auto& [key, raised] : now) {
     out.sample({{"model", model}, {"module", key.first}, {"rule", key.second}}, raised ? 1 : 0);
   }
+}
+
+void Watcher::tell_modules(PrometheusText& out) const {
+  const std::string& model = options_.model();
   out.family("torchtap_nonfinite_values_total", "counter",
              "NaN and infinities: of the model's outputs in all forwards, of modules in sampled ones.");
-  if (const double all = count(nonfinite_); all > 0) out.sample({{"model", model}, {"module", ""}}, all);
+  if (const double all = number_of(nonfinite_); all > 0) out.sample({{"model", model}, {"module", ""}}, all);
   for (const auto& [module, number] : nonfinite_by_module_) {
     out.sample({{"model", model}, {"module", module}}, static_cast<double>(number));
   }
@@ -250,7 +270,6 @@ std::string Watcher::metrics() const {
          &Series::psi);
   gauges("torchtap_drift_t2_limit_ratio", "Hotelling's T² of the last window, divided by its limit.",
          &Series::t2);
-  return out.text();
 }
 
 }  // namespace torchtap::views::monitor::detail

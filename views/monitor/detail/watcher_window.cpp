@@ -318,19 +318,11 @@ bool Watcher::may_tell_never_ran(std::size_t watched) const {
   });
 }
 
-void Watcher::end_window(const Window& taken) {
-  const std::int64_t rows = taken.rows;
-  const std::vector<Seen>& seen = taken.seen;
-  if (seen.empty()) return;
-  const std::int64_t window = windows_++;
-  {
-    const std::lock_guard lock(data_mutex_);
-    last_window_ = taken.entries;
-  }
-
+/// What the rules judge after a window: tensors, modules that never ran, parameters.
+std::vector<rules::Facts> Watcher::facts_of(const Window& taken) const {
   std::vector<rules::Facts> facts;
   std::map<std::string, std::int64_t> order;
-  for (const Seen& one : seen) {
+  for (const Seen& one : taken.seen) {
     facts.push_back(one.facts);
     if (one.facts.tensor == rules::Tensor::output) order.emplace(one.facts.path, one.order);
   }
@@ -351,23 +343,13 @@ void Watcher::end_window(const Window& taken) {
     std::vector<rules::Facts> held = parameters_->facts();
     std::move(held.begin(), held.end(), std::back_inserter(facts));
   }
+  return facts;
+}
 
-  std::vector<Alarm> holding;
-  const auto threw = [&](const std::string& rule, const std::exception_ptr& error) {
-    guarded([&] {
-      try {
-        std::rethrow_exception(error);
-      } catch (const std::exception& what) {
-        TORCH_CHECK(false, "the program's rule \"", rule, "\" threw: ", what.what());
-      }
-    });
-  };
-  guarded([&] {
-    for (rules::Finding& finding : rules::check(facts, options_.rules(), threw)) {
-      holding.push_back(alarm_of(std::move(finding), window));
-    }
-  });
-  const std::map<AlarmBook::Key, Drift> compared = compare(seen, rows);
+/// Adds what drifted to the alarms that hold. Returns what is far from its limit.
+std::set<AlarmBook::Key> Watcher::add_drift(const std::vector<Seen>& seen,
+                                            const std::map<AlarmBook::Key, Drift>& compared,
+                                            std::int64_t window, std::vector<Alarm>& holding) const {
   std::set<AlarmBook::Key> calm;
   for (const Seen& one : seen) {
     const auto at = compared.find({"drift", one.facts.path, one.facts.tensor, one.facts.slot});
@@ -387,6 +369,37 @@ void Watcher::end_window(const Window& taken) {
     holding.push_back(alarm_of(std::move(finding), window));
     holding.back().drift = drift;
   }
+  return calm;
+}
+
+void Watcher::end_window(const Window& taken) {
+  const std::int64_t rows = taken.rows;
+  const std::vector<Seen>& seen = taken.seen;
+  if (seen.empty()) return;
+  const std::int64_t window = windows_++;
+  {
+    const std::lock_guard lock(data_mutex_);
+    last_window_ = taken.entries;
+  }
+
+  const std::vector<rules::Facts> facts = facts_of(taken);
+  std::vector<Alarm> holding;
+  const auto threw = [&](const std::string& rule, const std::exception_ptr& error) {
+    guarded([&] {
+      try {
+        std::rethrow_exception(error);
+      } catch (const std::exception& what) {
+        TORCH_CHECK(false, "the program's rule \"", rule, "\" threw: ", what.what());
+      }
+    });
+  };
+  guarded([&] {
+    for (rules::Finding& finding : rules::check(facts, options_.rules(), threw)) {
+      holding.push_back(alarm_of(std::move(finding), window));
+    }
+  });
+  const std::map<AlarmBook::Key, Drift> compared = compare(seen, rows);
+  const std::set<AlarmBook::Key> calm = add_drift(seen, compared, window, holding);
   const bool nonfinite = nonfinite_in_window_.exchange(false), failures = failed_in_window_.exchange(false);
   const auto kept = [&](const AlarmBook::Key& key) {
     const auto& [rule, path, tensor, slot] = key;
