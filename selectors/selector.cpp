@@ -246,7 +246,9 @@ std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& module
   selector.check_existence(modules);
   std::vector<model::ModuleRef> selected;
   for (const auto& module : modules) {
-    if (!selector(module)) continue;
+    // Everything is everything with a forward, unless nobody calls it.
+    const bool wanted = selector(module) || (!called && selector.description_ == "everything");
+    if (!wanted) continue;
     if (called && !module.has_forward()) {
       TORCH_CHECK_VALUE(!selector.names_explicitly(module), "selectors: \"", module.path(), "\" (",
                         module.type(), ") was named, but it has no ", module.method(),

@@ -27,9 +27,9 @@ using support::message_of;
 namespace {
 
 struct Copy {
-  using Attach = hooks::Handle (*)(torch::nn::Module&, hooks::Kind, hooks::Callback);
+  using Attach = hooks::Handle (*)(torch::nn::Module&, hooks::Kind, hooks::Callback, hooks::Place);
   using AttachScript = hooks::Handle (*)(const torch::jit::Module&, hooks::Kind, hooks::Callback,
-                                         const std::string&);
+                                         const std::string&, hooks::Place);
   Attach attach;
   AttachScript attach_script;
   void (*remove)(hooks::Handle*);
@@ -51,11 +51,11 @@ struct Copy {
 
  private:
   static constexpr const char* kAttach =
-      "_ZN8torchtap5hooks6attachERN5torch2nn6ModuleENS0_4KindESt8functionIFvRNS0_5EventEEE";
+      "_ZN8torchtap5hooks6attachERN5torch2nn6ModuleENS0_4KindESt8functionIFvRNS0_5EventEEENS0_5PlaceE";
   static constexpr const char* kAttachScript =
       "_ZN8torchtap5hooks6attachERKN5torch3jit6ModuleENS0_4KindESt8functionIFvRNS0_5EventEEERKNSt7__"
       "cxx1112basic_"
-      "stringIcSt11char_traitsIcESaIcEEE";
+      "stringIcSt11char_traitsIcESaIcEEENS0_5PlaceE";
 };
 
 }  // namespace
@@ -69,11 +69,11 @@ BOOST_AUTO_TEST_CASE(a_module_has_hooks_of_one_copy) {
     ours = theirs = 0;
     auto handle = hooks::attach(module, hooks::Kind::forward, count(ours));
     const auto why = message_of<c10::ValueError>(
-        [&] { copy.attach(module, hooks::Kind::forward, count(theirs)).remove(); });
+        [&] { copy.attach(module, hooks::Kind::forward, count(theirs), hooks::Place::last).remove(); });
     BOOST_TEST(contains(why, "another copy of torchtap in this process has hooks on \"\""), why);
     call();
     handle.remove();
-    handle = copy.attach(module, hooks::Kind::forward, count(theirs));
+    handle = copy.attach(module, hooks::Kind::forward, count(theirs), hooks::Place::last);
     BOOST_CHECK_THROW(hooks::attach(module, hooks::Kind::forward, count(ours)).remove(), c10::ValueError);
     call();
     copy.remove(&handle);
@@ -90,8 +90,10 @@ BOOST_AUTO_TEST_CASE(a_module_has_hooks_of_one_copy) {
   torch::jit::Module script("script");
   script.define("def forward(self, x):\n  return x + 1\n");
   const auto handle = hooks::attach(script, hooks::Kind::forward_output, count(ours));
-  const auto why = message_of<c10::ValueError>(
-      [&] { copy.attach_script(script, hooks::Kind::forward_output, count(theirs), "forward").remove(); });
+  const auto why = message_of<c10::ValueError>([&] {
+    copy.attach_script(script, hooks::Kind::forward_output, count(theirs), "forward", hooks::Place::last)
+        .remove();
+  });
   BOOST_TEST(contains(why, "another copy of torchtap in this process has hooks on TorchScript modules"), why);
 }
 

@@ -401,7 +401,7 @@ BOOST_AUTO_TEST_CASE(torchscript_modules_have_parameters) {
   inner.register_parameter("frozen", torch::ones({2}), false);
   inner.define("def forward(self, x):\n  return x * self.weight + self.frozen\n");
   script.register_module("inner", inner);
-  script.define("def forward(self, x):\n  return self.inner(self.inner(x))\n");
+  script.define("def forward(self, x):\n  return self.inner.forward(self.inner.forward(x))\n");
   BackwardParameter gradients;
   gradients.attach(script);
   BOOST_TEST(gradients.size() == 2);
@@ -432,7 +432,7 @@ BOOST_AUTO_TEST_CASE(mistakes_are_errors) {
                       "hooks::attach(module, \"weight\", callback)"));
   BOOST_TEST(
       contains(error_of([&] { const auto handle = hooks::attach(*linear, "wieght", [](hooks::Event&) {}); }),
-               "has no parameter \"wieght\" of its own; it has \"weight\", \"bias\""));
+               "has no parameter \"wieght\" of its own; it has \"weight\" and \"bias\""));
   BOOST_TEST(is_untouched(linear->weight));
   // A hook that throws ends the backward with its error.
   BackwardParameter broken(recorders::Options().transform(
