@@ -68,7 +68,9 @@ std::string listing(const std::vector<model::ModuleRef>& modules) {
 }  // namespace
 
 Selector::Selector()
-    : Selector([](const model::ModuleRef& module) { return module.has_forward(); }, "everything") {}
+    : Selector([](const model::ModuleRef& module) { return module.has_forward(); }, "everything") {
+  everything_ = true;
+}
 
 Selector::Selector(Predicate predicate, std::string description)
     : predicate_(std::move(predicate)), description_(std::move(description)) {
@@ -247,7 +249,7 @@ std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& module
   std::vector<model::ModuleRef> selected;
   for (const auto& module : modules) {
     // Everything is everything with a forward, unless nobody calls it.
-    const bool wanted = selector(module) || (!called && selector.description_ == "everything");
+    const bool wanted = selector(module) || (!called && selector.everything_);
     if (!wanted) continue;
     if (called && !module.has_forward()) {
       TORCH_CHECK_VALUE(!selector.names_explicitly(module), "selectors: \"", module.path(), "\" (",
