@@ -1,4 +1,5 @@
 #pragma once
+#include <torch/nn/cloneable.h>
 
 #include <string>
 #include <tuple>
