@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(modules_need_no_forward_and_no_call) {
   struct Functional : torch::nn::Module {
     Functional() {
       own = register_parameter("own", torch::ones({3}));
-      list->append(torch::full({3}, 2.0));
+      list->append(torch::full({3}, 2.0, torch::requires_grad()));  // it keeps what it is given
       register_module("list", list);
       register_buffer("mean", torch::ones({3}));
       register_parameter("steps", torch::zeros({1}, at::kLong), /*requires_grad=*/false);
