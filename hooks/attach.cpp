@@ -8,7 +8,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/hooks/attach.hpp>
-#include <torchtap/hooks/detail/leaf.hpp>
+#include <torchtap/hooks/detail/parameter_gradient.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 #include <torchtap/model/extend/node.hpp>
 #include <torchtap/model/held.hpp>

@@ -89,7 +89,7 @@ class TORCHTAP_API Selector {
   std::vector<std::string> required_types_;  // each has to exist unless allow_none() was said of it
   bool allow_none_ = false;
   bool everything_ = false;  // was made without a predicate
-  bool atomic_ = true;  // needs no brackets when it is described as a part of another
+  bool atomic_ = true;       // needs no brackets when it is described as a part of another
 };
 
 /// Modules by path or alias: exact ("layer1.0.conv"), or a glob in which `*` also crosses dots ("layer*",

@@ -463,15 +463,15 @@ void add_reduction_options(CLI::App& command, RecordOptions& options) {
   auto* reduce = command.add_option("--reduce", options.reduce, reduce_help());
   add_companion_option(command, options.with);
   command
-      ->add_option(
+      .add_option(
           "--beside", options.beside,
           "A second model, called with the same inputs; --reduce finds the output of its module at the "
           "same path as 'beside': cka(beside), cross_covariance(beside), joint(beside, covariance)")
       ->needs(reduce);
   auto* over = command
-                   ->add_option("--over", options.over,
-                                "Dimensions of a sample that count as rows: '0' or '0,2,3'; without this or "
-                                "--elementwise, all elements are reduced")
+                   .add_option("--over", options.over,
+                               "Dimensions of a sample that count as rows: '0' or '0,2,3'; without this or "
+                               "--elementwise, all elements are reduced")
                    ->delimiter(',')
                    ->transform(whole_number())
                    ->needs(reduce);

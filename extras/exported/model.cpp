@@ -5,7 +5,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/exported/detail/check_inputs.hpp>
-#include <torchtap/exported/detail/run.hpp>
+#include <torchtap/exported/detail/tapped_run.hpp>
 #include <torchtap/exported/model.hpp>
 
 namespace torchtap::exported {

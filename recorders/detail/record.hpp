@@ -18,7 +18,7 @@
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/recorders/detail/kind.hpp>
 #include <torchtap/recorders/detail/sample_list.hpp>
-#include <torchtap/recorders/detail/snapshot.hpp>
+#include <torchtap/recorders/detail/snapshot_format.hpp>
 #include <torchtap/recorders/detail/store.hpp>
 #include <torchtap/recorders/detail/thread_sinks.hpp>
 #include <torchtap/recorders/options.hpp>

@@ -12,7 +12,7 @@
 #include <torchtap/base/disk.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/views/monitor/detail/incident_folder.hpp>
-#include <torchtap/views/monitor/detail/ring_file.hpp>
+#include <torchtap/views/monitor/detail/read_ring.hpp>
 #include <torchtap/views/monitor/incident.hpp>
 
 namespace torchtap::views::monitor {

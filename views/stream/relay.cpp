@@ -16,7 +16,7 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/thread.hpp>
 #include <torchtap/views/stream/detail/client.hpp>
-#include <torchtap/views/stream/detail/messages.hpp>
+#include <torchtap/views/stream/detail/handshake.hpp>
 #include <torchtap/views/stream/detail/tcp.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>
 #include <torchtap/views/stream/relay.hpp>

@@ -20,7 +20,7 @@
 #include <torchtap/views/explorer/detail/page_answers.hpp>
 #endif
 #ifdef TORCHTAP_HAVE_MONITOR
-#include <torchtap/views/monitor/detail/ring_file.hpp>
+#include <torchtap/views/monitor/detail/read_ring.hpp>
 #endif
 #include <torchtap/views/compare/operations.hpp>
 #include <torchtap/views/report/report.hpp>

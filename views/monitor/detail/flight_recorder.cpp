@@ -30,7 +30,7 @@
 #include <torchtap/views/monitor/detail/flight_recorder.hpp>
 #include <torchtap/views/monitor/detail/folders.hpp>
 #include <torchtap/views/monitor/detail/random_state.hpp>
-#include <torchtap/views/monitor/detail/ring_file.hpp>
+#include <torchtap/views/monitor/detail/read_ring.hpp>
 #include <torchtap/views/text/characters.hpp>
 
 namespace torchtap::views::monitor::detail {

@@ -9,7 +9,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/detail/client.hpp>
-#include <torchtap/views/stream/detail/messages.hpp>
+#include <torchtap/views/stream/detail/handshake.hpp>
 #include <torchtap/views/stream/detail/tcp.hpp>
 
 namespace torchtap::views::stream::detail {

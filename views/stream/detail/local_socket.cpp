@@ -14,8 +14,8 @@
 #include <memory>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/views/stream/detail/handshake.hpp>
 #include <torchtap/views/stream/detail/local_socket.hpp>
-#include <torchtap/views/stream/detail/messages.hpp>
 
 namespace torchtap::views::stream::detail {
 namespace {

@@ -5,7 +5,7 @@
 #include <torchtap/base/crc32.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/detail/client.hpp>
-#include <torchtap/views/stream/detail/messages.hpp>
+#include <torchtap/views/stream/detail/handshake.hpp>
 #include <torchtap/views/stream/detail/remote.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>
 

@@ -9,7 +9,7 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/glob.hpp>
 #include <torchtap/version.hpp>
-#include <torchtap/views/stream/detail/messages.hpp>
+#include <torchtap/views/stream/detail/handshake.hpp>
 #include <torchtap/views/stream/detail/server.hpp>
 #include <torchtap/views/stream/detail/texts.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/views/stream/detail/messages.hpp>
+#include <torchtap/views/stream/detail/handshake.hpp>
 #include <torchtap/views/stream/detail/tcp.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>
 

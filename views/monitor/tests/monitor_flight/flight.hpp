@@ -14,7 +14,7 @@
 
 #include <torchtap/views/monitor/detail/flight_recorder.hpp>
 #include <torchtap/views/monitor/detail/incident_folder.hpp>
-#include <torchtap/views/monitor/detail/ring_file.hpp>
+#include <torchtap/views/monitor/detail/read_ring.hpp>
 #include <torchtap/views/monitor/incident.hpp>
 
 #include "tests/support.hpp"

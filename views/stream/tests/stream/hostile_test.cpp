@@ -18,7 +18,7 @@
 #include <random>
 #include <thread>
 
-#include <torchtap/views/stream/detail/messages.hpp>
+#include <torchtap/views/stream/detail/handshake.hpp>
 
 #include "transport.hpp"
 

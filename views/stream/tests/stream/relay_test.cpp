@@ -11,7 +11,7 @@
 #include <random>
 #include <thread>
 
-#include <torchtap/views/stream/detail/messages.hpp>
+#include <torchtap/views/stream/detail/handshake.hpp>
 #include <torchtap/views/stream/detail/remote.hpp>
 #include <torchtap/views/stream/detail/tcp.hpp>
 #include <torchtap/views/stream/publisher.hpp>

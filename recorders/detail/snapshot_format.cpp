@@ -8,7 +8,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/format.hpp>
-#include <torchtap/recorders/detail/snapshot.hpp>
+#include <torchtap/recorders/detail/snapshot_format.hpp>
 
 namespace torchtap::recorders::detail {
 namespace {

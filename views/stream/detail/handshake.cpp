@@ -5,7 +5,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/version.hpp>
-#include <torchtap/views/stream/detail/messages.hpp>
+#include <torchtap/views/stream/detail/handshake.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>
 
 namespace torchtap::views::stream::detail {

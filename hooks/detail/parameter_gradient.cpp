@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/hooks/detail/leaf.hpp>
+#include <torchtap/hooks/detail/parameter_gradient.hpp>
 
 namespace torchtap::hooks::detail {
 namespace {

@@ -12,7 +12,7 @@
 #include <torchtap/base/rapidjson.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/views/monitor/detail/random_state.hpp>
-#include <torchtap/views/monitor/detail/ring_file.hpp>
+#include <torchtap/views/monitor/detail/read_ring.hpp>
 
 namespace torchtap::views::monitor::detail {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/exported/detail/run.hpp>
+#include <torchtap/exported/detail/tapped_run.hpp>
 
 namespace torchtap::exported::detail {
 namespace {
