@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(threads_publish_while_the_memory_grows) {
 
 // As Linux shows them: trees of files in place of /proc and /sys.
 BOOST_AUTO_TEST_CASE(memory_cgroups_say_how_much_is_left) {
-  using torchtap::views::frames::memory_left;
+  using torchtap::views::frames::detail::memory_left;
   const TemporaryDirectory tree;
   const auto put = [&](const std::string& path, const std::string& text) {
     fs::create_directories(fs::path(tree / path).parent_path());
