@@ -1,4 +1,5 @@
-// Which rank a merge failed for: all ranks agree on one answer, and name those that died, hang or did not come.
+// Which rank a merge failed for: all ranks agree on one answer, which names those that died, hang or did not
+// come.
 #include <algorithm>
 #include <sstream>
 #include <thread>
