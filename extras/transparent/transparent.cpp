@@ -124,6 +124,7 @@ class Linkage final : public model::extend::InterposedCalls {
   }
 
   const std::unordered_map<std::type_index, std::string>& types() const noexcept { return types_; }
+  bool is_norm(std::type_index type) const { return norms_.count(type) != 0; }
 
  private:
   Linkage() {
@@ -205,10 +206,13 @@ std::vector<std::string> check() {
 namespace detail {
 
 std::string why_blind() {
-  const auto& types = Linkage::instance().types();
-  const bool blind =
-      std::all_of(types.begin(), types.end(), [](const auto& one) { return !one.second.empty(); });
-  return blind && !types.empty() ? types.begin()->second : "";
+  std::string why;
+  for (const auto& [type, problem] : Linkage::instance().types()) {
+    // Of norms the linker knows nothing: their calls are seen where the program has our definitions.
+    if (problem.empty() && (norms_are_compiled_in || !Linkage::instance().is_norm(type))) return "";
+    if (why.empty()) why = problem;
+  }
+  return why;
 }
 
 bool note_norms() noexcept {
