@@ -61,7 +61,7 @@ BENCHMARK(entry_empty_output_hook);
 
 void entry_condition_false(benchmark::State& state) {
   torch::nn::AnyModule module{Nothing()};
-  tap::recorders::ForwardPre recorder(tap::recorders::Options().condition([] { return false; }));
+  tap::recorders::ForwardPre recorder(tap::recorders::RecorderOptions().condition([] { return false; }));
   recorder.module(module);
   call(state, module, at::ones({1, 100}));
 }

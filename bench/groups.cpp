@@ -112,8 +112,8 @@ TORCHTAP_MODULE(Routed);
 /// A forward of two modules whose second one is recorded: plain, by a key that the program names, and by one
 /// that the first module gives.
 void add_event() {
-  using torchtap::recorders::Options;
-  const auto forward = [](benchmark::State& state, const Options& options, bool named) {
+  using torchtap::recorders::RecorderOptions;
+  const auto forward = [](benchmark::State& state, const RecorderOptions& options, bool named) {
     Routed model;
     torchtap::recorders::ForwardOutput recorder(options);
     recorder.attach(*model, torchtap::selectors::names("block"));
@@ -133,13 +133,14 @@ void add_event() {
   const auto by_key = [] { return tap::by("key", tap::Sum()); };
   const std::string prefix = "groups/event,Sum/1x100/";
   benchmark::RegisterBenchmark((prefix + "whole").c_str(), [=](benchmark::State& state) {
-    forward(state, Options().reduction(tap::Sum()), false);
+    forward(state, RecorderOptions().reduction(tap::Sum()), false);
   });
   benchmark::RegisterBenchmark((prefix + "context").c_str(), [=](benchmark::State& state) {
-    forward(state, Options().reduction(by_key()), true);
+    forward(state, RecorderOptions().reduction(by_key()), true);
   });
   benchmark::RegisterBenchmark((prefix + "module").c_str(), [=](benchmark::State& state) {
-    forward(state, Options().reduction(by_key()).with("key", torchtap::recorders::output("/router")), false);
+    forward(state, RecorderOptions().reduction(by_key()).with("key", torchtap::recorders::output("/router")),
+            false);
   });
 }
 

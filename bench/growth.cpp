@@ -112,7 +112,7 @@ void modules(std::int64_t size) {
   }
   {
     const auto how = storage::SpoolOptions().mkdir(true).overwrite(true).sync(false);
-    ForwardOutput recorder(recorders::Options().spool(at("spool"), how));
+    ForwardOutput recorder(recorders::RecorderOptions().spool(at("spool"), how));
     measure("attach to modules, spooled", size, [&] { recorder.attach(model); });
     model->forward(x);
     recorder.flush();
@@ -135,7 +135,7 @@ void samples(std::int64_t size) {
   const at::Tensor x = at::ones({4});
   const auto how = storage::SpoolOptions().mkdir(true).overwrite(true).sync(false);
   {
-    ForwardOutput recorder(recorders::Options().spool(at("samples"), how));
+    ForwardOutput recorder(recorders::RecorderOptions().spool(at("samples"), how));
     recorder.attach(model, selectors::names("0"));
     for (std::int64_t i = 0; i < size; ++i) model->forward(x);
     recorder.save(at("samples"));

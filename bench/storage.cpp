@@ -126,7 +126,7 @@ void spool_small(benchmark::State& state, bool sync) {
   const at::Tensor sample = at::rand({64});
   for (auto _ : state) {
     Nothing module;
-    tap::recorders::ForwardPre recorder(tap::recorders::Options().spool(
+    tap::recorders::ForwardPre recorder(tap::recorders::RecorderOptions().spool(
         directory, tap::storage::SpoolOptions().mkdir(true).overwrite(true).sync(sync)));
     recorder.modules(module);
     for (std::int64_t i = 0; i < kSamples; ++i) benchmark::DoNotOptimize(module(sample));
@@ -190,9 +190,9 @@ void resnet(benchmark::State& state, const char* to) {
     double resident_early = 0, resident_late = 0;
     {
       tap::recorders::ForwardOutput recorder(
-          spooled ? tap::recorders::Options().spool(directory,
-                                                    tap::storage::SpoolOptions().mkdir(true).overwrite(true))
-                  : tap::recorders::Options());
+          spooled ? tap::recorders::RecorderOptions().spool(
+                        directory, tap::storage::SpoolOptions().mkdir(true).overwrite(true))
+                  : tap::recorders::RecorderOptions());
       if (spooled) recorder.modules(*net);
       for (int i = 0; i < kForwards; ++i) {
         benchmark::DoNotOptimize(net(image));

@@ -64,7 +64,7 @@ constexpr auto kDeviceTypes = static_cast<std::int32_t>(c10::DeviceType::COMPILE
 
 void unknown_state_version(const char* what, std::uint32_t found, std::uint32_t current) {
   TORCH_CHECK_VALUE(false, "restore: cannot read the state of ", what, ": ",
-                    base::unreadable_format("version", found, current), ".");
+                    base::unreadable_format(found, current, "version"), ".");
 }
 
 at::Device device_of(std::int32_t type, std::int32_t index) {

@@ -29,7 +29,7 @@ hooks::Handle watch_forward(const model::ModuleRef& module, const std::shared_pt
 /// Throws if samples would share memory that an exported model uses again before its forward ends.
 void check_capture(const model::ModuleRef& module, const Record& record) {
   if (!module.exported() || module == module.root()) return;
-  const Options& how = *record.options;
+  const RecorderOptions& how = *record.options;
   const bool copied = how.reduction() != nullptr || (!how.spool_directory().empty() && !how.memory_budget());
   TORCH_CHECK_VALUE(how.capture() != Capture::alias || copied, record.describe(),
                     ": Capture::alias was asked for, but an exported model uses the memory of a tensor again "

@@ -23,8 +23,8 @@ std::string resolved(const std::string& path, const std::string& beside) {
       parts.push_back(step);
       continue;
     }
-    TORCH_CHECK_VALUE(!parts.empty(), "recorders::Options::with: \"", path, "\" leads above the root from \"",
-                      beside, "\".");
+    TORCH_CHECK_VALUE(!parts.empty(), "recorders::RecorderOptions::with: \"", path,
+                      "\" leads above the root from \"", beside, "\".");
     parts.pop_back();
   }
   std::string all;
@@ -58,8 +58,8 @@ model::ModuleRef Companion::of(const model::ModuleRef& recorded,
       return module;
     paths.push_back(module.path());
   }
-  TORCH_CHECK_VALUE(false, "recorders::Options::with: ", describe(), " of \"", recorded.path(), "\" is \"",
-                    wanted, "\", and there is no such module; the nearest are ",
+  TORCH_CHECK_VALUE(false, "recorders::RecorderOptions::with: ", describe(), " of \"", recorded.path(),
+                    "\" is \"", wanted, "\", and there is no such module; the nearest are ",
                     base::quoted(base::nearest(wanted, paths)), ".");
 }
 

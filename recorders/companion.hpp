@@ -1,6 +1,6 @@
 #pragma once
 
-/// Names the inputs and outputs of modules that reductions get beside a sample (`Options::with`).
+/// Names the inputs and outputs of modules that reductions get beside a sample (`RecorderOptions::with`).
 
 #include <ATen/core/Tensor.h>
 
@@ -17,7 +17,7 @@
 
 namespace torchtap::recorders {
 
-/// A companion that a module gives, for `Options::with`: made by `output` and `input`.
+/// A companion that a module gives, for `RecorderOptions::with`: made by `output` and `input`.
 ///
 /// A path is relative to the recorded module, as a file's to a folder: "." is the module itself, "./router"
 /// or "router" one below, "../norm" one beside it, "/norm" one of the root, "/" the root.

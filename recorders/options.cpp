@@ -5,9 +5,8 @@
 namespace torchtap::recorders {
 
 const at::Tensor& Sample::tensor(std::int64_t index) const {
-  TORCH_CHECK_INDEX(index >= 0 && index < tensors(), "recorders::Sample::tensor: tensor ", index,
-                    " was asked for, but ", tensors(), " would be recorded of this event of \"", path_,
-                    "\".");
+  TORCH_CHECK_INDEX(index >= 0 && index < slots(), "recorders::Sample::tensor: tensor ", index,
+                    " was asked for, but ", slots(), " would be recorded of this event of \"", path_, "\".");
   return all_ != nullptr ? (*all_)[index] : tensor_;
 }
 
@@ -15,52 +14,55 @@ at::Tensor dequantized(const at::Tensor& tensor) {
   return tensor.is_quantized() ? tensor.dequantize() : tensor;
 }
 
-Options& Options::with(std::string name, Companion companion) {
+RecorderOptions& RecorderOptions::with(std::string name, Companion companion) {
   for (const auto& known : with_) {
-    TORCH_CHECK_VALUE(known.first != name, "recorders::Options::with: \"", name, "\" is named twice.");
+    TORCH_CHECK_VALUE(known.first != name, "recorders::RecorderOptions::with: \"", name,
+                      "\" is named twice.");
   }
   with_.emplace_back(std::move(name), std::move(companion));
   return *this;
 }
 
-Options& Options::tensor(std::int64_t slot) {
-  TORCH_CHECK_VALUE(slot >= 0, "recorders::Options::tensor: expected a slot from 0 on, got ", slot,
+RecorderOptions& RecorderOptions::slot(std::int64_t slot) {
+  TORCH_CHECK_VALUE(slot >= 0, "recorders::RecorderOptions::slot: expected a slot from 0 on, got ", slot,
                     "; all_tensors() records every one.");
-  tensor_ = slot;
+  slot_ = slot;
   all_tensors_ = false;
   return *this;
 }
 
-Options& Options::spool(std::string directory, storage::SpoolOptions options) {
-  TORCH_CHECK_VALUE(!directory.empty(), "recorders::Options::spool: the directory is empty; name one.");
+RecorderOptions& RecorderOptions::spool(std::string directory, storage::SpoolOptions options) {
+  TORCH_CHECK_VALUE(!directory.empty(),
+                    "recorders::RecorderOptions::spool: the directory is empty; name one.");
   spool_directory_ = std::move(directory);
   spool_options_ = options;
   memory_budget_.reset();
   return *this;
 }
 
-Options& Options::memory_budget(std::int64_t bytes, OverBudget policy) {
-  TORCH_CHECK_VALUE(bytes >= 0, "recorders::Options::memory_budget: expected a number of bytes, got ", bytes,
-                    ".");
+RecorderOptions& RecorderOptions::memory_budget(std::int64_t bytes, OverBudget policy) {
+  TORCH_CHECK_VALUE(bytes >= 0, "recorders::RecorderOptions::memory_budget: expected a number of bytes, got ",
+                    bytes, ".");
   memory_budget_ = bytes;
   over_budget_ = policy;
   spool_directory_.clear();
   return *this;
 }
 
-Options& Options::memory_budget(std::int64_t bytes, std::string directory, storage::SpoolOptions options) {
+RecorderOptions& RecorderOptions::memory_budget(std::int64_t bytes, std::string directory,
+                                                storage::SpoolOptions options) {
   memory_budget(bytes);
   TORCH_CHECK_VALUE(!directory.empty(),
-                    "recorders::Options::memory_budget: the directory is empty; name one.");
+                    "recorders::RecorderOptions::memory_budget: the directory is empty; name one.");
   spool_directory_ = std::move(directory);
   spool_options_ = options;
   return *this;
 }
 
-Options& Options::stream(std::shared_ptr<Stream> stream, std::int64_t every) {
+RecorderOptions& RecorderOptions::stream(std::shared_ptr<Stream> stream, std::int64_t every) {
   TORCH_CHECK_VALUE(stream != nullptr,
-                    "recorders::Options::stream: there is no stream; make a publisher first.");
-  TORCH_CHECK_VALUE(every >= 1, "recorders::Options::stream: every ", every,
+                    "recorders::RecorderOptions::stream: there is no stream; make a publisher first.");
+  TORCH_CHECK_VALUE(every >= 1, "recorders::RecorderOptions::stream: every ", every,
                     " is not a number of samples; 1 sends each.");
   stream_ = std::move(stream);
   stream_every_ = every;

@@ -24,7 +24,7 @@
 
 namespace torchtap::recorders {
 
-/// A sample that a condition (`Options::condition`) decides about. Valid only during the call.
+/// A sample that a condition (`RecorderOptions::condition`) decides about. Valid only during the call.
 class TORCHTAP_API Sample {
  public:
   /// For torchtap, which makes one for each event.
@@ -51,7 +51,7 @@ class TORCHTAP_API Sample {
   /// The tensor itself, not a copy; it may require gradients, and is undefined if the module was given none.
   const at::Tensor& tensor() const noexcept { return tensor_; }
   /// How many tensors of this event would be recorded: one, or with `all_tensors` all inputs or outputs.
-  std::int64_t tensors() const noexcept { return all_ != nullptr ? all_->size() : 1; }
+  std::int64_t slots() const noexcept { return all_ != nullptr ? all_->size() : 1; }
   /// The `index`th of these. Throws `c10::IndexError`.
   const at::Tensor& tensor(std::int64_t index) const;
 
@@ -65,7 +65,7 @@ class TORCHTAP_API Sample {
   const hooks::Tensors* all_;
 };
 
-/// Dequantizes a quantized tensor, and returns any other as it is. For `Options::transform`.
+/// Dequantizes a quantized tensor, and returns any other as it is. For `RecorderOptions::transform`.
 TORCHTAP_API at::Tensor dequantized(const at::Tensor& tensor);
 
 /// How a tensor is kept.
@@ -77,7 +77,7 @@ enum class Capture {
   alias,
 };
 
-/// How to handle a sample that exceeds `Options::memory_budget`.
+/// How to handle a sample that exceeds `RecorderOptions::memory_budget`.
 enum class OverBudget {
   /// `c10::Error` is thrown; the sample is not recorded, all earlier ones are.
   raise,
@@ -87,8 +87,8 @@ enum class OverBudget {
 
 /// How a recorder handles each event. Chained like LibTorch's own options:
 ///
-///     Options().condition([&] { return epoch > 3; }).reduction(reductions::Moments{})
-class TORCHTAP_API Options {
+///     RecorderOptions().condition([&] { return epoch > 3; }).reduction(reductions::Moments{})
+class TORCHTAP_API RecorderOptions {
  public:
   /// Decides whether a sample is recorded.
   using Condition = std::function<bool(const Sample&)>;
@@ -101,7 +101,7 @@ class TORCHTAP_API Options {
   /// `Subrecorder::events` counts it. A callable without arguments, or with a `Sample`. If the model runs in
   /// several threads, they may call it at the same time.
   template <class Callable>
-  Options& condition(Callable&& callable) {
+  RecorderOptions& condition(Callable&& callable) {
     static_assert(
         std::is_invocable_r_v<bool, Callable&> || std::is_invocable_r_v<bool, Callable&, const Sample&>,
         "condition needs a callable bool() or bool(const torchtap::recorders::Sample&)");
@@ -129,7 +129,7 @@ class TORCHTAP_API Options {
   /// the order of samples (`commutative`), each thread folds into a copy, and the copies are merged when a
   /// result is read.
   template <class Reduction>
-  Options& reduction(Reduction&& reduction) {
+  RecorderOptions& reduction(Reduction&& reduction) {
     reduction_ = core::make_sink(std::forward<Reduction>(reduction));
     return *this;
   }
@@ -147,33 +147,34 @@ class TORCHTAP_API Options {
   ///
   /// Attaching throws `c10::ValueError` if there is no such module, or if the reduction does not look `name`
   /// up, and `c10::NotImplementedError` for recorders of gradients and with a stream.
-  Options& with(std::string name, Companion companion);
+  RecorderOptions& with(std::string name, Companion companion);
   const std::vector<std::pair<std::string, Companion>>& with() const& noexcept { return with_; }
   /// The same of a temporary, as a value that outlives it.
   std::vector<std::pair<std::string, Companion>> with() && { return std::move(with_); }
 
   /// Records the tensor in `slot` of the flattened inputs, outputs or gradients. The default is 0, the first.
   /// Throws `c10::ValueError` for a negative slot.
-  Options& tensor(std::int64_t slot);
+  RecorderOptions& slot(std::int64_t slot);
   /// Records all of them, with separate data for each slot (`Subrecorder::slot`).
-  Options& all_tensors(bool all = true) {
+  RecorderOptions& all_tensors(bool all = true) {
     all_tensors_ = all;
     return *this;
   }
-  std::int64_t tensor() const noexcept { return tensor_; }
+  std::int64_t slot() const noexcept { return slot_; }
   bool all_tensors() const noexcept { return all_tensors_; }
 
   /// Writes samples to `directory` as they arrive instead of keeping them in memory; see `storage::Spool`.
   /// They are copied for any `capture`; `Subrecorder::tensors` and similar calls read them back.
   /// `Recorder::save(directory)` and the destructor of the recorder finish the recording. Cannot be combined
   /// with a reduction.
-  Options& spool(std::string directory, storage::SpoolOptions options = {});
+  RecorderOptions& spool(std::string directory, storage::SpoolOptions options = {});
   /// Keeps at most `bytes` bytes of samples in memory, over all modules of a recorder; further samples are
   /// dropped or an error. Has no effect on reductions.
-  Options& memory_budget(std::int64_t bytes, OverBudget policy = OverBudget::raise);
+  RecorderOptions& memory_budget(std::int64_t bytes, OverBudget policy = OverBudget::raise);
   /// The same, but when the budget is used up, all samples move to `directory`, and further ones are spooled
   /// there as with `spool`.
-  Options& memory_budget(std::int64_t bytes, std::string directory, storage::SpoolOptions options = {});
+  RecorderOptions& memory_budget(std::int64_t bytes, std::string directory,
+                                 storage::SpoolOptions options = {});
   /// The directory that samples are spooled to, at once or when the budget is used up; empty if there is
   /// none.
   const std::string& spool_directory() const& noexcept { return spool_directory_; }
@@ -191,7 +192,7 @@ class TORCHTAP_API Options {
   /// a module without readers costs one check. Without a reduction, `every` takes only the events 0, `every`,
   /// 2 × `every`, …; readers may ask for less. Throws `c10::ValueError` if there is no stream or `every` is
   /// not positive. Cannot be combined with a spool, nor without a reduction with a memory budget.
-  Options& stream(std::shared_ptr<Stream> stream, std::int64_t every = 1);
+  RecorderOptions& stream(std::shared_ptr<Stream> stream, std::int64_t every = 1);
   /// Null if nothing is sent.
   const std::shared_ptr<Stream>& stream() const& noexcept { return stream_; }
   /// The same of a temporary, as a value that outlives it.
@@ -218,7 +219,7 @@ class TORCHTAP_API Options {
   std::function<bool()> nullary_condition_;
   std::shared_ptr<const core::Sink> reduction_;
   std::vector<std::pair<std::string, Companion>> with_;
-  std::int64_t tensor_ = 0;
+  std::int64_t slot_ = 0;
   bool all_tensors_ = false;
   std::string spool_directory_;
   storage::SpoolOptions spool_options_;

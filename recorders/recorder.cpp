@@ -9,9 +9,9 @@ namespace torchtap::recorders {
 
 using detail::Record;
 
-Recorder::Recorder(detail::Kind kind, Options options)
+Recorder::Recorder(detail::Kind kind, RecorderOptions options)
     : kind_(kind),
-      options_(std::make_shared<const Options>(std::move(options))),
+      options_(std::make_shared<const RecorderOptions>(std::move(options))),
       attached_(std::make_shared<AttachedList>()) {
   TORCH_CHECK_VALUE(options_->reduction() == nullptr || options_->spool_directory().empty() ||
                         options_->memory_budget().has_value(),
@@ -23,9 +23,9 @@ Recorder::Recorder(detail::Kind kind, Options options)
       this->kind(),
       ": stream() sends samples and keeps none, so there is nothing for spool() or "
       "memory_budget(); attach a second recorder to keep them.");
-  TORCH_CHECK_VALUE(!detail::traits(kind_).parameters || options_->tensor() == 0, this->kind(),
-                    ": each parameter has a subrecorder of its own, so there is no tensor(",
-                    options_->tensor(), "); ask for the parameter by its name, at(\"layer1.bias\").");
+  TORCH_CHECK_VALUE(!detail::traits(kind_).parameters || options_->slot() == 0, this->kind(),
+                    ": each parameter has a subrecorder of its own, so there is no slot(", options_->slot(),
+                    "); ask for the parameter by its name, at(\"layer1.bias\").");
   store_ = std::make_shared<detail::Store>(options_);
 }
 // Both keep the options, so that `options()` never throws.
@@ -93,7 +93,7 @@ const std::string& Recorder::kind() const noexcept {
   return detail::name_of(kind_);
 }
 
-const Options& Recorder::options() const noexcept {
+const RecorderOptions& Recorder::options() const noexcept {
   return *options_;
 }
 
@@ -289,7 +289,7 @@ void Recorder::flush() {
   store_->spool().flush();
 }
 
-std::unique_ptr<Recorder> make(const std::string& kind, Options options) {
+std::unique_ptr<Recorder> make(const std::string& kind, RecorderOptions options) {
   switch (detail::kind_of(kind)) {
     case detail::Kind::forward_pre:
       return std::make_unique<ForwardPre>(std::move(options));

@@ -43,7 +43,7 @@ class Store;
 /// several modules, such calls are left out and counted (`Subrecorder::without_tensors`). If it attached to a
 /// single module, they are an error. A value of an unknown type, which may hold tensors, is always an error.
 /// Keeping a quantized tensor is an error, too, because files cannot hold it (see `dequantized`).
-/// `Options::on_error` receives these errors if it is set.
+/// `RecorderOptions::on_error` receives these errors if it is set.
 ///
 /// A sample that does not fit its reduction (another shape or device than the first one's; sparse; nested)
 /// does not end the program's forward: it is left out and counted (`Subrecorder::left_out`, `note`).
@@ -138,7 +138,7 @@ class TORCHTAP_API Recorder {
   /// "ForwardOutput", …
   const std::string& kind() const noexcept;
   /// The options it was made with.
-  const Options& options() const noexcept;
+  const RecorderOptions& options() const noexcept;
 
   /// Subrecorders that were not removed.
   std::int64_t size() const noexcept;
@@ -206,9 +206,9 @@ class TORCHTAP_API Recorder {
   /// Files are numbered in the order of the remaining subrecorders: after `remove(0)`, `recorder[1]` is entry
   /// 0 of the manifest and its file is `0.pt`. `path` identifies a subrecorder in memory and on disk.
   ///
-  /// If samples are spooled (`Options::spool`), `directory` has to be the spool's: the recording there is
-  /// finished with everything recorded so far, and recording continues. The destructor finishes it, too, but
-  /// cannot report errors.
+  /// If samples are spooled (`RecorderOptions::spool`), `directory` has to be the spool's: the recording
+  /// there is finished with everything recorded so far, and recording continues. The destructor finishes it,
+  /// too, but cannot report errors.
   void save(const std::string& directory, const storage::SaveOptions& options = {}) const;
   /// Writes all spooled samples to disk, so that they survive a crash, and retries writes that failed before.
   /// Throws `c10::Error` if that fails; no sample is lost.
@@ -231,7 +231,7 @@ class TORCHTAP_API Recorder {
 
  protected:
   /// For the kinds.
-  Recorder(detail::Kind kind, Options options);
+  Recorder(detail::Kind kind, RecorderOptions options);
   // Protected, because assigning through a `Recorder&` could change its kind.
   Recorder& operator=(Recorder&&) noexcept;
 
@@ -249,7 +249,7 @@ class TORCHTAP_API Recorder {
   void check_kept(const char* call) const;
 
   detail::Kind kind_;
-  std::shared_ptr<const Options> options_;
+  std::shared_ptr<const RecorderOptions> options_;
   // Null in a recorder that was moved from.
   std::shared_ptr<detail::Store> store_;
   std::shared_ptr<AttachedList> attached_;  // shared for scopes, which follow it when the recorder is moved
@@ -336,16 +336,17 @@ class [[nodiscard]] TORCHTAP_API Scope {
 
 /// Defines a recorder that is made from options, from a reduction, or from nothing, and then keeps every
 /// sample. Of anything else the compiler says which member of a reduction it lacks.
-#define TORCHTAP_RECORDER(Name, value)                                                                      \
-  class TORCHTAP_API Name : public Recorder {                                                               \
-    static_assert(std::string_view(detail::traits(detail::Kind::value).name) == #Name);                     \
-                                                                                                            \
-   public:                                                                                                  \
-    explicit Name(Options options = {}) : Recorder(detail::Kind::value, std::move(options)) {}              \
-    template <class Reduction,                                                                              \
-              class = std::enable_if_t<!std::is_convertible_v<Reduction, Options> &&                        \
-                                       !std::is_base_of_v<Recorder, std::decay_t<Reduction>>>>              \
-    explicit Name(Reduction&& reduction) : Name(Options().reduction(std::forward<Reduction>(reduction))) {} \
+#define TORCHTAP_RECORDER(Name, value)                                                                 \
+  class TORCHTAP_API Name : public Recorder {                                                          \
+    static_assert(std::string_view(detail::traits(detail::Kind::value).name) == #Name);                \
+                                                                                                       \
+   public:                                                                                             \
+    explicit Name(RecorderOptions options = {}) : Recorder(detail::Kind::value, std::move(options)) {} \
+    template <class Reduction,                                                                         \
+              class = std::enable_if_t<!std::is_convertible_v<Reduction, RecorderOptions> &&           \
+                                       !std::is_base_of_v<Recorder, std::decay_t<Reduction>>>>         \
+    explicit Name(Reduction&& reduction)                                                               \
+        : Name(RecorderOptions().reduction(std::forward<Reduction>(reduction))) {}                     \
   }
 
 /// Inputs before `forward`.
@@ -380,16 +381,16 @@ TORCHTAP_RECORDER(BackwardOutput, backward_output);
 /// another device or gets other data (`to`, `set_data`). A tensor that is registered in its place is recorded
 /// after `replace(index, module)`, which takes the parameter of the same name and no longer records the
 /// former one. A sparse gradient is a sample as it is, which files cannot hold and reductions leave out; see
-/// `Options::transform`.
+/// `RecorderOptions::transform`.
 ///
-/// `Options::tensor` other than 0, companions and `until_recorded` are errors. No backward may go through the
-/// parameters in another thread while the recorder is attached, detached or destroyed.
+/// `RecorderOptions::slot` other than 0, companions and `until_recorded` are errors. No backward may go
+/// through the parameters in another thread while the recorder is attached, detached or destroyed.
 TORCHTAP_RECORDER(BackwardParameter, backward_parameter);
 
 #undef TORCHTAP_RECORDER
 
 /// Makes a recorder of the kind called `kind`, such as "ForwardOutput", as in `Recorder::kind` and manifests.
 /// Throws `c10::ValueError` listing the kinds for any other name.
-TORCHTAP_API std::unique_ptr<Recorder> make(const std::string& kind, Options options = {});
+TORCHTAP_API std::unique_ptr<Recorder> make(const std::string& kind, RecorderOptions options = {});
 
 }  // namespace torchtap::recorders

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The interface of streams, to which recorders send data while the model runs (`Options::stream`).
+/// The interface of streams, to which recorders send data while the model runs (`RecorderOptions::stream`).
 
 #include <ATen/core/Tensor.h>
 

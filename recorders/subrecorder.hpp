@@ -51,9 +51,9 @@ class TORCHTAP_API Subrecorder {
   std::int64_t events() const noexcept;
   /// Events left out because the module handed over no tensors (see `Recorder`).
   std::int64_t without_tensors() const noexcept;
-  /// Events dropped for lack of room (`Options::spool`, `Options::memory_budget`).
+  /// Events dropped for lack of room (`RecorderOptions::spool`, `RecorderOptions::memory_budget`).
   std::int64_t dropped() const noexcept;
-  /// Samples that found no companion, and companions that found no sample (`Options::with`).
+  /// Samples that found no companion, and companions that found no sample (`RecorderOptions::with`).
   std::int64_t unmatched() const noexcept;
   /// Events left out because their tensor does not fit the reduction: its shape or device is another than
   /// that of the first sample, or it is sparse or nested. Kept samples that a spool cannot hold are counted,
@@ -73,11 +73,12 @@ class TORCHTAP_API Subrecorder {
   std::vector<at::Tensor> tensors() const;
   /// The results of the reduction by name; empty while there are no samples.
   core::Results results() const;
-  /// Everything as it would be saved: a tensor, a dict of results, or a list; with `Options::all_tensors` a
-  /// dict of one of these for each slot ("0", "1", …); nothing if there are no samples.
+  /// Everything as it would be saved: a tensor, a dict of results, or a list; with
+  /// `RecorderOptions::all_tensors` a dict of one of these for each slot ("0", "1", …); nothing if there are
+  /// no samples.
   core::Value value() const;
 
-  /// The number of slots: with `Options::all_tensors` all slots seen so far, otherwise 1.
+  /// The number of slots: with `RecorderOptions::all_tensors` all slots seen so far, otherwise 1.
   std::int64_t slots() const noexcept;
   /// The data of one slot, as `value`. Throws `c10::IndexError`.
   core::Value slot(std::int64_t index) const;

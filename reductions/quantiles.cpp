@@ -80,7 +80,7 @@ void Level::convert(c10::ScalarType dtype) {
 
 Quantiles::Quantiles(QuantilesOptions options)
     : Reduction(detail::Intake("Quantiles", options.folding(), detail::Accepts::real)),
-      size_(options.size()),
+      k_(options.k()),
       seed_(options.seed()),
       at_(options.at()),
       random_(options.seed()) {
@@ -88,7 +88,7 @@ Quantiles::Quantiles(QuantilesOptions options)
 }
 
 void Quantiles::validate() const {
-  TORCH_CHECK_VALUE(size_ >= kLeast, "Quantiles: the size must be at least ", kLeast, ", got ", size_,
+  TORCH_CHECK_VALUE(k_ >= kLeast, "Quantiles: k must be at least ", kLeast, ", got ", k_,
                     "; 512 has a rank error below 1 %.");
   TORCH_CHECK_VALUE(std::all_of(at_.begin(), at_.end(), is_level),
                     "Quantiles: levels must be in [0, 1], got ", c10::ArrayRef<double>(at_), ".");
@@ -97,7 +97,7 @@ void Quantiles::validate() const {
 std::int64_t Quantiles::capacity(std::size_t level) const {
   const auto depth = static_cast<double>(levels_.size() - 1 - level);
   const auto wanted =
-      static_cast<std::int64_t>(std::ceil(static_cast<double>(size_) * std::pow(2.0 / 3.0, depth)));
+      static_cast<std::int64_t>(std::ceil(static_cast<double>(k_) * std::pow(2.0 / 3.0, depth)));
   return std::max(kLeast, wanted);
 }
 
@@ -134,7 +134,7 @@ bool Quantiles::fold_small(const Pass& pass) {
     return first.row<float>(first.rows());
   };
   if (const auto lines = intake_.lines(pass)) {
-    if (lines->rows >= kBatch * size_ || detail::mean_type(lines->type) != dtype) return false;
+    if (lines->rows >= kBatch * k_ || detail::mean_type(lines->type) != dtype) return false;
     const detail::Extrema extrema{min_->data_ptr(), max_->data_ptr(), nan_->data_ptr<std::int64_t>()};
     reserve(0, lines->rows);
     lines->each([&](const detail::Memory& row) {
@@ -145,8 +145,7 @@ bool Quantiles::fold_small(const Pass& pass) {
   } else {
     const detail::Memory* const all = intake_.whole(pass);
     const auto kept = detail::kernels_of(pass).answer(intake_.folding());
-    if (all == nullptr || kept.empty() || all->numel >= kBatch * size_ ||
-        detail::mean_type(all->type) != dtype)
+    if (all == nullptr || kept.empty() || all->numel >= kBatch * k_ || detail::mean_type(all->type) != dtype)
       return false;
     reserve(0, all->numel);
     detail::copy(*all, dtype, end());
@@ -181,7 +180,7 @@ void Quantiles::fold(const Pass& pass) {
                  detail::tabulate(flat, kept, largest).to(dtype),
                  detail::tabulate(flat, kept, [](const Summary& one) { return one.nan; }));
   }
-  if (!kept.empty() && rows.count >= kBatch * size_) {
+  if (!kept.empty() && rows.count >= kBatch * k_) {
     // [kept elements, rows]: in most layouts the rows of a kept element are contiguous runs.
     std::vector<std::int64_t> order;
     for (auto i = static_cast<std::int64_t>(rows.folded.size()); i < rows.view.dim(); ++i) order.push_back(i);
@@ -229,7 +228,7 @@ void Quantiles::insert_sorted(const at::Tensor& rows) {
   const std::int64_t kept = rows.size(0), n = rows.size(1);
   // Sampling n rows has a standard error of sqrt(stride / 4n) of them. Allow at most a tenth of the sketch's
   // own error.
-  const double sampling = sketch_error(size_) / 2.576 / 10;
+  const double sampling = sketch_error(k_) / 2.576 / 10;
   const double most = 4 * sampling * sampling * static_cast<double>(count() + n);
   std::int64_t sampled = 0;  // log2 of the stride
   while (sampled < 20 && std::ldexp(1.0, static_cast<int>(sampled) + 1) <= most) ++sampled;
@@ -253,7 +252,7 @@ void Quantiles::insert_sorted(const at::Tensor& rows) {
   for (std::int64_t from = 0; from < n;) {
     const std::int64_t size = std::min(kPiece, (n - from) >> sampled);
     std::int64_t level = 0;
-    while ((size >> (level + 1)) >= size_) ++level;
+    while ((size >> (level + 1)) >= k_) ++level;
     from = size == 0 ? add(from, n - from, 0) : add(from, size >> level, level + sampled);
   }
   const T* const x = rows.data_ptr<T>();
@@ -306,7 +305,7 @@ void Quantiles::thins_out(const at::Tensor& rows) {
 
 void Quantiles::compress() {
   // A single column waits until there is enough to sort many pieces side by side, on the upper levels, too.
-  const std::int64_t most = min_->numel() == 1 ? size_ : 0;
+  const std::int64_t most = min_->numel() == 1 ? k_ : 0;
   std::int64_t spare = most;
   for (;;) {
     if (capacities_.size() != levels_.size()) {
@@ -487,7 +486,7 @@ at::Tensor Quantiles::nan() const {
 }
 
 double Quantiles::rank_error() const noexcept {
-  return exact_ ? 0.0 : sketch_error(size_);
+  return exact_ ? 0.0 : sketch_error(k_);
 }
 
 core::Results Quantiles::results() const {
@@ -500,11 +499,11 @@ core::Results Quantiles::results() const {
 }
 
 std::string Quantiles::describe() const {
-  return intake_.describe(c10::str(size_));
+  return intake_.describe(c10::str(k_));
 }
 
 Quantiles Quantiles::fresh() const {
-  Quantiles fresh(QuantilesOptions().at(at_).size(size_).seed(seed_));
+  Quantiles fresh(QuantilesOptions().at(at_).k(k_).seed(seed_));
   fresh.intake_ = intake_.fresh();
   return fresh;
 }

@@ -13,7 +13,7 @@
 
 namespace torchtap::reductions {
 
-/// `QuantilesOptions().at({0.5, 0.999}).size(1024).over({0})`.
+/// `QuantilesOptions().at({0.5, 0.999}).k(1024).over({0})`.
 class TORCHTAP_API QuantilesOptions : public RowOptions<QuantilesOptions> {
  public:
   /// The quantiles that `results` returns.
@@ -27,7 +27,7 @@ class TORCHTAP_API QuantilesOptions : public RowOptions<QuantilesOptions> {
 
   /// The k of the sketch. It is exact up to k rows; beyond that it keeps about 3k values per kept element,
   /// up to k more of all together, and its rank error falls as 1/k^0.9. At least 8.
-  TORCH_ARG(std::int64_t, size) = 512;
+  TORCH_ARG(std::int64_t, k) = 512;
   /// Seed of the sketch's own generator; the same seed and stream give the same result.
   TORCH_ARG(std::uint64_t, seed) = 0;
 
@@ -117,7 +117,7 @@ class TORCHTAP_API Quantiles : public Reduction {
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
     auto pieces = this->pieces();
-    archive(intake_, size_, seed_, at_, random_, pieces, exact_, min_, max_, nan_);
+    archive(intake_, k_, seed_, at_, random_, pieces, exact_, min_, max_, nan_);
     if constexpr (Archive::is_loading::value) restored(pieces);
   }
   std::vector<std::vector<at::Tensor>> pieces() const;
@@ -134,7 +134,7 @@ class TORCHTAP_API Quantiles : public Reduction {
   void validate() const;
   void restored(const std::vector<std::vector<at::Tensor>>& pieces);
 
-  std::int64_t size_;
+  std::int64_t k_;
   std::uint64_t seed_;
   std::vector<double> at_;
   detail::Random random_;

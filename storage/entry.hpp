@@ -34,7 +34,7 @@ struct TORCHTAP_API Entry : EntryId {
   /// an empty list or dict) if there are no samples.
   core::Value value;
   /// The saved states of the reductions behind `value`, which `merge` needs: one, or one per slot with
-  /// `Options::all_tensors`. Empty if samples are kept, and for reductions that cannot be saved.
+  /// `RecorderOptions::all_tensors`. Empty if samples are kept, and for reductions that cannot be saved.
   std::vector<core::SavedSink> state;
   /// Why there may be no samples although the module ran, or how many were left out and why; empty if nothing
   /// is known.

@@ -17,7 +17,7 @@ namespace {
 
 using detail::JoinedEntry;
 
-/// Whether the value is a dict by slot, as `Options::all_tensors` makes it.
+/// Whether the value is a dict by slot, as `RecorderOptions::all_tensors` makes it.
 bool by_slots(const RecordedEntry& entry) {
   return !entry.keys().empty() && entry.keys().front() == "0";
 }

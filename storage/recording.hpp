@@ -258,7 +258,7 @@ class TORCHTAP_API Recording {
 /// so that nothing outside the directory is read.
 ///
 /// Throws `c10::ValueError` naming file and reason for a path that does not exist, a directory without
-/// manifest, a manifest that is damaged, contradicts itself or was written by a newer schema, and for files
+/// manifest, a manifest that is damaged, contradicts itself or was written by a newer format, and for files
 /// that are missing or have another size. Contradictions are impossible claims: more tensors than bytes, a
 /// shape larger than the file, an entry that is not the sum of its shards, a shard of another entry. Other
 /// wrong claims are found when the value is read.

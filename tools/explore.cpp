@@ -108,8 +108,8 @@ void show_model(const ExploreOptions& options) {
   Inputs inputs(options.inputs);
   const auto batch = inputs.next();
   TORCH_CHECK_VALUE(batch.has_value(), "the files given with --input hold no batch.");
-  explorer::Explorer watched(explorer::Options().every(1).name(options.sources.front()));
-  watched.watch(selectors::modules(model, options.method));
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1).name(options.sources.front()));
+  watched.attach(selectors::modules(model, options.method));
   {
     const at::AutoGradMode mode(options.backward);
     const c10::IValue result = method(to_arguments(model, options.method, *batch, device, options.backward));

@@ -112,7 +112,7 @@ class Quantized {
  public:
   /// Returns false if any of the tensors is quantized.
   bool accept(const recorders::Sample& sample) {
-    for (std::int64_t i = 0; i < sample.tensors(); ++i) {
+    for (std::int64_t i = 0; i < sample.slots(); ++i) {
       const at::Tensor& tensor = sample.tensor(i);
       if (!tensor.defined() || !tensor.is_quantized()) continue;
       const std::lock_guard lock(mutex_);
@@ -252,7 +252,7 @@ void summarize(Run& run) {
   }
 }
 
-void keep_samples(recorders::Options& how, const RecordOptions& options) {
+void keep_samples(recorders::RecorderOptions& how, const RecordOptions& options) {
   const auto spool = storage::SpoolOptions().mkdir(true).overwrite(options.overwrite);
   if (options.memory == 0) {
     how.spool(options.save, spool);
@@ -262,7 +262,7 @@ void keep_samples(recorders::Options& how, const RecordOptions& options) {
 }
 
 /// Names what other modules give, and leaves the rest of --with to `Companions`.
-void add_companions(Run& run, recorders::Options& how) {
+void add_companions(Run& run, recorders::RecorderOptions& how) {
   const auto given = [&](const std::string& name, recorders::Companion companion) {
     how.with(name, std::move(companion));
     run.needed.erase(std::remove(run.needed.begin(), run.needed.end(), name), run.needed.end());
@@ -277,9 +277,9 @@ void add_companions(Run& run, recorders::Options& how) {
   if (!run.beside.empty()) given("beside", recorders::output(run.beside));
 }
 
-recorders::Options how_to_record(Run& run) {
+recorders::RecorderOptions how_to_record(Run& run) {
   const RecordOptions& options = run.options;
-  recorders::Options how;
+  recorders::RecorderOptions how;
   if (run.publisher.has_value()) how.stream(*run.publisher).device(at::kCPU);
   if (options.reduce.empty()) {
     if (!run.publisher.has_value()) keep_samples(how, options);

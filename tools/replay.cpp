@@ -87,7 +87,7 @@ std::optional<FirstNonFinite> search_forward(const ReplayCommand& command, torch
                                              std::int64_t forward) {
   using views::report::Role;
   views::report::Report report(selectors::modules(model, command.method),
-                               views::report::Options().memory(false).work(false));
+                               views::report::ReportOptions().memory(false).work(false));
   monitor::ReplayOptions options;
   options.from = forward;
   options.to = forward;

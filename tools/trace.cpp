@@ -95,10 +95,10 @@ struct TraceOptions {
   Format format() const { return json ? Format::json : csv ? Format::csv : Format::table; }
 };
 
-trace::Options what_to_keep(const TraceOptions& options) {
-  trace::Options keep;
+trace::TraceOptions what_to_keep(const TraceOptions& options) {
+  trace::TraceOptions keep;
   keep.source(options.lines);
-  if (options.leaf) keep.level(trace::Options::Level::leaf);
+  if (options.leaf) keep.level(trace::TraceOptions::Level::leaf);
   if (options.what.size() == 1 && options.what.front() == "none") return keep;
   if (options.what.size() == 1 && options.what.front() == "all") return keep.save(trace::Save::all);
   if (!options.what.empty()) return keep.save(options.what);

@@ -5,7 +5,7 @@
 
 namespace torchtap::base {
 
-std::string unreadable_format(const char* what, std::int64_t found, std::int64_t known) {
+std::string unreadable_format(std::int64_t found, std::int64_t known, const char* what) {
   if (found < 1) return c10::str("it has ", what, " ", found, ", but the first is 1; it is damaged");
   if (found <= known) return "";
   return c10::str("it was written by a newer torchtap (", what, " ", found, "; this one reads up to ", known,

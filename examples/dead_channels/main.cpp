@@ -72,7 +72,7 @@ nn::Sequential without_the_others(const nn::Sequential& classifier, const std::v
 
 report::Measurements measure(nn::Sequential& classifier, const at::Tensor& images) {
   const torch::NoGradGuard no_grad;
-  report::Report costs(*classifier.ptr(), report::Options().warmup(2));
+  report::Report costs(*classifier.ptr(), report::ReportOptions().warmup(2));
   for (int repeat = 0; repeat < 12; ++repeat) {
     const auto recording = costs.record();
     classifier->forward(images);

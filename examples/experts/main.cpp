@@ -101,7 +101,7 @@ tap::recorders::ForwardOutput make_recorder() {
   const auto moments = [](MomentsOptions options) { return Moments(options.order(2)); };
   const auto weight_alone = [](const at::Tensor& /*output*/, const at::Tensor& weight) { return weight; };
   return tap::recorders::ForwardOutput(
-      tap::recorders::Options()
+      tap::recorders::RecorderOptions()
           .transform([](const at::Tensor& x) {
             return x.unsqueeze(1).expand({-1, kChosen, -1});
           })

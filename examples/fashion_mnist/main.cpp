@@ -53,27 +53,28 @@ struct Recorders {
   bool tested = false;
 
   /// The inputs of each Linear, summed over all test images: [1568] and [64].
-  recorders::ForwardPre linear_inputs{
-      recorders::Options().condition([this] { return tested; }).reduction(Sum(SumOptions().over({0})))};
+  recorders::ForwardPre linear_inputs{recorders::RecorderOptions()
+                                          .condition([this] { return tested; })
+                                          .reduction(Sum(SumOptions().over({0})))};
   /// The distribution of each ReLU's activations over images, channels and pixels. The histogram finds its
   /// range itself.
-  recorders::ForwardOutput relus{recorders::Options()
+  recorders::ForwardOutput relus{recorders::RecorderOptions()
                                      .condition([this] { return tested; })
                                      .reduction(Series(Moments(MomentsOptions().over_all(true)),
                                                        Histogram(HistogramOptions(64).over_all(true))))};
   /// The outputs of every module, for the table. The last row is kept for its shape.
   recorders::ForwardOutput outputs{
-      recorders::Options()
+      recorders::RecorderOptions()
           .condition([this] { return tested; })
           .reduction(Series(Moments(MomentsOptions().over_all(true)), Min(MinOptions().over_all(true)),
                             Max(MaxOptions().over_all(true)), Count(), Last(LastOptions().over({0}))))};
   /// The mean activation of one hidden layer over the images of each class: [10, 64].
-  recorders::ForwardOutput class_means{recorders::Options()
+  recorders::ForwardOutput class_means{recorders::RecorderOptions()
                                            .condition([this] { return tested; })
                                            .reduction(by("labels", 10, Mean(MeanOptions().over({0}))))};
   /// The norm of the gradient at each layer's output: one number per training step, all of them kept.
   recorders::BackwardOutput gradients{
-      recorders::Options().transform([](const at::Tensor& gradient) { return gradient.norm(); })};
+      recorders::RecorderOptions().transform([](const at::Tensor& gradient) { return gradient.norm(); })};
 
   explicit Recorders(const torch::nn::Sequential& classifier) {
     linear_inputs.attach(classifier, selectors::types<torch::nn::Linear>());

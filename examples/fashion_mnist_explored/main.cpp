@@ -69,8 +69,8 @@ bool check() {
   std::string text, url;
   {
     auto net = make_net();
-    explorer::Explorer page(explorer::Options().every(5).save(folder));
-    page.watch(*net);
+    explorer::Explorer page(explorer::ExplorerOptions().every(5).save(folder));
+    page.attach(*net);
     url = page.serve();
     watched = train(net, steps, &page);
     page.export_page(folder + "/page.html");
@@ -99,8 +99,8 @@ int main(int argc, char** argv) {
   at::set_num_threads(1);
   if (argc < 3) return check() ? 0 : 1;
   auto net = make_net();
-  explorer::Explorer page(explorer::Options().every(10).save(argv[2]));
-  page.watch(*net);
+  explorer::Explorer page(explorer::ExplorerOptions().every(10).save(argv[2]));
+  page.attach(*net);
   std::cout << page.serve() << std::endl;
   std::cout << "last loss " << train(net, std::atol(argv[1]), &page) << std::endl;
   page.export_page(std::string(argv[2]) + "/page.html");

@@ -44,7 +44,7 @@ double train_and(const Dataset& data, const std::function<void(torch::nn::Sequen
 /// set.
 double train_watched(const Dataset& data, const at::Tensor& image, stream::Publisher& publisher) {
   bool looking = false;
-  auto sent = torchtap::recorders::Options().stream(publisher);
+  auto sent = torchtap::recorders::RecorderOptions().stream(publisher);
   sent.condition([&looking](const torchtap::recorders::Sample&) { return looking; });
   torchtap::recorders::ForwardOutput layers(sent);
   stream::Source loss = publisher.source("loss");

@@ -26,7 +26,8 @@ int main() {
   tap::recorders::BackwardOutput outof;  // the gradient with respect to f's output
   outof.attach(model, tap::selectors::names("f"));
   tap::recorders::BackwardOutput lengths(  // only the norm of the same gradient: 4 bytes per sample
-      tap::recorders::Options().transform([](const at::Tensor& gradient) { return gradient.norm(); }));
+      tap::recorders::RecorderOptions().transform(
+          [](const at::Tensor& gradient) { return gradient.norm(); }));
   lengths.attach(model, tap::selectors::names("f"));
 
   const at::Tensor x = torch::randn({2, 4}, torch::requires_grad());

@@ -102,7 +102,7 @@ class FakeQuantized:
         self.hooks, self.weights = [], []
         for tensor in tensors:
             module = model.get_submodule(tensor["path"])
-            numbers = tensor["scale"], tensor["zero_point"], *RANGES[tensor["format"]]
+            numbers = tensor["scale"], tensor["zero_point"], *RANGES[tensor["dtype"]]
             if tensor["kind"] == "input":
                 hook = lambda module, inputs, q=numbers: (torch.fake_quantize_per_tensor_affine(inputs[0], *q),)  # noqa: E731
                 self.hooks.append(module.register_forward_pre_hook(hook))
@@ -181,8 +181,8 @@ def recorded_errors(recorded, name, low, high):
 
 def mean_squared_error(values, tensor, low, high):
     """Of rounding the values with the parameters that follow from a range."""
-    scale, zero_point = observed(MinMaxObserver(**limits(tensor["format"])), torch.tensor([low, high]))
-    rounded = torch.fake_quantize_per_tensor_affine(values, float(scale), int(zero_point), *RANGES[tensor["format"]])
+    scale, zero_point = observed(MinMaxObserver(**limits(tensor["dtype"])), torch.tensor([low, high]))
+    rounded = torch.fake_quantize_per_tensor_affine(values, float(scale), int(zero_point), *RANGES[tensor["dtype"]])
     return float((rounded - values).double().square().mean())
 
 
@@ -224,7 +224,7 @@ class Worst:
 
 
 def check_tensor(worst, what, method, tensor, values, recorded):
-    name, low, high = tensor["format"], tensor["low"], tensor["high"]
+    name, low, high = tensor["dtype"], tensor["low"], tensor["high"]
     scale, zero_point = observed(MinMaxObserver(**limits(name)), torch.tensor([low, high]))
     worst.note(f"{what}  scale", abs(float(scale) - np.float32(tensor["scale"])), 0)
     worst.note(f"{what}  zero point", abs(int(zero_point) - tensor["zero_point"]), 0)

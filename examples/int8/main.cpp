@@ -29,7 +29,7 @@
 
 namespace quantization = torchtap::quantization;
 namespace tap = torchtap;
-using quantization::Format;
+using quantization::Dtype;
 using quantization::Method;
 
 namespace {
@@ -132,8 +132,10 @@ Recorded record(Model& model, const Dataset& data, const std::filesystem::path& 
 
 /// Images are bytes, whose range is known, and so have eight bits in any case; the layers' outputs and
 /// weights are as the options say.
-quantization::Calibration calibrate(const Recorded& recorded, const quantization::Options& options) {
-  auto tensors = quantization::calibrate(recorded.images, quantization::Options().method(Method::min_max));
+quantization::Calibration calibrate(const Recorded& recorded,
+                                    const quantization::QuantizationOptions& options) {
+  auto tensors =
+      quantization::calibrate(recorded.images, quantization::QuantizationOptions().method(Method::min_max));
   std::vector<quantization::QuantizedTensor> all(tensors.begin(), tensors.end());
   tensors = quantization::calibrate(recorded.outputs, options);
   all.insert(all.end(), tensors.begin(), tensors.end());
@@ -143,11 +145,11 @@ quantization::Calibration calibrate(const Recorded& recorded, const quantization
 /// The scales of the layers' weights, as `fake_quantize` computes them.
 tap::core::Value weight_scales(const std::map<std::string, at::Tensor>& parameters) {
   tap::core::Value::Dict scales;
-  for (const Format format : {Format::int8, Format::int4}) {
+  for (const Dtype dtype : {Dtype::int8, Dtype::int4}) {
     for (const auto& [name, tensor] : parameters) {
       if (tensor.dim() < 2) continue;
-      scales.emplace_back(std::string(quantization::name_of(format)) + "." + name,
-                          quantization::weight_parameters(tensor, format).scale);
+      scales.emplace_back(std::string(quantization::name_of(dtype)) + "." + name,
+                          quantization::weight_parameters(tensor, dtype).scale);
     }
   }
   return scales;
@@ -184,12 +186,12 @@ bool study(Model& model, const Images& images, const std::filesystem::path& fold
   const quantization::Data some{1, [&](std::int64_t i) { return batches[static_cast<std::size_t>(i)]; }};
   double worst = in_float;
   for (const Method method : kMethods) {
-    const auto base = quantization::Options().method(method);
+    const auto base = quantization::QuantizationOptions().method(method);
     const std::string name(quantization::name_of(method));
     const auto int8 = calibrate(recorded, base);
-    const auto weights = calibrate(recorded, quantization::Options(base).weights(Format::int4));
+    const auto weights = calibrate(recorded, quantization::QuantizationOptions(base).weights(Dtype::int4));
     const auto int4 =
-        calibrate(recorded, quantization::Options(base).format(Format::int4).weights(Format::int4));
+        calibrate(recorded, quantization::QuantizationOptions(base).dtype(Dtype::int4).weights(Dtype::int4));
     const double eight = accuracy("int8." + name, int8);
     worst = std::min(worst, eight);
     std::printf("%-11s%9.2f%14.2f%9.2f\n", name.c_str(), eight, accuracy("int4_weights." + name, weights),
@@ -198,7 +200,7 @@ bool study(Model& model, const Images& images, const std::filesystem::path& fold
     const auto costs = costs_of(model, {int8, int4}, some);  // of each layer alone
     for (const auto& cost : costs) {
       results.emplace_back(
-          "cost." + std::string(quantization::name_of(cost.format)) + "." + name + "." + cost.path,
+          "cost." + std::string(quantization::name_of(cost.dtype)) + "." + name + "." + cost.path,
           at::scalar_tensor(cost.cost, at::kDouble));
     }
     if (method != Method::mse) continue;

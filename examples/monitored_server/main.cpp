@@ -70,7 +70,7 @@ void prepare(torch::nn::Sequential& classifier, const Settings& settings) {
   });
   classifier->eval();
   const torch::NoGradGuard no_grad;
-  monitor::Monitor learning(classifier, "", monitor::Options().learn(settings.folder / "reference"));
+  monitor::Monitor learning(classifier, "", monitor::MonitorOptions().learn(settings.folder / "reference"));
   for (const auto& images : all.images.narrow(0, settings.samples, kHeldOut).split(kBatch))
     classifier->forward(images);
   learning.flush();
@@ -103,7 +103,7 @@ int run(const Settings& settings) {
   // Each forward is looked at (`cost(1)`): the classifier is small beside the rest of a server.
   monitor::Monitor watch(
       classifier, (settings.folder / "reference").string(),
-      monitor::Options().model("clothes").incidents((settings.folder / "incidents").string()).cost(1));
+      monitor::MonitorOptions().model("clothes").incidents((settings.folder / "incidents").string()).cost(1));
   watch.on_alarm([](const monitor::Alarm& alarm) { std::cout << alarm << std::endl; });
   serve(settings.port, [&](const Request& request) -> Response {
     if (request.target == "GET /metrics") {

@@ -34,7 +34,7 @@ int main() {
   std::mutex mutex;
   std::map<std::string, int> failures;
   tap::recorders::ForwardOutput lenient(
-      tap::recorders::Options()
+      tap::recorders::RecorderOptions()
           .reduction(tap::reductions::Mean{})
           .on_error([&](const std::string& path, const std::exception_ptr& error) {
             const std::lock_guard lock(mutex);

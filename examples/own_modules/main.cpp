@@ -42,7 +42,7 @@ int main() {
       tap::reductions::Moments(tap::reductions::MomentsOptions().over_all(true)));
   all.attach(net);
   // Only the third pass through the block: conditions see the index of a call within a forward.
-  tap::recorders::ForwardOutput last(tap::recorders::Options().condition(
+  tap::recorders::ForwardOutput last(tap::recorders::RecorderOptions().condition(
       [](const tap::recorders::Sample& sample) { return sample.call_index() == 2; }));
   last.attach(net, tap::selectors::types<ResidualBlock>());
 

@@ -85,7 +85,7 @@ at::Tensor pooled(const at::Tensor& maps) {
 
 /// Linear CKA of each block of `model` with each of `other`, which may be the same model.
 rec::ForwardOutput each_with_each(const zoo::ResNet18& model, const zoo::ResNet18& other) {
-  rec::Options options;
+  rec::RecorderOptions options;
   std::vector<tap::reductions::Any> members;
   for (const auto& path : kBlocks) {
     options.with(path, rec::output(other, "/" + path).map(pooled));
@@ -98,7 +98,7 @@ rec::ForwardOutput each_with_each(const zoo::ResNet18& model, const zoo::ResNet1
 
 /// The rows themselves, for check.py.
 rec::ForwardOutput rows_of(const zoo::ResNet18& model) {
-  rec::ForwardOutput rows(rec::Options().transform(pooled));
+  rec::ForwardOutput rows(rec::RecorderOptions().transform(pooled));
   rows.attach(model, tap::selectors::names(kBlocks));
   return rows;
 }
@@ -155,7 +155,7 @@ bool run(const Arguments& arguments) {
     second->forward(batch);
   }
 
-  const auto to_root = tap::distributed::Options().everywhere(false).samples(std::int64_t{1} << 32);
+  const auto to_root = tap::distributed::MergeRanksOptions().everywhere(false).samples(std::int64_t{1} << 32);
   for (rec::Recorder* const recorder : {&alike, &itself, &first_rows, &second_rows})
     tap::distributed::merge_ranks(*recorder, group, to_root);
   if (group.rank() != 0) return true;

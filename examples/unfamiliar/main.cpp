@@ -141,7 +141,7 @@ void run(const std::string& digits_file, const Arguments& arguments) {
 
   // Predictions are known only when the forward ends: the scores wait for them.
   tap::recorders::ForwardOutput confusion(
-      tap::recorders::Options()
+      tap::recorders::RecorderOptions()
           .with("prediction",
                 tap::recorders::output("/").map([](const at::Tensor& y) { return y.argmax(1); }))
           .reduction(by("labels", 10, by("prediction", 10, Count(CountOptions().over({0}))))));

@@ -54,7 +54,7 @@ int main() {
   tap::hooks::register_value<Detections>();  // they pass between entries of a Sequential
 
   // Each tensor has its own slot: 0 is boxes and 1 is scores, in the order of `visit`.
-  tap::recorders::ForwardOutput outputs(tap::recorders::Options().all_tensors());
+  tap::recorders::ForwardOutput outputs(tap::recorders::RecorderOptions().all_tensors());
   outputs.attach(model, tap::selectors::names("detector", "filter"));
   const auto bare = model->forward<Detections>(images);
 

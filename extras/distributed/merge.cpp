@@ -11,7 +11,7 @@ namespace torchtap::distributed {
 using recorders::extend::Exchange;
 using recorders::extend::Portion;
 
-void merge_ranks(recorders::Recorder& recorder, const Group& group, const Options& options) {
+void merge_ranks(recorders::Recorder& recorder, const Group& group, const MergeRanksOptions& options) {
   detail::Offer offer;
   offer.present = true;
   std::vector<Portion> counts;  // of the portions, without their data
@@ -40,11 +40,11 @@ void merge_ranks(recorders::Recorder& recorder, const Group& group, const Option
   detail::Protocol(group, options, std::move(offer)).run();
 }
 
-void merge_ranks(const Group& group, const Options& options) {
+void merge_ranks(const Group& group, const MergeRanksOptions& options) {
   detail::Protocol(group, options, {}).run();
 }
 
-void refuse_ranks(const std::string& why, const Group& group, const Options& options) noexcept {
+void refuse_ranks(const std::string& why, const Group& group, const MergeRanksOptions& options) noexcept {
   try {
     detail::Offer offer;
     offer.present = true;
@@ -55,7 +55,7 @@ void refuse_ranks(const std::string& why, const Group& group, const Options& opt
 }
 
 std::unique_ptr<core::Sink> detail::merged_sink(const core::Sink& sink, const Group& group,
-                                                const Options& options) {
+                                                const MergeRanksOptions& options) {
   Offer offer;
   offer.present = true;
   offer.lent = &sink;

@@ -31,28 +31,29 @@ namespace torchtap::distributed {
 ///
 /// Ranks agree before anything changes: if kinds, reductions, their configurations, the shapes of their rows
 /// or the versions of their states differ, if a rank cannot hand over its state, if samples are kept without
-/// `Options::samples`, or if a merge throws, all ranks throw the same `c10::ValueError`, which names rank and
-/// module. No recorder was changed then, and the next merge works. If a rank died or does not come within
-/// `Options::timeout`, the others throw `c10::Error`; `Group` says which ranks the error names, and whether
-/// the group remains usable.
+/// `MergeRanksOptions::samples`, or if a merge throws, all ranks throw the same `c10::ValueError`, which
+/// names rank and module. No recorder was changed then, and the next merge works. If a rank died or does not
+/// come within `MergeRanksOptions::timeout`, the others throw `c10::Error`; `Group` says which ranks the
+/// error names, and whether the group remains usable.
 ///
 /// States go to the ranks that merge them, in the order of ranks: small ones to the root, which broadcasts
 /// the result; of large ones each rank merges some, and a part of the elements of each that is elementwise
 /// (`core::Elementwise`), if a process group connects the CPUs of ranks. Only one rank computes each number,
 /// so ranks have the same bits even if their processors differ. A rank holds the result and two shares
 /// besides its own state for any number of ranks; where the root merges all, it holds two states.
-TORCHTAP_API void merge_ranks(recorders::Recorder& recorder, const Group& group, const Options& options = {});
+TORCHTAP_API void merge_ranks(recorders::Recorder& recorder, const Group& group,
+                              const MergeRanksOptions& options = {});
 /// Takes part in the merge of the other ranks, in a process that has no recorder. The root needs one.
-TORCHTAP_API void merge_ranks(const Group& group, const Options& options = {});
+TORCHTAP_API void merge_ranks(const Group& group, const MergeRanksOptions& options = {});
 /// Takes part with an error in a process that failed before it could merge: all other ranks throw this error
 /// instead of waiting for the timeout. Throws nothing itself.
 TORCHTAP_API void refuse_ranks(const std::string& why, const Group& group,
-                               const Options& options = {}) noexcept;
+                               const MergeRanksOptions& options = {}) noexcept;
 
 namespace detail {
 /// `sink`, which does not change, merged with those of the other ranks; null if nothing was merged.
 TORCHTAP_API std::unique_ptr<core::Sink> merged_sink(const core::Sink& sink, const Group& group,
-                                                     const Options& options);
+                                                     const MergeRanksOptions& options);
 
 /// A sink of a reduction, which gets it back in the end.
 template <class R>
@@ -77,7 +78,7 @@ class Lent {
 ///     for (…) moments.update(batch);
 ///     distributed::merge_ranks(moments, group);
 template <class R, class = std::enable_if_t<core::is_reduction_v<R>>>
-void merge_ranks(R& reduction, const Group& group, const Options& options = {}) {
+void merge_ranks(R& reduction, const Group& group, const MergeRanksOptions& options = {}) {
   std::unique_ptr<core::Sink> merged;
   if constexpr (std::is_nothrow_move_constructible_v<R> && std::is_nothrow_move_assignable_v<R>) {
     const detail::Lent<R> lent(reduction);

@@ -21,7 +21,7 @@ enum class Order {
 };
 
 /// How `merge_ranks` works. All ranks have to give the same options.
-class TORCHTAP_API Options {
+class TORCHTAP_API MergeRanksOptions {
   /// How long to wait for another rank before it counts as lost. It has to exceed the time between the
   /// arrival of the first and of the last rank.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(5);

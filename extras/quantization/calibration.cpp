@@ -80,9 +80,9 @@ QuantizedTensor read_tensor(const CalibrationFields& fields) {
   tensor.input = kind == "input";
   fields.check(tensor.input || kind == "output", "kind", R"("input" or "output")");
   fields.check(tensor.slot >= 0, "slot", "0 or more");
-  if (fields.has("weights")) tensor.weights = format_of(fields.text("weights"));
+  if (fields.has("weights")) tensor.weights = dtype_of(fields.text("weights"));
   Parameters& found = tensor.parameters;
-  found.format = format_of(fields.text("format"));
+  found.dtype = dtype_of(fields.text("dtype"));
   if (fields.has("axis")) found.axis = fields.integer("axis");
   constexpr double largest = std::numeric_limits<float>::max();
   std::int64_t channels = -1;
@@ -102,7 +102,7 @@ QuantizedTensor read_tensor(const CalibrationFields& fields) {
   return tensor;
 }
 
-/// Whether a value has a part for each tensor of a module (`recorders::Options::all_tensors`).
+/// Whether a value has a part for each tensor of a module (`recorders::RecorderOptions::all_tensors`).
 bool has_slots(const core::Value& value) {
   if (!value.is_dict()) return false;
   std::int64_t next = 0;
@@ -115,7 +115,7 @@ struct Calibrated {
   std::vector<QuantizedTensor> tensors;
   std::vector<std::string> left_out;
 
-  Calibration finished(const Options& options) {
+  Calibration finished(const QuantizationOptions& options) {
     TORCH_CHECK_VALUE(!tensors.empty() || left_out.empty(),
                       "quantization::calibrate: there is no finite value in ", left_out.front(),
                       left_out.size() > 1 ? ", nor in any other tensor" : "",
@@ -128,7 +128,7 @@ struct Calibrated {
 /// Adds what an entry recorded; `read` returns its value.
 template <class Read>
 void add_entry(Calibrated& to, const storage::EntryId& id, std::int64_t samples, const std::string& reduction,
-               const Read& read, const Options& options) {
+               const Read& read, const QuantizationOptions& options) {
   if (samples == 0) return;
   const bool output = id.kind == "ForwardOutput";
   TORCH_CHECK_VALUE(output || id.kind == "ForwardInput" || id.kind == "ForwardPre",
@@ -225,7 +225,7 @@ std::string Calibration::json() const {
     text("kind", tensor.input ? "input" : "output");
     integer("slot", tensor.slot);
     if (tensor.weights) text("weights", std::string(name_of(*tensor.weights)));
-    text("format", std::string(name_of(found.format)));
+    text("dtype", std::string(name_of(found.dtype)));
     if (found.axis) integer("axis", *found.axis);
     numbers("scale", found.scale);
     numbers("zero_point", found.zero_point);
@@ -254,8 +254,7 @@ Calibration Calibration::load(const std::string& path) {
   if (!document.IsObject()) file.bad("it is not a calibration, which is a JSON object");
   try {
     const CalibrationFields whole{document, ""};
-    const std::string unreadable =
-        base::unreadable_format("format", whole.integer("format"), kCalibrationFormat);
+    const std::string unreadable = base::unreadable_format(whole.integer("format"), kCalibrationFormat);
     TORCH_CHECK_VALUE(unreadable.empty(), unreadable, ".");
     std::vector<QuantizedTensor> tensors;
     whole.check(whole.at("tensors").IsArray(), "tensors", "an array");
@@ -276,12 +275,12 @@ std::string Calibration::tensorrt_cache(const std::string& header) const {
   for (const QuantizedTensor& tensor : tensors_) {
     const Parameters& found = tensor.parameters;
     TORCH_CHECK_VALUE(
-        found.format == Format::int8 && !found.axis && found.zero_point.item<int>() == 0,
-        "quantization::Calibration::tensorrt_cache: ", in_words(tensor), " is ", name_of(found.format),
+        found.dtype == Dtype::int8 && !found.axis && found.zero_point.item<int>() == 0,
+        "quantization::Calibration::tensorrt_cache: ", in_words(tensor), " is ", name_of(found.dtype),
         found.axis ? " with a scale for each channel" : " with one scale", " and the zero points ",
         found.zero_point.min().item<int>(), " to ", found.zero_point.max().item<int>(),
         "; TensorRT takes int8 with one scale and the zero point "
-        "0. Calibrate with Options().symmetric(true), and all channels as one distribution.");
+        "0. Calibrate with QuantizationOptions().symmetric(true), and all channels as one distribution.");
     std::string suffix;
     if (tensor.input || tensor.slot != 0 || tensor.path.empty()) suffix = tensor.input ? ".input" : ".output";
     if (tensor.slot != 0) suffix += "." + std::to_string(tensor.slot);
@@ -307,7 +306,7 @@ core::Value Calibration::observers() const {
   return state;
 }
 
-Calibration calibrate(const storage::Recording& recording, const Options& options) {
+Calibration calibrate(const storage::Recording& recording, const QuantizationOptions& options) {
   Calibrated all;
   for (const storage::RecordedEntry& entry : recording)
     add_entry(
@@ -315,7 +314,7 @@ Calibration calibrate(const storage::Recording& recording, const Options& option
   return all.finished(options);
 }
 
-Calibration calibrate(const std::vector<storage::Entry>& entries, const Options& options) {
+Calibration calibrate(const std::vector<storage::Entry>& entries, const QuantizationOptions& options) {
   Calibrated all;
   for (const storage::Entry& entry : entries)
     add_entry(

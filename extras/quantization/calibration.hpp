@@ -22,9 +22,9 @@ struct TORCHTAP_API QuantizedTensor {
   bool input = false;     ///< an input of the module; otherwise an output
   std::int64_t slot = 0;  ///< among the flattened inputs or outputs
   Parameters parameters;  ///< its scale and zero point
-  /// The format of the module's weights, for its outputs: of all its own parameters of two dimensions or more
+  /// The dtype of the module's weights, for its outputs: of all its own parameters of two dimensions or more
   /// (`weight`, `in_proj_weight`, `weight_ih_l0`). Nothing leaves them in floating point.
-  std::optional<Format> weights;
+  std::optional<Dtype> weights;
 };
 
 /// The quantized tensors of a model, in the order of the recording. A regular value.
@@ -58,7 +58,7 @@ class TORCHTAP_API Calibration {
   /// if the folder of `path` does not exist, and `c10::Error` with the system's reason if it fails.
   void save(const std::string& path) const;
   /// Reads it. Throws `c10::ValueError` that names the file and what is wrong: damaged, of a newer version,
-  /// scales that are not positive, zero points outside of the format.
+  /// scales that are not positive, zero points outside of the dtype.
   static Calibration load(const std::string& path);
   /// The text of the JSON file. Throws `c10::ValueError` for a path that is not UTF-8.
   std::string json() const;
@@ -86,12 +86,14 @@ class TORCHTAP_API Calibration {
 /// The parameters of all tensors that were recorded with a reduction that `parameters` takes; modules that
 /// never ran are left out, and tensors without a finite value, which `Calibration::left_out` names. An entry
 /// does not say which tensor of its module was recorded, so it is taken for the slot 0 unless all were
-/// (`recorders::Options::all_tensors`).
+/// (`recorders::RecorderOptions::all_tensors`).
 ///
 /// Throws `c10::ValueError` that names the module for an entry that it cannot take: samples that are kept,
 /// gradients, what else `parameters` throws; and if no tensor is left.
-TORCHTAP_API Calibration calibrate(const storage::Recording& recording, const Options& options = {});
+TORCHTAP_API Calibration calibrate(const storage::Recording& recording,
+                                   const QuantizationOptions& options = {});
 /// The same for the data of a recorder: `calibrate(recorder.entries())`.
-TORCHTAP_API Calibration calibrate(const std::vector<storage::Entry>& entries, const Options& options = {});
+TORCHTAP_API Calibration calibrate(const std::vector<storage::Entry>& entries,
+                                   const QuantizationOptions& options = {});
 
 }  // namespace torchtap::quantization

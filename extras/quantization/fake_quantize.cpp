@@ -30,11 +30,11 @@ std::set<const void*>& rounded_now() {
 /// A weight that holds other values for a while. Its tensor stays the one that modules and optimizers hold.
 class RoundedWeight {
  public:
-  RoundedWeight(at::Tensor weight, Format format, std::int64_t axis)
+  RoundedWeight(at::Tensor weight, Dtype dtype, std::int64_t axis)
       : weight_(std::move(weight)), original_(weight_.variable_data()) {
     const base::RecordingMode quiet;
     const c10::InferenceMode like(weight_.is_inference());  // what `rounded` has to be, too
-    const at::Tensor rounded = weight_parameters(original_, format, axis).apply(original_);
+    const at::Tensor rounded = weight_parameters(original_, dtype, axis).apply(original_);
     const std::lock_guard lock(rounded_mutex);
     TORCH_CHECK_VALUE(
         rounded_now().insert(weight_.unsafeGetTensorImpl()).second,

@@ -178,16 +178,16 @@ c10::IValue unused(const c10::TypePtr& type) {
   }
 }
 
-void check_convertible(const torch::jit::Module& model, const Options& options) {
-  TORCH_CHECK_VALUE(options.format() == Format::uint8,
+void check_convertible(const torch::jit::Module& model, const QuantizationOptions& options) {
+  TORCH_CHECK_VALUE(options.dtype() == Dtype::uint8,
                     "quantization::to_int8: activations are uint8, because "
-                    "LibTorch's operators demand it, but Options::format is ",
-                    name_of(options.format()), "; pass Options().format(Format::uint8).");
-  TORCH_CHECK_VALUE(options.weights() == Format::int8,
+                    "LibTorch's operators demand it, but QuantizationOptions::dtype is ",
+                    name_of(options.dtype()), "; pass QuantizationOptions().dtype(Dtype::uint8).");
+  TORCH_CHECK_VALUE(options.weights() == Dtype::int8,
                     "quantization::to_int8: weights are int8, because "
-                    "LibTorch's operators demand it, but Options::weights is ",
+                    "LibTorch's operators demand it, but QuantizationOptions::weights is ",
                     options.weights() ? name_of(*options.weights()) : "nothing",
-                    "; leave it at Format::int8.");
+                    "; leave it at Dtype::int8.");
   TORCH_CHECK_VALUE(at::globalContext().qEngine() != at::QEngine::NoQEngine,
                     "quantization::to_int8: no quantized engine is set, so that no operator could run; set "
                     "one of at::globalContext().supportedQEngines() by setQEngine.");
@@ -202,7 +202,8 @@ void check_convertible(const torch::jit::Module& model, const Options& options) 
 }  // namespace
 
 torch::jit::Module to_int8(const torch::jit::Module& model,
-                           const std::function<void(torch::jit::Module&)>& run, const Options& options) {
+                           const std::function<void(torch::jit::Module&)>& run,
+                           const QuantizationOptions& options) {
   check_convertible(model, options);
   const torch::jit::Module activation = observer_module("Activation", at::kQUInt8, at::kPerTensorAffine);
   const torch::jit::Module weight = observer_module("Weight", at::kQInt8, at::kPerChannelSymmetric);
@@ -276,7 +277,7 @@ torch::jit::Module to_int8(const torch::jit::Module& model,
           .setattr("qscheme", static_cast<std::int64_t>(at::kPerTensorSymmetric));
       value = value.reshape({1, -1});
     }
-    const Parameters found = weight_parameters(value, Format::int8);
+    const Parameters found = weight_parameters(value, Dtype::int8);
     set_observed(weights[i], found.scale, found.zero_point);
   }
 

@@ -20,7 +20,7 @@ namespace torchtap::quantization {
 /// norms are folded into convolutions, `run` calls the model that it is given on calibration data, the
 /// tensors that operators need are counted in a `LogHistogram`, and `options` says how ranges follow from it.
 /// Activations are uint8, as the operators demand, and weights int8, per channel or, where the engine has no
-/// such, per tensor; `Options::format` and `Options::weights` must not ask for others.
+/// such, per tensor; `QuantizationOptions::dtype` and `QuantizationOptions::weights` must not ask for others.
 ///
 /// With engines other than QNNPACK and oneDNN activations have 7 bits, as `reduce_range` has it in Python.
 ///
@@ -33,8 +33,8 @@ namespace torchtap::quantization {
 /// LibTorch 1.13 with oneDNN, in Python as in C++, was seen to give wrong outputs once a process has run two
 /// models whose activations have different zero points, such as an affine and a symmetric one. QNNPACK does
 /// not.
-TORCHTAP_API torch::jit::Module to_int8(const torch::jit::Module& model,
-                                        const std::function<void(torch::jit::Module&)>& run,
-                                        const Options& options = Options().format(Format::uint8));
+TORCHTAP_API torch::jit::Module to_int8(
+    const torch::jit::Module& model, const std::function<void(torch::jit::Module&)>& run,
+    const QuantizationOptions& options = QuantizationOptions().dtype(Dtype::uint8));
 
 }  // namespace torchtap::quantization

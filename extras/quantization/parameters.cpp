@@ -30,7 +30,7 @@ std::string of_channel(bool channels, std::int64_t i) {
   return channels ? " of channel " + std::to_string(i) : "";
 }
 
-Parameters in_range(const char* call, const at::Tensor& low, const at::Tensor& high, Format format,
+Parameters in_range(const char* call, const at::Tensor& low, const at::Tensor& high, Dtype dtype,
                     bool symmetric, std::int64_t axis) {
   const base::RecordingMode quiet;
   TORCH_CHECK_VALUE(low.defined() && high.defined() && low.sizes() == high.sizes() && low.dim() <= 1 &&
@@ -38,7 +38,7 @@ Parameters in_range(const char* call, const at::Tensor& low, const at::Tensor& h
                     "quantization::", call,
                     ": expected two tensors of real numbers with the same shape, [] or [channels].");
   Parameters result;
-  result.format = format;
+  result.dtype = dtype;
   result.low = low.detach().to(at::kCPU, at::kFloat, /*non_blocking=*/false, /*copy=*/true);
   result.high = high.detach().to(at::kCPU, at::kFloat, /*non_blocking=*/false, /*copy=*/true);
   if (low.dim() == 1) result.axis = axis;
@@ -56,7 +56,7 @@ Parameters in_range(const char* call, const at::Tensor& low, const at::Tensor& h
   }
   result.scale = result.scale.clamp_min(std::numeric_limits<float>::epsilon());
   result.zero_point =
-      (symmetric ? at::full_like(result.scale, format == Format::uint8 ? 128 : 0)
+      (symmetric ? at::full_like(result.scale, dtype == Dtype::uint8 ? 128 : 0)
                  : at::rsub(at::round(at::div(least, result.scale)), first).clamp(first, last))
           .to(at::kInt);
   return result;
@@ -303,9 +303,9 @@ std::vector<Bin> with_bounds(const Distribution& of) {
 }
 
 /// The squared error of rounding as it is done: zero is exact, and what is beyond the range is clipped.
-double rounding_error(const std::vector<Bin>& bins, Range range, const Options& options) {
+double rounding_error(const std::vector<Bin>& bins, Range range, const QuantizationOptions& options) {
   constexpr int kPoints = 16;  // in a bin
-  const double levels = std::exp2(bits(options.format())) - 1;
+  const double levels = std::exp2(bits(options.dtype())) - 1;
   const double least = std::min(range.low, 0.0), largest = std::max(range.high, 0.0);
   const double scale =
       std::max(options.symmetric() ? std::max(-least, largest) / (levels / 2) : (largest - least) / levels,
@@ -324,8 +324,8 @@ double rounding_error(const std::vector<Bin>& bins, Range range, const Options& 
   return error;
 }
 
-Range least_squares(const Distribution& of, const Options& options) {
-  const double levels = std::exp2(bits(options.format()));
+Range least_squares(const Distribution& of, const QuantizationOptions& options) {
+  const double levels = std::exp2(bits(options.dtype()));
   const Range all = of.bounds;
   if (all.low == all.high) return all;
   // Equal bins are searched as they are.
@@ -416,7 +416,7 @@ Range least_divergence(const Distribution& of, std::size_t levels) {
 }
 
 /// `channel` says which distribution it is, for the message of an error.
-Range range_of(const Distribution& of, const Options& options, const std::string& channel) {
+Range range_of(const Distribution& of, const QuantizationOptions& options, const std::string& channel) {
   const Method method = options.method();
   if (method == Method::min_max && of.exact) return of.bounds;
   const double clipped = method == Method::percentile ? of.total * ((100 - options.percentile()) / 100) : 0;
@@ -431,7 +431,7 @@ Range range_of(const Distribution& of, const Options& options, const std::string
     case Method::mse:
       return least_squares(of, options);
     case Method::entropy:
-      return least_divergence(of, std::size_t{1} << (bits(options.format()) - 1));
+      return least_divergence(of, std::size_t{1} << (bits(options.dtype()) - 1));
     default:
       return of.bounds;
   }
@@ -439,16 +439,16 @@ Range range_of(const Distribution& of, const Options& options, const std::string
 
 }  // namespace
 
-std::string_view name_of(Format format) noexcept {
-  return format_names[static_cast<std::size_t>(format)];
+std::string_view name_of(Dtype dtype) noexcept {
+  return dtype_names[static_cast<std::size_t>(dtype)];
 }
 
-Format format_of(std::string_view name) {
-  return named<Format>("format_of", format_names, name);
+Dtype dtype_of(std::string_view name) {
+  return named<Dtype>("dtype_of", dtype_names, name);
 }
 
-std::int64_t bits(Format format) noexcept {
-  return format == Format::int4 ? 4 : 8;
+std::int64_t bits(Dtype dtype) noexcept {
+  return dtype == Dtype::int4 ? 4 : 8;
 }
 
 std::string_view name_of(Method method) noexcept {
@@ -460,11 +460,11 @@ Method method_of(std::string_view name) {
 }
 
 std::int64_t Parameters::quant_min() const noexcept {
-  return format == Format::uint8 ? 0 : format == Format::int8 ? -128 : -8;
+  return dtype == Dtype::uint8 ? 0 : dtype == Dtype::int8 ? -128 : -8;
 }
 
 std::int64_t Parameters::quant_max() const noexcept {
-  return quant_min() + (std::int64_t{1} << bits(format)) - 1;
+  return quant_min() + (std::int64_t{1} << bits(dtype)) - 1;
 }
 
 at::Tensor Parameters::apply(const at::Tensor& tensor) const {
@@ -485,11 +485,11 @@ at::Tensor Parameters::apply(const at::Tensor& tensor) const {
       .to(tensor.scalar_type());
 }
 
-Parameters from_range(const at::Tensor& low, const at::Tensor& high, const Options& options) {
-  return in_range("from_range", low, high, options.format(), options.symmetric(), options.axis());
+Parameters from_range(const at::Tensor& low, const at::Tensor& high, const QuantizationOptions& options) {
+  return in_range("from_range", low, high, options.dtype(), options.symmetric(), options.axis());
 }
 
-Parameters parameters(const core::Results& results, const Options& options) {
+Parameters parameters(const core::Results& results, const QuantizationOptions& options) {
   const base::RecordingMode quiet;
   TORCH_CHECK_VALUE(
       options.method() != Method::percentile || (options.percentile() > 0 && options.percentile() <= 100),
@@ -507,10 +507,10 @@ Parameters parameters(const core::Results& results, const Options& options) {
     low = low[0];
     high = high[0];
   }
-  return in_range("parameters", low, high, options.format(), options.symmetric(), options.axis());
+  return in_range("parameters", low, high, options.dtype(), options.symmetric(), options.axis());
 }
 
-Parameters weight_parameters(const at::Tensor& weight, Format format, std::int64_t axis) {
+Parameters weight_parameters(const at::Tensor& weight, Dtype dtype, std::int64_t axis) {
   TORCH_CHECK_VALUE(
       weight.defined() && weight.is_floating_point() && weight.numel() > 0 && axis >= 0 &&
           axis < weight.dim(),
@@ -518,7 +518,7 @@ Parameters weight_parameters(const at::Tensor& weight, Format format, std::int64
       weight.defined() ? c10::str(weight.toString(), weight.sizes()) : "an undefined tensor", ".");
   const base::RecordingMode quiet;
   const at::Tensor rows = weight.detach().transpose(0, axis).reshape({weight.size(axis), -1});
-  return in_range("weight_parameters", rows.amin(1), rows.amax(1), format, /*symmetric=*/true, axis);
+  return in_range("weight_parameters", rows.amin(1), rows.amax(1), dtype, /*symmetric=*/true, axis);
 }
 
 }  // namespace torchtap::quantization

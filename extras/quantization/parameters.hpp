@@ -19,15 +19,15 @@
 namespace torchtap::quantization {
 
 /// The integers that a tensor is rounded to: -128 to 127, 0 to 255, -8 to 7.
-enum class Format : std::uint8_t { int8, uint8, int4 };
-/// The names of all formats, in their order.
-inline constexpr std::array<std::string_view, 3> format_names{"int8", "uint8", "int4"};
-/// One of `format_names`.
-TORCHTAP_API std::string_view name_of(Format format) noexcept;
-/// The format of that name. Throws `c10::ValueError` that lists the names.
-TORCHTAP_API Format format_of(std::string_view name);
-/// How many bits an integer of the format has.
-TORCHTAP_API std::int64_t bits(Format format) noexcept;
+enum class Dtype : std::uint8_t { int8, uint8, int4 };
+/// The names of all dtypes, in their order.
+inline constexpr std::array<std::string_view, 3> dtype_names{"int8", "uint8", "int4"};
+/// One of `dtype_names`.
+TORCHTAP_API std::string_view name_of(Dtype dtype) noexcept;
+/// The dtype of that name. Throws `c10::ValueError` that lists the names.
+TORCHTAP_API Dtype dtype_of(std::string_view name);
+/// How many bits an integer of the dtype has.
+TORCHTAP_API std::int64_t bits(Dtype dtype) noexcept;
 
 /// Which range of the values the integers cover; values beyond it are clipped.
 enum class Method : std::uint8_t {
@@ -52,13 +52,13 @@ TORCHTAP_API std::string_view name_of(Method method) noexcept;
 /// The method of that name. Throws `c10::ValueError` that lists the names.
 TORCHTAP_API Method method_of(std::string_view name);
 
-/// `Options().method(Method::entropy).format(Format::int8).symmetric(true)`.
-class TORCHTAP_API Options {
+/// `QuantizationOptions().method(Method::entropy).dtype(Dtype::int8).symmetric(true)`.
+class TORCHTAP_API QuantizationOptions {
  public:
   /// How the range is chosen.
   TORCH_ARG(Method, method) = Method::mse;
   /// What is computed with.
-  TORCH_ARG(Format, format) = Format::int8;
+  TORCH_ARG(Dtype, dtype) = Dtype::int8;
   /// A zero point in the middle of the integers and a range that is as wide on both sides of zero.
   TORCH_ARG(bool, symmetric) = false;
   /// Of `Method::percentile`: how much of the values is inside of the range, in percent.
@@ -66,22 +66,22 @@ class TORCHTAP_API Options {
   /// The dimension of the tensor that the channels lie in, if the distribution has one row for each; from the
   /// end if negative.
   TORCH_ARG(std::int64_t, axis) = 1;
-  /// The format of the weights of a layer (`Calibration`); none leaves them in floating point.
-  TORCH_ARG(std::optional<Format>, weights) = Format::int8;
+  /// The dtype of the weights of a layer (`Calibration`); none leaves them in floating point.
+  TORCH_ARG(std::optional<Dtype>, weights) = Dtype::int8;
 };
 
 /// Scale and zero point of a tensor, or of each of its channels: `real = (integer - zero_point) * scale`.
 struct TORCHTAP_API Parameters {
-  Format format = Format::int8;  ///< of the integers
-  at::Tensor scale;              ///< float32, `[]` or `[channels]`
-  at::Tensor zero_point;         ///< int32, of the same shape
+  Dtype dtype = Dtype::int8;  ///< of the integers
+  at::Tensor scale;           ///< float32, `[]` or `[channels]`
+  at::Tensor zero_point;      ///< int32, of the same shape
   at::Tensor low, high;  ///< the chosen range before it was widened to include zero; float32, the same shape
   /// The dimension of the channels; nothing for one scale for the whole tensor.
   std::optional<std::int64_t> axis;
 
-  /// The least and the largest integer of the format.
+  /// The least and the largest integer of the dtype.
   std::int64_t quant_min() const noexcept;
-  /// The largest integer of the format.
+  /// The largest integer of the dtype.
   std::int64_t quant_max() const noexcept;
   /// Rounds a tensor to the integers and back, by `at::fake_quantize_per_tensor_affine` or
   /// `…_per_channel_affine`. Keeps its dtype: others than float32 are converted to float32 and back. Integers
@@ -94,7 +94,8 @@ struct TORCHTAP_API Parameters {
 /// (`[channels]`), in float32 as torch.ao's `calculate_qparams` computes them: the range is widened to
 /// include zero, and the scale is at least float32's epsilon. Throws `c10::ValueError` if a bound is not
 /// finite or `low` is above `high`.
-TORCHTAP_API Parameters from_range(const at::Tensor& low, const at::Tensor& high, const Options& options);
+TORCHTAP_API Parameters from_range(const at::Tensor& low, const at::Tensor& high,
+                                   const QuantizationOptions& options);
 
 /// The parameters for what a reduction has seen. It takes the results of a `Histogram`, a `LogHistogram`,
 /// `Blocks`, or a `Series` with one of these, `Min` and `Max`. Results with a row for each kept element are
@@ -108,16 +109,16 @@ TORCHTAP_API Parameters from_range(const at::Tensor& low, const at::Tensor& high
 /// Throws `c10::ValueError` that says what is missing and which reduction to record: no results, no histogram
 /// for a method that needs one, no finite value, a percentile outside of (0, 100], a histogram whose
 /// fixed range leaves out more of the values than the method clips.
-TORCHTAP_API Parameters parameters(const core::Results& results, const Options& options = {});
+TORCHTAP_API Parameters parameters(const core::Results& results, const QuantizationOptions& options = {});
 
 /// The same for a reduction.
 template <class R, class = std::enable_if_t<core::is_reduction_v<R>>>
-Parameters parameters(const R& reduction, const Options& options = {}) {
+Parameters parameters(const R& reduction, const QuantizationOptions& options = {}) {
   return parameters(reduction.results(), options);
 }
 
 /// The parameters of a weight: symmetric, from the least to the largest value of each channel along `axis`,
 /// as torch.ao's `default_per_channel_weight_observer`.
-TORCHTAP_API Parameters weight_parameters(const at::Tensor& weight, Format format, std::int64_t axis = 0);
+TORCHTAP_API Parameters weight_parameters(const at::Tensor& weight, Dtype dtype, std::int64_t axis = 0);
 
 }  // namespace torchtap::quantization

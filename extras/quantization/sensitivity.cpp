@@ -1,4 +1,4 @@
-// The cost of quantizing each layer, and the choice of formats that follows from it.
+// The cost of quantizing each layer, and the choice of dtypes that follows from it.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/equal.h>
@@ -101,7 +101,7 @@ class Resumable {
   std::vector<hooks::Handle> handles_;  // last, so that hooks end before the rest
 };
 
-/// One layer in one format. Modules are indices.
+/// One layer in one dtype. Modules are indices.
 struct Trial {
   LayerCost cost;
   Calibration alone;
@@ -130,7 +130,7 @@ std::vector<LayerCost> measure_costs(const std::vector<model::ModuleRef>& module
                                      const std::vector<Calibration>& calibrations, const Data& data,
                                      const Metric& metric) {
   TORCH_CHECK_VALUE(!calibrations.empty(),
-                    "quantization::sensitivity: there is no calibration; pass one for each format.");
+                    "quantization::sensitivity: there is no calibration; pass one for each dtype.");
   TORCH_CHECK_VALUE(data.batches > 0 && data.batch, "quantization::sensitivity: there is no data (",
                     data.batches, " batches); pass at least one batch.");
   std::map<std::string, std::size_t> by_path;
@@ -149,17 +149,17 @@ std::vector<LayerCost> measure_costs(const std::vector<model::ModuleRef>& module
   const at::NoGradGuard no_gradients;
   std::vector<bool> watched(modules.size(), false), needed = watched;
   std::vector<Trial> trials;
-  for (auto& formats : by_layer(calibrations)) {
-    for (auto& tensors : formats) {
+  for (auto& dtypes : by_layer(calibrations)) {
+    for (auto& tensors : dtypes) {
       const QuantizedTensor one = tensors[0];
-      Trial trial{{one.path, one.type, one.parameters.format},
+      Trial trial{{one.path, one.type, one.parameters.dtype},
                   Calibration(std::move(tensors)),
                   by_path.at(one.path),
                   {},
                   {}};
       if (fake_quantize(modules, trial.alone).weights() > 0) {
         for (const QuantizedTensor& tensor : trial.alone)
-          trial.cost.format = tensor.weights.value_or(trial.cost.format);
+          trial.cost.dtype = tensor.weights.value_or(trial.cost.dtype);
         for (const model::Held& held : model::held_by(modules[trial.layer])) {
           const bool rounded = !held.buffer && held.tensor.dim() >= 2 && held.tensor.is_floating_point();
           if (rounded) trial.cost.weights += held.tensor.numel();
@@ -186,7 +186,7 @@ std::vector<LayerCost> measure_costs(const std::vector<model::ModuleRef>& module
       model.keep(rows, watched);
       const Trial* before = nullptr;
       for (Trial& trial : trials) {
-        if (before != nullptr && before->layer == trial.layer) {  // another format
+        if (before != nullptr && before->layer == trial.layer) {  // another dtype
           trial.from = before->from;
           continue;
         }
@@ -265,9 +265,9 @@ Calibration mixed_precision(const std::vector<LayerCost>& costs, const std::vect
   std::vector<Layer> layers;
   double all = 0, used = 0;  // weights, and their bits
   auto cost = costs.begin();
-  for (auto& formats : by_layer(calibrations)) {
+  for (auto& dtypes : by_layer(calibrations)) {
     Layer layer;
-    for (auto& tensors : formats) {
+    for (auto& tensors : dtypes) {
       const std::string& path = tensors[0].path;
       TORCH_CHECK_VALUE(cost != costs.end() && cost->path == path && std::isfinite(cost->cost),
                         "quantization::mixed_precision: expected a finite cost of \"", path,
@@ -275,7 +275,7 @@ Calibration mixed_precision(const std::vector<LayerCost>& costs, const std::vect
                         cost == costs.end() ? "no more" : c10::str(cost->cost, " of \"", cost->path, "\""),
                         "; pass what `sensitivity` returned for the same calibrations.");
       layer.weights = std::max(layer.weights, static_cast<double>(cost->weights));
-      layer.choices.push_back({static_cast<double>(bits(cost->format)), cost->cost, std::move(tensors)});
+      layer.choices.push_back({static_cast<double>(bits(cost->dtype)), cost->cost, std::move(tensors)});
       if (cost->weights == 0) layer.choices.back().bits += 32;  // a weight that is left in float32
       ++cost;
     }
@@ -303,10 +303,10 @@ Calibration mixed_precision(const std::vector<LayerCost>& costs, const std::vect
       }
     }
     const bool kept = used <= bits_per_weight * all;
-    if (kept && least >= 0) break;  // below 0 the narrower format even costs less
-    TORCH_CHECK_VALUE(best != nullptr, "quantization::mixed_precision: the narrowest formats need ",
+    if (kept && least >= 0) break;  // below 0 the narrower dtype even costs less
+    TORCH_CHECK_VALUE(best != nullptr, "quantization::mixed_precision: the narrowest dtypes need ",
                       used / all, " bits per weight, more than the budget of ", bits_per_weight,
-                      "; raise it, or add a calibration with a narrower format.");
+                      "; raise it, or add a calibration with a narrower dtype.");
     used -= best->weights * (best->now.bits - step->bits);
     best->now = *step;
   }

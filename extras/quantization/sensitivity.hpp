@@ -1,6 +1,6 @@
 #pragma once
 
-/// The cost of quantizing each layer alone, and the format that each should have.
+/// The cost of quantizing each layer alone, and the dtype that each should have.
 
 #include <ATen/core/Tensor.h>
 
@@ -38,19 +38,19 @@ using Metric =
 TORCHTAP_API double relative_squared_error(const at::Tensor& output, const at::Tensor& expected,
                                            std::int64_t batch);
 
-/// The cost of a layer in a format, with everything else in floating point.
+/// The cost of a layer in a dtype, with everything else in floating point.
 struct TORCHTAP_API LayerCost {
   std::string path;
   std::string type;
-  Format format = Format::int8;  ///< of its weight if it has one, otherwise of its output
-  double cost = 0;               ///< the metric minus the metric of the floating-point model
-  std::int64_t weights = 0;      ///< elements of its weight, 0 if it has none that is quantized
-  bool resumed = false;          ///< measured without computing what comes before its part of the model
+  Dtype dtype = Dtype::int8;  ///< of its weight if it has one, otherwise of its output
+  double cost = 0;            ///< the metric minus the metric of the floating-point model
+  std::int64_t weights = 0;   ///< elements of its weight, 0 if it has none that is quantized
+  bool resumed = false;       ///< measured without computing what comes before its part of the model
 };
 
-/// Quantizes one layer after the other, in the format of each calibration, and measures the metric. A layer
+/// Quantizes one layer after the other, in the dtype of each calibration, and measures the metric. A layer
 /// is all tensors that a calibration has for a module, and the module's weight. The results have the order of
-/// the first calibration, formats beside each other.
+/// the first calibration, dtypes beside each other.
 ///
 /// Modules before a layer are not computed again where the layer, or a module around it, receives everything
 /// that the rest of the model needs from them: in a `Sequential`, in code that calls one module after the
@@ -76,15 +76,15 @@ TORCHTAP_API std::vector<LayerCost> sensitivity(const torch::jit::Module& model,
                                                 const Data& data,
                                                 const Metric& metric = relative_squared_error);
 
-/// Chooses a format for each layer with weights, so that the weights have at most `bits_per_weight` bits in
-/// the mean and the sum of the costs is small: beginning with the widest format, the layer whose step to a
+/// Chooses a dtype for each layer with weights, so that the weights have at most `bits_per_weight` bits in
+/// the mean and the sum of the costs is small: beginning with the widest dtype, the layer whose step to a
 /// narrower one costs least for each bit that it saves goes first (the greedy solution on each layer's convex
 /// hull, as Lagrangian bit allocation, Shoham & Gersho 1988). No choice that takes as many bits costs less.
 /// Steps that even lower the cost are always made. Weights that a calibration leaves in floating point have
-/// 32 bits. Layers without weights take the widest format.
+/// 32 bits. Layers without weights take the widest dtype.
 ///
 /// `costs` are those of `sensitivity` for `calibrations`. Throws `c10::ValueError` if they are not, or not
-/// finite, and if the budget is below what the narrowest formats need, which it names.
+/// finite, and if the budget is below what the narrowest dtypes need, which it names.
 TORCHTAP_API Calibration mixed_precision(const std::vector<LayerCost>& costs,
                                          const std::vector<Calibration>& calibrations,
                                          double bits_per_weight);

@@ -92,7 +92,7 @@ std::uint64_t turn(const Pairing* pairing, const core::Context* context, std::si
 std::vector<model::ModuleRef> modules_of(const model::ModuleRef& root) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !root.exported(),
-      "recorders::Options::with: an exported model is not walked from one of its modules; "
+      "recorders::RecorderOptions::with: an exported model is not walked from one of its modules; "
       "pass its modules: output(model, path).");
   return root.scripted() ? model::walk_modules(root.script(), root.method())
                          : model::walk_modules(root.module());

@@ -34,11 +34,11 @@ struct Pair {
   bool complete() const;
 };
 
-/// How the samples of a record find their companions (`Options::with`): call k of the recorded module with
-/// call k of the other one, in one forward of their root. If their roots differ, forward f of one root in a
-/// context (`Context::together`) belongs to forward f of the other; where a root cannot be hooked, all calls
-/// in the context count as one forward. Whichever comes first waits; tensors that still wait when the forward
-/// or the context ends are counted as unmatched and released.
+/// How the samples of a record find their companions (`RecorderOptions::with`): call k of the recorded module
+/// with call k of the other one, in one forward of their root. If their roots differ, forward f of one root
+/// in a context (`Context::together`) belongs to forward f of the other; where a root cannot be hooked, all
+/// calls in the context count as one forward. Whichever comes first waits; tensors that still wait when the
+/// forward or the context ends are counted as unmatched and released.
 class Pairing {
  public:
   /// Throws `c10::ValueError` if a companion's path leads nowhere, `c10::NotImplementedError` if it is one of

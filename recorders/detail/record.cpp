@@ -19,13 +19,14 @@ Awaited*& awaited_in_this_thread() noexcept {
   return awaited;
 }
 
-Record::Record(Kind kind, std::shared_ptr<const Options> options, const model::ModuleRef& module, bool alone)
+Record::Record(Kind kind, std::shared_ptr<const RecorderOptions> options, const model::ModuleRef& module,
+               bool alone)
     : Record(kind, std::move(options),
              storage::EntryId{module.path(), module.aliases(), module.type(), name_of(kind)}, alone) {
   watched_ = model::extend::Access::node(module).keep;
 }
 
-Record::Record(Kind kind, std::shared_ptr<const Options> options, storage::EntryId id, bool alone)
+Record::Record(Kind kind, std::shared_ptr<const RecorderOptions> options, storage::EntryId id, bool alone)
     : id(std::move(id)),
       kind(kind),
       options(std::move(options)),
@@ -134,9 +135,9 @@ C10_ALWAYS_INLINE bool Record::take(hooks::Event& event, const hooks::Tensors* t
 }
 
 void Record::record(hooks::Event& event) {
-  const Options& how = *options;
+  const RecorderOptions& how = *options;
   if (source_ != nullptr && how.reduction() == nullptr) return stream_sample(event);
-  if (traits(kind).gradients && !how.all_tensors() && event.slot() != how.tensor()) return;
+  if (traits(kind).gradients && !how.all_tensors() && event.slot() != how.slot()) return;
   if (how.nullary_condition() && !how.nullary_condition()()) {
     return refuse(event);
   }
@@ -150,7 +151,7 @@ void Record::record(hooks::Event& event) {
     check(*tensors);
   }
   const at::Tensor& first =
-      tensors != nullptr ? (*tensors)[how.all_tensors() ? 0 : how.tensor()] : event.gradient();
+      tensors != nullptr ? (*tensors)[how.all_tensors() ? 0 : how.slot()] : event.gradient();
   if (how.condition() && !how.nullary_condition() && !wanted(event, tensors, first)) {
     return refuse(event);
   }
@@ -195,7 +196,7 @@ hooks::Tensors* Record::tensors_of(hooks::Event& event) const {
 
 /// Asks the condition; `first` is the first tensor of the event to be recorded.
 bool Record::wanted(hooks::Event& event, const hooks::Tensors* tensors, const at::Tensor& first) const {
-  std::int64_t slot = options->all_tensors() ? 0 : options->tensor();
+  std::int64_t slot = options->all_tensors() ? 0 : options->slot();
   if (tensors == nullptr) slot = event.slot();
   const Sample sample(event.path(), event.type(), event.call_index(), samples(), slot, first,
                       options->all_tensors() ? tensors : nullptr);
@@ -219,7 +220,7 @@ void Record::say_what_lacks(const hooks::Tensors& tensors) const {
   if (!tensors.has_unknown()) {
     TORCH_CHECK_TYPE(!tensors.empty(), describe(), ": there is no tensor in the ", where,
                      " of its forward, so there is nothing to record; leave this module out.");
-    TORCH_CHECK_TYPE(false, describe(), ": tensor ", options->tensor(), " was asked for, but the ", where,
+    TORCH_CHECK_TYPE(false, describe(), ": tensor ", options->slot(), " was asked for, but the ", where,
                      " holds ", tensors.size(), tensors.size() == 1 ? " tensor" : " tensors",
                      ", numbered from 0.");
   }
@@ -227,7 +228,7 @@ void Record::say_what_lacks(const hooks::Tensors& tensors) const {
   TORCH_CHECK_TYPE(!options->all_tensors(), describe(), ": all tensors of the ", where,
                    " were asked for, but ", unknown);
   TORCH_CHECK_TYPE(!tensors.empty(), describe(), ": ", unknown);
-  TORCH_CHECK_TYPE(false, describe(), ": tensor ", options->tensor(), " was asked for, but beside ",
+  TORCH_CHECK_TYPE(false, describe(), ": tensor ", options->slot(), " was asked for, but beside ",
                    tensors.size(), tensors.size() == 1 ? " tensor" : " tensors", " the ", where,
                    " holds a value that is not looked into: ", unknown);
 }
@@ -244,7 +245,7 @@ void Record::on_forward(const hooks::Tensors& tensors) {
 
 /// Detaches, transforms and converts a tensor as the options say.
 at::Tensor Record::prepare(const at::Tensor& tensor) const {
-  const Options& how = *options;
+  const RecorderOptions& how = *options;
   if (!tensor.defined()) return tensor;
   const base::RecordingMode quiet;
   at::Tensor sample = tensor.requires_grad() ? tensor.detach() : tensor;

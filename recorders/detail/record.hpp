@@ -73,9 +73,10 @@ struct RecordData {
 class Record : public std::enable_shared_from_this<Record> {
  public:
   /// `alone`: one call attached only to this module.
-  Record(Kind kind, std::shared_ptr<const Options> options, const model::ModuleRef& module, bool alone);
+  Record(Kind kind, std::shared_ptr<const RecorderOptions> options, const model::ModuleRef& module,
+         bool alone);
   /// For a parameter, or for a module that is not in this process.
-  Record(Kind kind, std::shared_ptr<const Options> options, storage::EntryId id, bool alone);
+  Record(Kind kind, std::shared_ptr<const RecorderOptions> options, storage::EntryId id, bool alone);
   Record(const Record&) = delete;
   Record& operator=(const Record&) = delete;
   ~Record();
@@ -86,7 +87,7 @@ class Record : public std::enable_shared_from_this<Record> {
 
   const storage::EntryId id;
   const Kind kind;
-  const std::shared_ptr<const Options> options;
+  const std::shared_ptr<const RecorderOptions> options;
 
   /// Called by the hook.
   void on_event(hooks::Event& event) {
@@ -97,7 +98,7 @@ class Record : public std::enable_shared_from_this<Record> {
     }
   }
 
-  /// Pairs samples of `module` with what `Options::with` names, as long as the hooks are kept.
+  /// Pairs samples of `module` with what `RecorderOptions::with` names, as long as the hooks are kept.
   std::vector<hooks::Handle> pair(const model::ModuleRef& module);
   /// Called by the hook of the `index`th companion.
   void on_companion(hooks::Event& event, std::size_t index);
@@ -174,7 +175,7 @@ class Record : public std::enable_shared_from_this<Record> {
   /// them.
   void check(const hooks::Tensors& tensors) const {
     const bool enough = options->all_tensors() ? !tensors.empty() || traits(kind).gradients
-                                               : options->tensor() < tensors.size();
+                                               : options->slot() < tensors.size();
     if (!enough || (tensors.has_unknown() && options->all_tensors())) say_what_lacks(tensors);
   }
   [[noreturn]] void say_what_lacks(const hooks::Tensors& tensors) const;
@@ -242,7 +243,7 @@ class Record : public std::enable_shared_from_this<Record> {
   mutable std::mutex why_mutex_;
   mutable std::string why_left_out_;  // the first reason
   std::mutex pairing_mutex_;
-  std::shared_ptr<const Pairing> pairing_;  // null without `Options::with`; `replace` exchanges it
+  std::shared_ptr<const Pairing> pairing_;  // null without `RecorderOptions::with`; `replace` exchanges it
   const bool commutative_;                  // threads may have separate sinks
   const bool as_it_is_;  // a tensor is recorded as it comes, without transform, device and dtype
   const bool copied_;    // as it comes, into a copy, and without a budget

@@ -28,7 +28,7 @@ bool Record::keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_
     TORCH_CHECK_TYPE(!sample.is_quantized(), describe(), ": the tensor is quantized, of dtype ",
                      sample.scalar_type(),
                      ", which files for torch.load(weights_only=True) cannot hold; record its "
-                     "values with Options().transform(torchtap::recorders::dequantized).");
+                     "values with RecorderOptions().transform(torchtap::recorders::dequantized).");
     // Memory holds any tensor but a wrapper, which ends before it is read.
     const bool wrapper = sample.layout() == c10::kStrided && !base::is_strided(sample) && !sample.is_nested();
     if (wrapper || !options->spool_directory().empty()) sample = held_or_left_out(sample);
@@ -90,7 +90,8 @@ bool Record::within_budget(std::int64_t bytes) {
           options->over_budget() == OverBudget::drop, describe(), ": the memory budget of ", budget,
           " bytes is used up: ", store_->held.load(), " bytes are kept, and a sample of ", bytes,
           " bytes arrived. It was not recorded; all before it are. Save or reset the recorder, reduce the "
-          "samples, or have them spooled (recorders::Options::spool, or memory_budget with a directory).");
+          "samples, or have them spooled (recorders::RecorderOptions::spool, or memory_budget with a "
+          "directory).");
       return false;
     }
     store_->spill();

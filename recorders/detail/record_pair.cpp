@@ -22,7 +22,7 @@ std::vector<hooks::Handle> Record::pair(const model::ModuleRef& module) {
   if (companions.empty()) return {};
   TORCH_CHECK_NOT_IMPLEMENTED(
       !traits(kind).gradients && options->stream() == nullptr, describe(),
-      ": Options::with pairs tensors of one forward, so it cannot be used with gradients "
+      ": RecorderOptions::with pairs tensors of one forward, so it cannot be used with gradients "
       "nor with a stream; name the tensor with core::Context instead.");
   for (const auto& [name, companion] : companions) {
     const auto names =
@@ -109,8 +109,8 @@ void Record::on_companion(hooks::Event& event, std::size_t index) {
   try {
     const hooks::Tensors& tensors = how.of_output() ? event.outputs() : event.inputs();
     TORCH_CHECK_TYPE(how.slot() < tensors.size() && tensors[how.slot()].defined(),
-                     "recorders::Options::with: ", how.describe(), " is tensor ", how.slot(), " of \"",
-                     event.path(), "\" (", event.type(), "), which holds ", tensors.size(), ".");
+                     "recorders::RecorderOptions::with: ", how.describe(), " is tensor ", how.slot(),
+                     " of \"", event.path(), "\" (", event.type(), "), which holds ", tensors.size(), ".");
     const at::Tensor original = tensors[how.slot()];
     at::Tensor companion;
     {

@@ -11,7 +11,7 @@ namespace torchtap::recorders::detail {
 
 /// An event of a recorder that sends samples and keeps no sample.
 void Record::stream_sample(hooks::Event& event) {
-  if (traits(kind).gradients && !options->all_tensors() && event.slot() != options->tensor()) return;
+  if (traits(kind).gradients && !options->all_tensors() && event.slot() != options->slot()) return;
   const std::int64_t number = seen_.fetch_add(1, std::memory_order_relaxed);
   const std::int64_t every = options->stream_every();
   // First, because this is the whole cost without readers.
@@ -33,7 +33,7 @@ void Record::stream_sample(hooks::Event& event) {
     check(*tensors);
   }
   const bool all = options->all_tensors();
-  const at::Tensor& first = tensors != nullptr ? (*tensors)[all ? 0 : options->tensor()] : event.gradient();
+  const at::Tensor& first = tensors != nullptr ? (*tensors)[all ? 0 : options->slot()] : event.gradient();
   if (options->condition() && !options->nullary_condition() && !wanted(event, tensors, first)) {
     refused_.fetch_add(1, std::memory_order_relaxed);
     return;
@@ -44,7 +44,7 @@ void Record::stream_sample(hooks::Event& event) {
   sample.sample = number;
   sample.call = event.call_index();
   if (tensors == nullptr || !all) {
-    sample.slot = tensors == nullptr ? event.slot() : options->tensor();
+    sample.slot = tensors == nullptr ? event.slot() : options->slot();
     send(first, sample, receivers);
   } else {
     for (std::int64_t i = 0; i < tensors->size(); ++i) {
@@ -90,7 +90,7 @@ void Record::stream_results(hooks::Event& event) {
   sample.call = event.call_index();
   for (std::size_t i = 0; i < slots.size(); ++i) {
     sample.slot =
-        static_cast<std::int64_t>(options->all_tensors() ? i : static_cast<std::size_t>(options->tensor()));
+        static_cast<std::int64_t>(options->all_tensors() ? i : static_cast<std::size_t>(options->slot()));
     for (const auto& [name, result] : slots[i]) {
       sample.result = name;
       source_->send(result, sample, receivers);

@@ -84,8 +84,7 @@ std::string read_snapshot(const std::string& call, std::istream& stream) {
   stream.read(header + sizeof kMagic, 4);
   if (!stream) bad_snapshot(call, "it ends too early");
   const auto format = get(header + sizeof kMagic, 4);
-  const std::string unreadable =
-      base::unreadable_format("format", static_cast<std::int64_t>(format), kFormat);
+  const std::string unreadable = base::unreadable_format(static_cast<std::int64_t>(format), kFormat);
   if (!unreadable.empty()) bad_snapshot(call, unreadable);
   stream.read(header + sizeof kMagic + 4, 16);
   if (!stream) bad_snapshot(call, "it ends too early");

@@ -3,7 +3,7 @@
 
 namespace torchtap::recorders::detail {
 
-Store::Store(std::shared_ptr<const Options> options) : options_(std::move(options)) {
+Store::Store(std::shared_ptr<const RecorderOptions> options) : options_(std::move(options)) {
   if (!options_->spool_directory().empty() && !options_->memory_budget()) open();
 }
 

@@ -19,7 +19,7 @@ namespace torchtap::recorders::detail {
 class Store {
  public:
   /// Opens the spool if samples go there at once.
-  explicit Store(std::shared_ptr<const Options> options);
+  explicit Store(std::shared_ptr<const RecorderOptions> options);
 
   /// Adds a module and returns its number.
   std::int64_t add(const storage::EntryId& id);
@@ -48,7 +48,7 @@ class Store {
   };
   void open();
 
-  std::shared_ptr<const Options> options_;
+  std::shared_ptr<const RecorderOptions> options_;
   mutable std::mutex mutex_;
   std::vector<Module> modules_;
   std::unique_ptr<storage::Spool> spool_;

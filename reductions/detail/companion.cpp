@@ -106,7 +106,7 @@ at::Tensor companion(const char* what, const std::string& name, const at::Tensor
       found.is_cpu() && sample.is_cpu(), "reductions::", what, "::update: \"", name, "\" is on ",
       found.device(), " and the sample on ", sample.device(),
       "; choosing rows there would wait for the device: name a tensor on the CPU, and "
-      "record with Options::device(at::kCPU).");
+      "record with RecorderOptions::device(at::kCPU).");
   TORCH_CHECK_VALUE(begins_with(sample.sizes(), found.sizes()), "reductions::", what, "::update: \"", name,
                     "\" has shape ", found.sizes(), " and the sample ", sample.sizes(),
                     "; it belongs to rows of the sample, so its shape has to be how the sample's begins.");

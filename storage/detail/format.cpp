@@ -6,8 +6,8 @@
 
 namespace torchtap::storage::detail {
 
-void check_format(const base::InputFile& file, const char* what, std::int64_t found, std::int64_t known) {
-  const std::string why = base::unreadable_format(what, found, known);
+void check_format(const base::InputFile& file, std::int64_t found, std::int64_t known) {
+  const std::string why = base::unreadable_format(found, known);
   if (why.empty()) return;
   if (found < 1) file.bad(why);
   throw NewerFormat({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},

@@ -17,9 +17,9 @@ class NewerFormat : public c10::ValueError {
   using ValueError::ValueError;
 };
 
-/// Throws `NewerFormat` if the number that `file` has for `what` is larger than `known`, and
-/// `c10::ValueError` if it is not positive.
-void check_format(const base::InputFile& file, const char* what, std::int64_t found, std::int64_t known);
+/// Throws `NewerFormat` if the format number `found` of `file` is larger than `known`, and `c10::ValueError`
+/// if it is not positive.
+void check_format(const base::InputFile& file, std::int64_t found, std::int64_t known);
 
 /// The version of this library: "0.1.0".
 const char* library_version() noexcept;

@@ -17,18 +17,18 @@
 namespace torchtap::storage::detail {
 namespace {
 
-constexpr std::int64_t kJournalSchema = 1;
+constexpr std::int64_t kJournalFormat = 1;
 constexpr std::uint64_t kLargestJournal = std::uint64_t{1} << 32;
 constexpr int kDeepest = 8;
 
 struct Head {
-  std::int64_t schema = kJournalSchema;
+  std::int64_t format = kJournalFormat;
   std::string library = library_version();
   std::string created;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(CEREAL_NVP(schema), CEREAL_NVP(library), CEREAL_NVP(created));
+    archive(CEREAL_NVP(format), CEREAL_NVP(library), CEREAL_NVP(created));
   }
 };
 
@@ -113,7 +113,7 @@ void take(Journal& journal, const base::InputFile& file, const std::string& json
   const std::string what = json.substr(0, json.find(':'));
   if (what == "{\"recording\"") {
     const auto head = parse<Head>(json, "recording");
-    check_format(file, "schema version", head.schema, kJournalSchema);
+    check_format(file, head.format, kJournalFormat);
     journal.library = head.library;
     journal.created = head.created;
   } else if (what == "{\"entry\"") {

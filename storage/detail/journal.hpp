@@ -53,7 +53,7 @@ bool nests_deeper(const std::string& json, int most);
 
 /// Reads a journal. Invalid lines are listed under `damage` and left out. So are lines whose entry index is
 /// too large: at least `known`, the number of entries in the manifest, plus the number of lines. Throws
-/// `NewerFormat` for a journal of a newer schema.
+/// `NewerFormat` for a journal of a newer format.
 Journal read_journal(const base::InputFile& file, std::size_t known);
 
 /// Make the lines of a journal.

@@ -12,8 +12,8 @@
 namespace torchtap::storage::detail {
 namespace {
 
-constexpr std::int64_t kManifestSchema = 2;
-constexpr std::int64_t kUnspooledSchema = 1;  // still written for recordings without shards
+constexpr std::int64_t kManifestFormat = 2;
+constexpr std::int64_t kUnspooledFormat = 1;  // still written for recordings without shards
 constexpr std::uint64_t kLargestManifest = std::uint64_t{1} << 30;
 constexpr int kDeepestManifest = 16;
 
@@ -23,13 +23,13 @@ std::string to_json(Manifest manifest) {
   manifest.library = library_version();
   const bool spooled = std::any_of(manifest.entries.begin(), manifest.entries.end(),
                                    [](const auto& entry) { return !entry.shards.empty(); });
-  manifest.schema = spooled ? kManifestSchema : kUnspooledSchema;
+  manifest.format = spooled ? kManifestFormat : kUnspooledFormat;
   std::ostringstream stream;
   {
     using How = cereal::JSONOutputArchive::Options;
     // Indented by little: cereal writes each character by a call.
     cereal::JSONOutputArchive archive(stream, How(/*precision=*/17, How::IndentChar::space, 1));
-    archive(cereal::make_nvp("schema", manifest.schema), cereal::make_nvp("library", manifest.library),
+    archive(cereal::make_nvp("format", manifest.format), cereal::make_nvp("library", manifest.library),
             cereal::make_nvp("created", manifest.created), cereal::make_nvp("count", manifest.count),
             cereal::make_nvp("entries", manifest.entries));
   }
@@ -43,8 +43,8 @@ Manifest from_json(const base::InputFile& file) {
   try {
     std::istringstream stream(text);
     cereal::JSONInputArchive archive(stream);
-    archive(cereal::make_nvp("schema", manifest.schema));
-    if (manifest.schema >= 1 && manifest.schema <= kManifestSchema) {
+    archive(cereal::make_nvp("format", manifest.format));
+    if (manifest.format >= 1 && manifest.format <= kManifestFormat) {
       archive(cereal::make_nvp("library", manifest.library), cereal::make_nvp("created", manifest.created),
               cereal::make_nvp("count", manifest.count), cereal::make_nvp("entries", manifest.entries));
     }
@@ -55,7 +55,7 @@ Manifest from_json(const base::InputFile& file) {
         "it is not the manifest of a recording, or it is damaged: it is not JSON, or a field is missing or "
         "of another type");
   }
-  check_format(file, "schema version", manifest.schema, kManifestSchema);
+  check_format(file, manifest.format, kManifestFormat);
   return manifest;
 }
 

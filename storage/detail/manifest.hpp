@@ -12,16 +12,16 @@
 namespace torchtap::storage::detail {
 
 struct Manifest {
-  std::int64_t schema = 0;
+  std::int64_t format = 0;
   std::string library;
   std::string created;
   std::int64_t count = 0;
   std::vector<Description> entries;
 };
 
-/// `schema` and `library` are filled in.
+/// `format` and `library` are filled in.
 std::string to_json(Manifest manifest);
-/// Throws `c10::ValueError` if `file` is not a manifest, `NewerFormat` for one of a newer schema.
+/// Throws `c10::ValueError` if `file` is not a manifest, `NewerFormat` for one of a newer format.
 Manifest from_json(const base::InputFile& file);
 
 }  // namespace torchtap::storage::detail

@@ -42,7 +42,7 @@ void check_torchtap(const base::InputFile& file, const ZipReader& records) {
   for (const char c : text) {
     if (c >= '0' && c <= '9') format = 10 * format + (c - '0');
   }
-  check_format(file, "format", format, kFormat);
+  check_format(file, format, kFormat);
 }
 
 std::string state_record(std::size_t slot, const char* part) {

@@ -20,7 +20,7 @@ namespace {
 
 namespace core = torchtap::core;
 namespace reductions = torchtap::reductions;
-using torchtap::recorders::Options;
+using torchtap::recorders::RecorderOptions;
 
 /// Reductions but for one member.
 struct NoUpdate {
@@ -69,7 +69,7 @@ void wrong() {
   // says: expected a reduction (update, merge, count, results) or a callable at::Tensor(const
   core::make_sink(NoReduction{});
   // says: a reduction needs: void update(const at::Tensor& sample);
-  Options().reduction(NoUpdate{});
+  RecorderOptions().reduction(NoUpdate{});
   // says: a reduction needs: void merge(const R& other);
   core::SinkOf<NoMerge> sink(NoMerge{});
   // says: a reduction needs: std::int64_t count() const;
@@ -80,7 +80,7 @@ void wrong() {
   // says: map takes a callable: at::Tensor(const at::Tensor& sample)
   static_cast<void>(sizeof(reductions::Map<int (*)(const at::Tensor&, int), reductions::Mean>));
   // says: condition needs a callable bool() or bool(const torchtap::recorders::Sample&)
-  Options().condition([](int epoch) { return epoch > 3; });
+  RecorderOptions().condition([](int epoch) { return epoch > 3; });
   // says: needs at least one module type
   torchtap::selectors::types<>();
   // says: torchtap::hooks::register_value<T>: specialise torchtap::hooks::Visit<T> first

@@ -9,6 +9,6 @@ int main() {
   torchtap::reductions::LogHistogram seen(torchtap::reductions::LogHistogramOptions().over_all(true));
   seen.update(at::arange(256.0, at::kFloat));
   const auto parameters =
-      q::parameters(seen, q::Options().method(q::Method::min_max).format(q::Format::uint8));
+      q::parameters(seen, q::QuantizationOptions().method(q::Method::min_max).dtype(q::Dtype::uint8));
   return parameters.apply(at::arange(200.0)).sub(at::arange(200.0)).abs().max().item<double>() < 0.6 ? 0 : 1;
 }

@@ -148,7 +148,7 @@ void write_unfinished(const std::string& folder) {
 }
 
 torchtap::recorders::ForwardInput recorder(bool reduced) {
-  torchtap::recorders::Options options;
+  torchtap::recorders::RecorderOptions options;
   if (reduced) {
     options.reduction(Series(
         Moments(), map([](const at::Tensor& x) { return x.abs(); }, Max()),
@@ -203,7 +203,7 @@ std::vector<Catalogued> catalogue() {
   add("EMA", EMA(EMAOptions(0.75)));
   add("Histogram", Histogram(HistogramOptions(6, -30, 30).over_all(true)));
   add("Histogram, growing", Histogram(HistogramOptions(16).over_all(true)));
-  add("Quantiles", Quantiles(QuantilesOptions().at({0.25, 0.5}).size(300).seed(9).over({0})));
+  add("Quantiles", Quantiles(QuantilesOptions().at({0.25, 0.5}).k(300).seed(9).over({0})));
   add("Covariance", Covariance(CovarianceOptions().over({0})));
   add("Gram", Gram(GramOptions().over({0})));
   add("TopK", TopK(TopKOptions(3).largest(false).over({0})));

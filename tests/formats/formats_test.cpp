@@ -374,9 +374,9 @@ BOOST_AUTO_TEST_CASE(newer_files_say_so_and_are_left_alone) {
     return says({what, "newer torchtap", "update torchtap"});
   };
 
-  replace(copy("spooled") + "/manifest.json", "\"schema\": 2", "\"schema\": 3");
-  BOOST_CHECK_EXCEPTION(storage::load(folder / "spooled"), c10::ValueError, newer("schema version 3"));
-  BOOST_CHECK_EXCEPTION(storage::recover(folder / "spooled"), c10::ValueError, newer("schema version 3"));
+  replace(copy("spooled") + "/manifest.json", "\"format\": 2", "\"format\": 3");
+  BOOST_CHECK_EXCEPTION(storage::load(folder / "spooled"), c10::ValueError, newer("format 3"));
+  BOOST_CHECK_EXCEPTION(storage::recover(folder / "spooled"), c10::ValueError, newer("format 3"));
 
   // A snapshot: its format is the number behind the eight bytes of its magic.
   std::string snapshot = read_bytes(kFixtures + "/1/kept.snapshot");

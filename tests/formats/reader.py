@@ -333,14 +333,14 @@ def read_recording(folder):
     manifest = {"entries": []}
     if os.path.exists(folder + "/manifest.json"):
         manifest = json.load(open(folder + "/manifest.json", encoding="utf-8"))
-        assert manifest["schema"] in (1, 2) and manifest["count"] == len(manifest["entries"])
+        assert manifest["format"] in (1, 2) and manifest["count"] == len(manifest["entries"])
     entries, opened = manifest["entries"], {}
     if os.path.exists(folder + "/journal.jsonl"):
         for line in open(folder + "/journal.jsonl", "rb").read().splitlines():
             assert int(line[:8], 16) == zlib.crc32(line[9:]) and line[8:9] == b" "
             ((event, said),) = json.loads(line[9:]).items()
             if event == "recording":
-                assert said["schema"] == 1
+                assert said["format"] == 1
             elif event == "entry":
                 assert said["entry"] == len(entries)
                 entries.append({**said, "file": "", "shards": []})
@@ -687,7 +687,7 @@ def read_ring(path):
     )
     assert (epochs, begin, offset, of_epoch) == (1, 0, 0, capacity)
     about = json.loads(data[4160 : data.index(b"\0", 4160)])
-    assert about["schema"] == 1
+    assert about["format"] == 1
     frames = []
     while at < head:
         place = 8192 + at % capacity
@@ -703,7 +703,7 @@ def read_ring(path):
 def read_incident(folder):
     """incident.json, the lines of forwards.jsonl, the inputs by slot, the random states."""
     about = json.load(open(folder + "/incident.json", encoding="utf-8"))
-    assert about["schema"] == 1
+    assert about["format"] == 1
     forwards = [json.loads(line) for line in open(folder + "/forwards.jsonl", encoding="utf-8")]
     assert len(forwards) == about["forwards"]
     entry, inputs, _ = read_recording(folder + "/inputs")[""]

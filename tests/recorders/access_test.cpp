@@ -173,7 +173,7 @@ BOOST_AUTO_TEST_CASE(a_copy_of_a_subrecorder_is_the_same_data_and_outlives_the_r
 BOOST_AUTO_TEST_CASE(recorders_are_made_by_the_name_of_their_kind) {
   for (const std::string name :
        {"ForwardPre", "ForwardInput", "ForwardOutput", "BackwardInput", "BackwardOutput"}) {
-    const auto recorder = make(name, Options().reduction(Sum{}));
+    const auto recorder = make(name, RecorderOptions().reduction(Sum{}));
     BOOST_TEST(recorder->kind() == name);
     BOOST_TEST(recorder->options().reduction()->describe() == "Sum");
   }

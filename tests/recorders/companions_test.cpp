@@ -77,8 +77,8 @@ BOOST_AUTO_TEST_CASE(rows_are_counted_exactly_over_eight_threads_and_files) {
   torch::nn::Sequential model(torch::nn::Linear(5, 6), torch::nn::Tanh());
   const at::Tensor x = at::randn({64, 16, 5}), keys = at::randint(-1, 3, {64, 16}, at::kLong);
   const at::Tensor own = keys + (at::arange(64) % 8 * 10).unsqueeze(1) * keys.ge(0);
-  const Options each =
-      Options().reduction(by("labels", Series(Count(CountOptions().over({0})), Max(MaxOptions().over({0})))));
+  const RecorderOptions each = RecorderOptions().reduction(
+      by("labels", Series(Count(CountOptions().over({0})), Max(MaxOptions().over({0})))));
   ForwardOutput all(each);
   all.attach(model, torchtap::selectors::names("1"));
   std::vector<std::thread> workers;

@@ -221,7 +221,7 @@ BOOST_AUTO_TEST_CASE(lists_that_were_merged_go_on_apart) {
 // A tensor of a device that nobody knows cannot be copied.
 BOOST_AUTO_TEST_CASE(all_tensors_of_an_event_are_kept_or_none) {
   torch::nn::Sequential model{Pair()};
-  ForwardOutput outputs(Options().all_tensors());
+  ForwardOutput outputs(RecorderOptions().all_tensors());
   outputs.modules(*model, torchtap::selectors::names("0"));
   const at::Tensor good = torch::ones({3});
   const at::Tensor bad = at::detail::make_tensor<c10::TensorImpl>(

@@ -40,7 +40,7 @@ at::Tensor nested(const at::Tensor& x) {
 BOOST_AUTO_TEST_CASE(a_nested_output_costs_no_other_module_its_recording) {
   Makes odd;
   torch::nn::Sequential model(torch::nn::Identity(), odd);
-  ForwardOutput sums(Options().reduction(parse("moments,log_histogram,blocks")));
+  ForwardOutput sums(RecorderOptions().reduction(parse("moments,log_histogram,blocks")));
   sums.modules(*model, torchtap::selectors::names("0", "1"));
   const at::Tensor x = torch::ones({3, 4});
   odd->make = nested;
@@ -93,13 +93,14 @@ BOOST_AUTO_TEST_CASE(kept_tensors_that_no_file_can_hold_are_none_in_it) {
   check(folder / "kept", "3 of its tensors have no plain bytes");
 
   const auto spooling = torchtap::storage::SpoolOptions().mkdir(true);
-  ForwardOutput spooled(Options().spool(folder / "spooled", spooling));
+  ForwardOutput spooled(RecorderOptions().spool(folder / "spooled", spooling));
   fill(spooled);
   spooled.save(folder / "spooled");
   check(folder / "spooled", "3 of its samples were left out: files cannot hold a nested tensor");
   BOOST_TEST(spooled[1].left_out() == 3);
 
-  ForwardOutput moved(Options().memory_budget(400, folder / "moved", spooling));  // full at the eighth sample
+  ForwardOutput moved(
+      RecorderOptions().memory_budget(400, folder / "moved", spooling));  // full at the eighth sample
   fill(moved);
   moved.flush();
   moved.save(folder / "moved");

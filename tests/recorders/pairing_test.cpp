@@ -80,7 +80,7 @@ auto near(const at::Tensor& a, const at::Tensor& b) {
 BOOST_AUTO_TEST_CASE(the_expert_of_each_row_comes_from_the_router) {
   at::manual_seed(1);
   Net net;
-  ForwardOutput experts(Options()
+  ForwardOutput experts(RecorderOptions()
                             .with("expert", output("./router", 1))
                             .reduction(by("expert", 4, Series(mean(), Count(CountOptions().over({0}))))));
   experts.attach(net, torchtap::selectors::names("moe"));
@@ -110,14 +110,16 @@ BOOST_AUTO_TEST_CASE(the_expert_of_each_row_comes_from_the_router) {
 BOOST_AUTO_TEST_CASE(a_sample_waits_for_what_comes_later) {
   at::manual_seed(2);
   Net net;
-  ForwardOutput early(Options()
+  ForwardOutput early(RecorderOptions()
                           .with("class", output("/").map([](const at::Tensor& y) { return y.argmax(1); }))
                           .reduction(by("class", 3, mean())));
   early.attach(net, torchtap::selectors::names("moe.first"));
-  ForwardOutput beside(Options().with("theirs", output("../second")).reduction(CrossCovariance("theirs")));
+  ForwardOutput beside(
+      RecorderOptions().with("theirs", output("../second")).reduction(CrossCovariance("theirs")));
   beside.attach(net, torchtap::selectors::names("moe.first"));
-  ForwardOutput own(
-      Options().with("mine", input(".")).reduction(joint("mine", Covariance(CovarianceOptions().over({0})))));
+  ForwardOutput own(RecorderOptions()
+                        .with("mine", input("."))
+                        .reduction(joint("mine", Covariance(CovarianceOptions().over({0})))));
   own.attach(net, torchtap::selectors::names("moe.second"));
   std::vector<Mean> want(3, mean());
   std::vector<at::Tensor> first, second;
@@ -155,7 +157,7 @@ BOOST_AUTO_TEST_CASE(two_models_within_one_context) {
   Net a, b;
   for (const bool a_first : {true, false}) {
     const auto theirs = a_first ? output(b) : output(torchtap::model::walk_modules(*b));
-    ForwardOutput cka(Options().with("theirs", theirs).reduction(LinearCKA("theirs")));
+    ForwardOutput cka(RecorderOptions().with("theirs", theirs).reduction(LinearCKA("theirs")));
     cka.attach(a, torchtap::selectors::names("moe.first", "head"));
     LinearCKA first("theirs"), head("theirs");
     for (const auto& x : inputs()) {
@@ -225,7 +227,8 @@ BOOST_AUTO_TEST_CASE(forwards_of_two_models_in_one_context_are_paired_in_their_o
       want.update(mine);
     }
     for (const Order& order : orders) {
-      ForwardOutput recorder(Options().with("theirs", output(b)).reduction(CrossCovariance("theirs")));
+      ForwardOutput recorder(
+          RecorderOptions().with("theirs", output(b)).reduction(CrossCovariance("theirs")));
       recorder.attach(a, torchtap::selectors::names(head ? "head" : "moe.second"));
       {
         const Context together;
@@ -237,7 +240,7 @@ BOOST_AUTO_TEST_CASE(forwards_of_two_models_in_one_context_are_paired_in_their_o
     }
     // A forward that does not call the module has its turn, too.
     if (head) continue;
-    ForwardOutput recorder(Options().with("theirs", output(b)).reduction(CrossCovariance("theirs")));
+    ForwardOutput recorder(RecorderOptions().with("theirs", output(b)).reduction(CrossCovariance("theirs")));
     recorder.attach(a, torchtap::selectors::names("moe.second"));
     const Context together;
     a->moe->skips = true;
@@ -256,7 +259,7 @@ BOOST_AUTO_TEST_CASE(refused_and_accepted_forwards_in_one_context) {
   at::manual_seed(9);
   Net a, b;
   bool open = false;
-  ForwardOutput recorder(Options()
+  ForwardOutput recorder(RecorderOptions()
                              .condition([&] { return open; })
                              .with("theirs", output(b))
                              .reduction(CrossCovariance("theirs")));
@@ -278,7 +281,8 @@ BOOST_AUTO_TEST_CASE(refused_and_accepted_forwards_in_one_context) {
 BOOST_AUTO_TEST_CASE(what_finds_no_partner_is_counted_and_let_go) {
   at::manual_seed(4);
   Net net;
-  ForwardOutput recorder(Options().with("theirs", output("../second")).reduction(CrossCovariance("theirs")));
+  ForwardOutput recorder(
+      RecorderOptions().with("theirs", output("../second")).reduction(CrossCovariance("theirs")));
   recorder.attach(net, torchtap::selectors::names("moe.first"));
   const auto x = inputs(1)[0];
   net->moe->fails = true;
@@ -300,7 +304,7 @@ BOOST_AUTO_TEST_CASE(what_finds_no_partner_is_counted_and_let_go) {
 
   // A refused sample leaves its companion without a partner, and nobody misses it.
   bool open = false;
-  ForwardOutput refused(Options()
+  ForwardOutput refused(RecorderOptions()
                             .condition([&] { return open; })
                             .with("theirs", output("../second"))
                             .reduction(CrossCovariance("theirs")));
@@ -317,7 +321,8 @@ BOOST_AUTO_TEST_CASE(what_finds_no_partner_is_counted_and_let_go) {
 BOOST_AUTO_TEST_CASE(threads_pair_their_own) {
   at::manual_seed(5);
   Net net;
-  ForwardOutput recorder(Options().with("theirs", output("../second")).reduction(CrossCovariance("theirs")));
+  ForwardOutput recorder(
+      RecorderOptions().with("theirs", output("../second")).reduction(CrossCovariance("theirs")));
   recorder.attach(net, torchtap::selectors::names("moe.first"));
   const auto all = inputs(40);
   std::vector<std::thread> threads;
@@ -345,7 +350,7 @@ BOOST_AUTO_TEST_CASE(transforms_dtypes_and_slots_are_as_without_companions) {
   at::manual_seed(6);
   Net net;
   ForwardOutput recorder(
-      Options()
+      RecorderOptions()
           .all_tensors()
           .dtype(at::kDouble)
           .transform([](const at::Tensor& x) { return x.dim() == 2 ? x.mean(1) : x.to(at::kDouble); })
@@ -381,7 +386,8 @@ BOOST_AUTO_TEST_CASE(of_a_torchscript_model) {
   net.register_module("first", first);
   net.register_module("second", second);
   net.define("def forward(self, x):\n    return self.second.forward(self.first.forward(x))\n");
-  ForwardOutput recorder(Options().with("theirs", output("../second")).reduction(CrossCovariance("theirs")));
+  ForwardOutput recorder(
+      RecorderOptions().with("theirs", output("../second")).reduction(CrossCovariance("theirs")));
   recorder.attach(net, torchtap::selectors::names("first"));
   CrossCovariance want("theirs");
   for (const auto& x : inputs()) {
@@ -424,7 +430,7 @@ def forward(self, x):
   net.define("def forward(self, x):\n    return torch.relu(self.moe.forward(x))\n");
 
   ForwardOutput experts(
-      Options()
+      RecorderOptions()
           .transform([](const at::Tensor& y) {
             return y.unsqueeze(1).expand({-1, 2, -1});
           })
@@ -482,7 +488,7 @@ def forward(self, x):
 BOOST_AUTO_TEST_CASE(of_a_sequential) {
   at::manual_seed(8);
   torch::nn::Sequential net(torch::nn::Linear(6, 5), torch::nn::Tanh(), torch::nn::Linear(5, 4));
-  ForwardOutput recorder(Options().with("theirs", output("/2")).reduction(CrossCovariance("theirs")));
+  ForwardOutput recorder(RecorderOptions().with("theirs", output("/2")).reduction(CrossCovariance("theirs")));
   recorder.attach(net, torchtap::selectors::names("0"));
   CrossCovariance want("theirs");
   for (const auto& x : inputs()) {
@@ -498,30 +504,30 @@ BOOST_AUTO_TEST_CASE(of_a_sequential) {
 
 BOOST_AUTO_TEST_CASE(mistakes_are_errors_when_attaching) {
   Net net;
-  const auto attach = [&](Options options, const std::string& path = "moe.first") {
+  const auto attach = [&](RecorderOptions options, const std::string& path = "moe.first") {
     return error_of([&] {
       ForwardOutput recorder(std::move(options));
       recorder.attach(net, torchtap::selectors::names(path));
     });
   };
   const auto cross = CrossCovariance("theirs");
-  auto error = attach(Options().with("theirs", output("../secnd")).reduction(cross));
+  auto error = attach(RecorderOptions().with("theirs", output("../secnd")).reduction(cross));
   BOOST_TEST_CONTEXT(error)
   BOOST_TEST(contains(error, "\"moe.secnd\", and there is no such module; the nearest are \"moe.second\""));
-  error = attach(Options().with("theirs", output("../../../x")).reduction(cross));
+  error = attach(RecorderOptions().with("theirs", output("../../../x")).reduction(cross));
   BOOST_TEST_CONTEXT(error) BOOST_TEST(contains(error, "leads above the root"));
-  error = attach(Options().with("other", output("../second")).reduction(cross));
+  error = attach(RecorderOptions().with("other", output("../second")).reduction(cross));
   BOOST_TEST_CONTEXT(error) BOOST_TEST(contains(error, "it looks up \"theirs\""));
-  error = attach(Options().with("theirs", output("../second")));
+  error = attach(RecorderOptions().with("theirs", output("../second")));
   BOOST_TEST_CONTEXT(error) BOOST_TEST(contains(error, "no reduction looks up"));
-  error = error_of([&] { Options().with("a", output()).with("a", output()); });
+  error = error_of([&] { RecorderOptions().with("a", output()).with("a", output()); });
   BOOST_TEST_CONTEXT(error) BOOST_TEST(contains(error, "\"a\" is named twice"));
   error = error_of([&] {
-    BackwardOutput recorder(Options().with("theirs", output("../second")).reduction(cross));
+    BackwardOutput recorder(RecorderOptions().with("theirs", output("../second")).reduction(cross));
     recorder.attach(net, torchtap::selectors::names("moe.first"));
   });
   BOOST_TEST_CONTEXT(error) BOOST_TEST(contains(error, "cannot be used with gradients"));
-  ForwardOutput slot(Options().with("theirs", output("../second", 2)).reduction(cross));
+  ForwardOutput slot(RecorderOptions().with("theirs", output("../second", 2)).reduction(cross));
   slot.attach(net, torchtap::selectors::names("moe.first"));
   error = error_of([&] { net->forward(inputs(1)[0]); });
   BOOST_TEST_CONTEXT(error)

@@ -348,15 +348,15 @@ BOOST_AUTO_TEST_CASE(everything_else_works_as_for_other_kinds) {
     torch::nn::functional::cross_entropy(net->forward(images), labels).backward();
   };
   // A condition knows the parameter's name; a transform gives one number a step.
-  BackwardParameter norms(recorders::Options()
+  BackwardParameter norms(recorders::RecorderOptions()
                               .condition([](const recorders::Sample& sample) {
                                 return sample.path().find(".weight") != std::string::npos;
                               })
                               .transform([](const at::Tensor& gradient) { return gradient.norm(); }));
-  BackwardParameter all(recorders::Options().all_tensors()), moments(reductions::Moments{});
+  BackwardParameter all(recorders::RecorderOptions().all_tensors()), moments(reductions::Moments{});
   {
-    BackwardParameter spooled(
-        recorders::Options().spool(folder / "spool", storage::SpoolOptions().mkdir(true).sync(false)));
+    BackwardParameter spooled(recorders::RecorderOptions().spool(
+        folder / "spool", storage::SpoolOptions().mkdir(true).sync(false)));
     for (auto* one : {&norms, &all, &moments, &spooled}) one->attach(*net);
     run();
     run();
@@ -422,8 +422,8 @@ BOOST_AUTO_TEST_CASE(mistakes_are_errors) {
                       "none of the 1 selected modules holds a parameter itself"));
   BOOST_TEST(gradients.empty());
   BOOST_TEST(contains(error_of([&] { gradients.attach(linear, "no"); }), "no"));
-  BOOST_TEST(contains(error_of([] { BackwardParameter(recorders::Options().tensor(1)); }),
-                      "each parameter has a subrecorder of its own, so there is no tensor(1)"));
+  BOOST_TEST(contains(error_of([] { BackwardParameter(recorders::RecorderOptions().slot(1)); }),
+                      "each parameter has a subrecorder of its own, so there is no slot(1)"));
   BOOST_TEST(contains(error_of([&] { gradients.until_recorded([] {}); }), "backward"));
   BOOST_TEST(contains(error_of([&] {
                         const auto handle =
@@ -435,7 +435,7 @@ BOOST_AUTO_TEST_CASE(mistakes_are_errors) {
                "has no parameter \"wieght\" of its own; it has \"weight\" and \"bias\""));
   BOOST_TEST(is_untouched(linear->weight));
   // A hook that throws ends the backward with its error.
-  BackwardParameter broken(recorders::Options().transform(
+  BackwardParameter broken(recorders::RecorderOptions().transform(
       [](const at::Tensor&) -> at::Tensor { throw std::runtime_error("mine"); }));
   broken.attach(linear);
   BOOST_CHECK_THROW(linear->forward(torch::ones({1, 2})).sum().backward(), std::runtime_error);

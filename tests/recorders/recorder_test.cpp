@@ -23,8 +23,8 @@ using tap::recorders::BackwardOutput;
 using tap::recorders::ForwardInput;
 using tap::recorders::ForwardOutput;
 using tap::recorders::ForwardPre;
-using tap::recorders::Options;
 using tap::recorders::Recorder;
+using tap::recorders::RecorderOptions;
 using tap::reductions::Moments;
 using tap::reductions::Sum;
 namespace sel = tap::selectors;
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(subrecorders_are_in_order_of_attachment_whatever_fires_firs
   ForwardOutput outputs;
   outputs.modules(model, sel::types<torch::nn::Linear>());
   std::vector<int64_t> calls;
-  ForwardPre counted(Options().condition([&](const tap::recorders::Sample& sample) {
+  ForwardPre counted(RecorderOptions().condition([&](const tap::recorders::Sample& sample) {
     if (sample.path() == "a") calls.push_back(sample.call_index());
     return true;
   }));
@@ -193,9 +193,9 @@ BOOST_AUTO_TEST_CASE(threads_fold_in_parallel_into_one_result) {
   const Series series(Sum(SumOptions().over({0})), Moments(MomentsOptions().over_all(true)), Min(), Max(),
                       Histogram(HistogramOptions(32).over_all(true)), tap::reductions::Count());
   ForwardPre reduced(series);
-  ForwardPre all_slots(Options().reduction(series).all_tensors());
-  ForwardPre converted(Options().reduction(Sum{}).dtype(torch::kDouble));
-  ForwardPre in_turn(Options().reduction(Sum{}).transform([](const at::Tensor& x) { return x[0]; }));
+  ForwardPre all_slots(RecorderOptions().reduction(series).all_tensors());
+  ForwardPre converted(RecorderOptions().reduction(Sum{}).dtype(torch::kDouble));
+  ForwardPre in_turn(RecorderOptions().reduction(Sum{}).transform([](const at::Tensor& x) { return x[0]; }));
   ForwardPre last(tap::reductions::Last{});
   for (auto* recorder : {&reduced, &all_slots, &converted, &in_turn, &last})
     recorder->modules(*model, sel::names("0"));
@@ -236,8 +236,8 @@ BOOST_AUTO_TEST_CASE(threads_fold_in_parallel_into_one_result) {
 /// Reductions that threads fold into side by side, and in turn.
 BOOST_AUTO_TEST_CASE(values_that_are_taken_while_threads_record_lose_nothing) {
   torch::nn::Sequential model(torch::nn::Identity{});
-  ForwardPre counts(Options().reduction(tap::reductions::Count{}).all_tensors());
-  ForwardPre kept(Options().transform([](const at::Tensor& x) { return x.flatten()[0]; }));
+  ForwardPre counts(RecorderOptions().reduction(tap::reductions::Count{}).all_tensors());
+  ForwardPre kept(RecorderOptions().transform([](const at::Tensor& x) { return x.flatten()[0]; }));
   for (auto* recorder : {&counts, &kept}) recorder->modules(*model, sel::names("0"));
   BOOST_TEST(counts[0].take().is_none());
   std::int64_t elements = 0, samples = 0;
@@ -267,7 +267,7 @@ BOOST_AUTO_TEST_CASE(values_that_are_taken_while_threads_record_lose_nothing) {
 BOOST_AUTO_TEST_CASE(an_incompatible_sample_is_refused_in_the_thread_that_records_it) {
   torch::nn::Sequential model(torch::nn::Identity{});
   std::atomic<int> refused{0};
-  ForwardPre sums(Options().reduction(Sum{}).on_error(
+  ForwardPre sums(RecorderOptions().reduction(Sum{}).on_error(
       [&](const std::string&, const std::exception_ptr&) { refused.fetch_add(1); }));
   sums.modules(*model, sel::names("0"));
   model->forward(torch::ones({3}));
@@ -308,7 +308,7 @@ BOOST_AUTO_TEST_CASE(reset_and_values_set_by_hand_include_samples_of_other_threa
 
   std::atomic<int> refused{0};
   ForwardPre doubled(
-      Options()
+      RecorderOptions()
           .reduction(tap::reductions::Moments{})
           .on_error([&](const std::string&, const std::exception_ptr&) { refused.fetch_add(1); }));
   doubled.modules(*model, sel::names("0"));
@@ -355,7 +355,7 @@ BOOST_AUTO_TEST_CASE(exceptions_leave_recorder_and_model_usable) {
   BOOST_TEST(outputs.at("a").samples() == 4);
 
   bool fail = true;
-  ForwardPre in_condition(Options().condition([&]() -> bool {
+  ForwardPre in_condition(RecorderOptions().condition([&]() -> bool {
     if (fail) throw std::logic_error("in the condition");
     return true;
   }));
@@ -367,7 +367,7 @@ BOOST_AUTO_TEST_CASE(exceptions_leave_recorder_and_model_usable) {
   in_condition.detach();
 
   fail = true;
-  ForwardPre in_fold(Options().reduction([&](const at::Tensor& a, const at::Tensor& b) {
+  ForwardPre in_fold(RecorderOptions().reduction([&](const at::Tensor& a, const at::Tensor& b) {
     if (fail) throw std::logic_error("in the reduction");
     return a + b;
   }));
@@ -434,7 +434,7 @@ BOOST_AUTO_TEST_CASE(in_place_changes_do_not_change_what_was_recorded) {
   torch::nn::Sequential model(torch::nn::Linear(4, 4), torch::nn::ReLU(torch::nn::ReLUOptions(true)),
                               torch::nn::Linear(4, 1));
   ForwardOutput copies;
-  ForwardOutput aliases(Options().capture(tap::recorders::Capture::alias));
+  ForwardOutput aliases(RecorderOptions().capture(tap::recorders::Capture::alias));
   BackwardOutput gradients;
   copies.modules(*model, sel::names("0"));
   aliases.modules(*model, sel::indices({1, 2}));
@@ -457,9 +457,9 @@ BOOST_AUTO_TEST_CASE(options_say_which_tensor_and_how) {
   torch::manual_seed(1);
   torch::nn::Sequential model(torch::nn::LSTM(3, 5));
   using Out = std::tuple<at::Tensor, std::tuple<at::Tensor, at::Tensor>>;
-  ForwardOutput second(Options().tensor(1)), all(Options().all_tensors());
-  ForwardOutput missing(Options().tensor(3));
-  ForwardOutput pooled(Options()
+  ForwardOutput second(RecorderOptions().slot(1)), all(RecorderOptions().all_tensors());
+  ForwardOutput missing(RecorderOptions().slot(3));
+  ForwardOutput pooled(RecorderOptions()
                            .transform([](const at::Tensor& t) {
                              return t.mean(at::IntArrayRef{0, 1});
                            })
@@ -488,7 +488,7 @@ BOOST_AUTO_TEST_CASE(options_say_which_tensor_and_how) {
 
 BOOST_AUTO_TEST_CASE(conditions_see_the_sample) {
   auto model = mlp();
-  ForwardOutput large(Options().condition([](const tap::recorders::Sample& sample) {
+  ForwardOutput large(RecorderOptions().condition([](const tap::recorders::Sample& sample) {
     return sample.sample_index() < 2 && sample.tensor().max().item<float>() > 0.5F;
   }));
   large.modules(*model, sel::names("0"));
@@ -505,7 +505,7 @@ BOOST_AUTO_TEST_CASE(conditions_see_the_sample) {
 
   // One without arguments is a condition, too, of which its callable alone counts.
   int asked = 0;
-  ForwardOutput every_other(Options().condition([&] { return ++asked % 2 == 0; }));
+  ForwardOutput every_other(RecorderOptions().condition([&] { return ++asked % 2 == 0; }));
   every_other.attach(*model, "0");
   for (int i = 0; i < 6; ++i) model->forward(torch::randn({1, 6}));
   BOOST_TEST(asked == 6);
@@ -577,7 +577,7 @@ BOOST_AUTO_TEST_CASE(attaching_is_all_or_nothing) {
   };
   auto model = std::make_shared<PlainImpl>();
   int calls = 0;
-  ForwardOutput outputs(Options().condition([&] { return ++calls > 0; }));
+  ForwardOutput outputs(RecorderOptions().condition([&] { return ++calls > 0; }));
   BOOST_CHECK_EXCEPTION(outputs.modules(*model, sel::leaves()), c10::ValueError,
                         says({"\"plain\" (Linear)", "torchtap::nn::Linear", "reachable()"}));
   BOOST_TEST(outputs.empty());
@@ -593,8 +593,8 @@ BOOST_AUTO_TEST_CASE(attaching_is_all_or_nothing) {
 BOOST_AUTO_TEST_CASE(errors_may_go_to_a_handler_instead_of_the_caller) {
   auto model = mlp();
   std::vector<std::string> paths, messages;
-  ForwardOutput sums(
-      Options().reduction(Sum{}).on_error([&](const std::string& path, const std::exception_ptr& error) {
+  ForwardOutput sums(RecorderOptions().reduction(Sum{}).on_error(
+      [&](const std::string& path, const std::exception_ptr& error) {
         paths.push_back(path);
         try {
           std::rethrow_exception(error);
@@ -725,7 +725,7 @@ BOOST_AUTO_TEST_CASE(a_snapshot_resumes_where_it_stopped) {
 // The checksum is right: somebody made the file, or memory failed before it was computed.
 BOOST_AUTO_TEST_CASE(a_snapshot_that_claims_more_than_it_holds_is_an_error) {
   auto model = mlp();
-  ForwardOutput kept, slots(torchtap::recorders::Options().all_tensors(true));
+  ForwardOutput kept, slots(torchtap::recorders::RecorderOptions().all_tensors(true));
   for (ForwardOutput* recorder : {&kept, &slots}) recorder->modules(*model, sel::names("2"));
   for (int i = 0; i < 3; ++i) model->forward(torch::rand({4, 6}));
   std::int64_t refused = 0;
@@ -773,7 +773,7 @@ BOOST_AUTO_TEST_CASE(forward_stops_after_the_last_module_of_interest) {
   BOOST_TEST(early.until_recorded(run));
   model->forward(torch::ones({1, 6}));
   BOOST_TEST(late[0].samples() == 1);
-  ForwardOutput never(Options().condition([] { return false; }));
+  ForwardOutput never(RecorderOptions().condition([] { return false; }));
   never.modules(*model, sel::names("0"));
   BOOST_TEST(!never.until_recorded(run));
   BOOST_TEST(finished);

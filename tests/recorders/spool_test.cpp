@@ -18,9 +18,9 @@ namespace tap = torchtap;
 using tap::recorders::BackwardOutput;
 using tap::recorders::ForwardInput;
 using tap::recorders::ForwardOutput;
-using tap::recorders::Options;
 using tap::recorders::OverBudget;
 using tap::recorders::Recorder;
+using tap::recorders::RecorderOptions;
 using tap::storage::load;
 using tap::storage::SaveOptions;
 using tap::storage::SpoolOptions;
@@ -40,7 +40,7 @@ SpoolOptions spooling() {
 
 /// A spooled recorder and one that keeps everything, on the same model.
 struct Pair {
-  explicit Pair(const Options& options) : spooled(options) {
+  explicit Pair(const RecorderOptions& options) : spooled(options) {
     spooled.modules(*model);
     kept.modules(*model);
   }
@@ -72,7 +72,7 @@ struct Pair {
 BOOST_AUTO_TEST_CASE(spooled_samples_equal_kept_samples) {
   const Folder folder;
   {
-    Pair pair(Options().spool(folder / "rec", spooling().shard_bytes(500)));
+    Pair pair(RecorderOptions().spool(folder / "rec", spooling().shard_bytes(500)));
     pair.run(50);
     BOOST_TEST(pair.spooled[1].samples() == 50);
     BOOST_TEST(pair.spooled.samples() == 200);
@@ -91,7 +91,7 @@ BOOST_AUTO_TEST_CASE(spooled_samples_equal_kept_samples) {
     pair.run(7);
     BOOST_TEST(moved[0].samples() == 114);
     {
-      ForwardOutput other(Options().spool(folder / "other", spooling()));
+      ForwardOutput other(RecorderOptions().spool(folder / "other", spooling()));
       other.modules(*pair.model);
       pair.run(1);
       other = std::move(moved);  // finishes its own recording
@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(spooled_samples_equal_kept_samples) {
 
 BOOST_AUTO_TEST_CASE(calls_that_spooled_samples_do_not_allow_are_errors_that_change_nothing) {
   const Folder folder;
-  Pair pair(Options().spool(folder / "rec", spooling()));
+  Pair pair(RecorderOptions().spool(folder / "rec", spooling()));
   pair.run(10);
   std::stringstream stream;
   pair.kept.snapshot(stream);
@@ -128,12 +128,12 @@ BOOST_AUTO_TEST_CASE(calls_that_spooled_samples_do_not_allow_are_errors_that_cha
   BOOST_CHECK_EXCEPTION(pair.spooled.save(folder / "elsewhere", SaveOptions().mkdir(true)), c10::ValueError,
                         says({"/rec", "elsewhere"}));
   BOOST_CHECK_THROW(
-      ForwardOutput(Options().spool(folder / "x", spooling()).reduction(tap::reductions::Sum())),
+      ForwardOutput(RecorderOptions().spool(folder / "x", spooling()).reduction(tap::reductions::Sum())),
       c10::ValueError);
-  BOOST_CHECK_EXCEPTION(ForwardOutput(Options().spool(folder / "rec", spooling())), c10::ValueError,
+  BOOST_CHECK_EXCEPTION(ForwardOutput(RecorderOptions().spool(folder / "rec", spooling())), c10::ValueError,
                         says({"another recorder"}));
-  BOOST_CHECK_THROW(Options().spool(""), c10::ValueError);
-  BOOST_CHECK_THROW(Options().memory_budget(-1), c10::ValueError);
+  BOOST_CHECK_THROW(RecorderOptions().spool(""), c10::ValueError);
+  BOOST_CHECK_THROW(RecorderOptions().memory_budget(-1), c10::ValueError);
   BOOST_TEST(pair.spooled.remove(1).is_none());  // its samples stay on disk
   pair.run(5);
   pair.spooled.save(folder / "rec");
@@ -145,11 +145,11 @@ BOOST_AUTO_TEST_CASE(calls_that_spooled_samples_do_not_allow_are_errors_that_cha
 
 BOOST_AUTO_TEST_CASE(append_continues_a_recording) {
   const Folder folder;
-  Pair first(Options().spool(folder / "rec", spooling()));
+  Pair first(RecorderOptions().spool(folder / "rec", spooling()));
   first.run(10);
   first.spooled = ForwardOutput();
   {
-    ForwardOutput second(Options().spool(folder / "rec", spooling().append(true)));
+    ForwardOutput second(RecorderOptions().spool(folder / "rec", spooling().append(true)));
     second.modules(*first.model);
     first.run(10);
   }
@@ -160,9 +160,9 @@ BOOST_AUTO_TEST_CASE(gradients_all_tensors_and_transforms_are_spooled) {
   const Folder folder;
   auto model = mlp();
   {
-    BackwardOutput gradients(Options().spool(folder / "gradients", spooling()));
-    ForwardInput inputs(Options().spool(folder / "inputs", spooling()).all_tensors());
-    ForwardOutput means(Options()
+    BackwardOutput gradients(RecorderOptions().spool(folder / "gradients", spooling()));
+    ForwardInput inputs(RecorderOptions().spool(folder / "inputs", spooling()).all_tensors());
+    ForwardOutput means(RecorderOptions()
                             .spool(folder / "means", spooling())
                             .capture(tap::recorders::Capture::alias)
                             .dtype(at::kDouble)
@@ -190,7 +190,7 @@ BOOST_AUTO_TEST_CASE(threads_spool_at_the_same_time) {
   const Folder folder;
   auto model = mlp();
   {
-    ForwardOutput recorder(Options().spool(folder / "rec", spooling().shard_bytes(3000)));
+    ForwardOutput recorder(RecorderOptions().spool(folder / "rec", spooling().shard_bytes(3000)));
     recorder.modules(*model);
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
@@ -213,7 +213,7 @@ BOOST_AUTO_TEST_CASE(a_failing_disk_is_reported_at_an_event_and_loses_nothing) {
   BOOST_REQUIRE(::getrlimit(RLIMIT_FSIZE, &old) == 0);
   const auto old_handler = ::signal(SIGXFSZ, SIG_IGN);
   {
-    Pair pair(Options().spool(folder / "rec", spooling()));
+    Pair pair(RecorderOptions().spool(folder / "rec", spooling()));
     const struct rlimit now { 20000, old.rlim_max };
     BOOST_REQUIRE(::setrlimit(RLIMIT_FSIZE, &now) == 0);
     bool failed = false;
@@ -238,7 +238,7 @@ BOOST_AUTO_TEST_CASE(a_failing_disk_is_reported_at_an_event_and_loses_nothing) {
 BOOST_AUTO_TEST_CASE(a_budget_raises_or_drops) {
   auto model = mlp();
   const auto input = torch::ones({1000, 6});  // more than 20 000 bytes per module
-  ForwardOutput raising(Options().memory_budget(200000));
+  ForwardOutput raising(RecorderOptions().memory_budget(200000));
   raising.modules(*model);
   int kept = 0;
   BOOST_CHECK_EXCEPTION(for (;; ++kept) model->forward(input), c10::Error,
@@ -251,7 +251,7 @@ BOOST_AUTO_TEST_CASE(a_budget_raises_or_drops) {
   BOOST_TEST(raising[3].samples() == 1);
   raising.detach();
 
-  ForwardOutput dropping(Options().memory_budget(200000, OverBudget::drop));
+  ForwardOutput dropping(RecorderOptions().memory_budget(200000, OverBudget::drop));
   dropping.modules(*model);
   for (int i = 0; i < 20; ++i) model->forward(input);
   BOOST_TEST(dropping.samples() + dropping.dropped() == 80);
@@ -277,7 +277,7 @@ BOOST_AUTO_TEST_CASE(a_budget_spills) {
     BOOST_TEST_CONTEXT("budget " << budget) {
       const std::string directory = folder / std::to_string(budget);
       {
-        Pair pair(Options().memory_budget(budget, directory, spooling()));
+        Pair pair(RecorderOptions().memory_budget(budget, directory, spooling()));
         BOOST_TEST(!std::filesystem::exists(directory));
         pair.run(100);
         BOOST_TEST(std::filesystem::exists(directory) == (budget < 100000000));
@@ -304,7 +304,7 @@ BOOST_AUTO_TEST_CASE(attaching_that_fails_leaves_no_entries) {
   };
   auto model = mlp();
   {
-    ForwardOutput recorder(Options().spool(folder / "rec", spooling()));
+    ForwardOutput recorder(RecorderOptions().spool(folder / "rec", spooling()));
     OpaqueImpl opaque;
     BOOST_CHECK_THROW(recorder.modules(opaque), c10::ValueError);
     recorder.modules(*model);

@@ -99,7 +99,7 @@ template <bool Checks>
 void check_threads_all_or_none() {
   Meeting meeting;
   torch::nn::Sequential model{Pair()};
-  ForwardOutput outputs(Options().all_tensors().reduction(Meet<Checks>(&meeting)).condition([&] {
+  ForwardOutput outputs(RecorderOptions().all_tensors().reduction(Meet<Checks>(&meeting)).condition([&] {
     if (std::this_thread::get_id() == meeting.second.load()) meeting.come = true;
     return true;
   }));
@@ -135,7 +135,7 @@ void check_threads_all_or_none() {
 template <class Reduction>
 void check_all_or_none(const Reduction& reduction, const std::string& result) {
   torch::nn::Sequential model{Pair()};
-  ForwardOutput outputs(Options().all_tensors().reduction(reduction));
+  ForwardOutput outputs(RecorderOptions().all_tensors().reduction(reduction));
   outputs.modules(*model, torchtap::selectors::names("0"));
   const auto good = torch::ones({3}), bad = torch::ones({4});
   // The first event is undone completely when its second slot is refused.
@@ -246,7 +246,7 @@ BOOST_AUTO_TEST_CASE(reading_while_the_model_runs) {
 
 BOOST_AUTO_TEST_CASE(threads_fold_all_or_none) {
   torch::nn::Sequential model{Pair()};
-  ForwardOutput outputs(Options().all_tensors().reduction(Sum{}));
+  ForwardOutput outputs(RecorderOptions().all_tensors().reduction(Sum{}));
   outputs.modules(*model, torchtap::selectors::names("0"));
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

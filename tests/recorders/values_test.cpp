@@ -12,7 +12,7 @@ using tap::recorders::BackwardOutput;
 using tap::recorders::ForwardInput;
 using tap::recorders::ForwardOutput;
 using tap::recorders::ForwardPre;
-using tap::recorders::Options;
+using tap::recorders::RecorderOptions;
 using torchtap_test::says;
 
 namespace value_types {
@@ -115,9 +115,9 @@ BOOST_AUTO_TEST_CASE(an_unknown_type_is_an_error_that_names_the_remedy) {
     BOOST_TEST(recorder.samples() == 0);
   };
   check(ForwardOutput(), "ForwardOutput");
-  check(ForwardOutput(Options().all_tensors()), "ForwardOutput");
+  check(ForwardOutput(RecorderOptions().all_tensors()), "ForwardOutput");
   check(BackwardOutput(), "BackwardOutput");
-  check(BackwardOutput(Options().all_tensors()), "BackwardOutput");
+  check(BackwardOutput(RecorderOptions().all_tensors()), "BackwardOutput");
   BOOST_CHECK_NO_THROW(model.inner(input()));
 
   Decode decode;
@@ -141,10 +141,11 @@ BOOST_AUTO_TEST_CASE(an_unknown_type_is_an_error_that_names_the_remedy) {
 BOOST_AUTO_TEST_CASE(the_error_goes_to_the_handler) {
   AroundImpl<VAE> model;
   int errors = 0;
-  BackwardOutput gradients(Options().on_error([&](const std::string& path, const std::exception_ptr&) {
-    BOOST_TEST(path == "inner");
-    ++errors;
-  }));
+  BackwardOutput gradients(
+      RecorderOptions().on_error([&](const std::string& path, const std::exception_ptr&) {
+        BOOST_TEST(path == "inner");
+        ++errors;
+      }));
   gradients.modules(model, tap::selectors::names("inner"));
   BOOST_CHECK_NO_THROW(model.inner(input()));
   BOOST_TEST(errors == 1);
@@ -152,7 +153,7 @@ BOOST_AUTO_TEST_CASE(the_error_goes_to_the_handler) {
 
 BOOST_AUTO_TEST_CASE(an_unknown_value_beside_known_tensors) {
   Mixed mixed;
-  ForwardOutput first, second(Options().tensor(1)), all(Options().all_tensors());
+  ForwardOutput first, second(RecorderOptions().slot(1)), all(RecorderOptions().all_tensors());
   BackwardOutput gradients;
   first.modules(*mixed);
   gradients.modules(*mixed);
@@ -182,8 +183,8 @@ BOOST_AUTO_TEST_CASE(in_a_sequential_only_missing_tensors_are_errors) {
 
   tap::hooks::register_value<Told>();
   torch::nn::Sequential model{PlainToldVAE()};
-  ForwardOutput outputs(Options().tensor(1));
-  BackwardOutput gradients(Options().all_tensors());
+  ForwardOutput outputs(RecorderOptions().slot(1));
+  BackwardOutput gradients(RecorderOptions().all_tensors());
   outputs.modules(*model, tap::selectors::names("0"));
   gradients.modules(*model, tap::selectors::names("0"));
   const Told told = model->forward<Told>(input());
@@ -194,8 +195,8 @@ BOOST_AUTO_TEST_CASE(in_a_sequential_only_missing_tensors_are_errors) {
 
 BOOST_AUTO_TEST_CASE(a_registered_struct_and_a_map) {
   ToldVAE vae;
-  ForwardOutput all(Options().all_tensors());
-  BackwardOutput gradients(Options().tensor(1));
+  ForwardOutput all(RecorderOptions().all_tensors());
+  BackwardOutput gradients(RecorderOptions().slot(1));
   all.modules(*vae);
   gradients.modules(*vae);
   const Told told = vae(input());
@@ -205,8 +206,8 @@ BOOST_AUTO_TEST_CASE(a_registered_struct_and_a_map) {
   BOOST_TEST(at::equal(gradients[0].tensors()[0], at::full({1, 2}, 5)));
 
   Detector detector;
-  ForwardOutput detected(Options().all_tensors());
-  BackwardOutput scores(Options().tensor(1));
+  ForwardOutput detected(RecorderOptions().all_tensors());
+  BackwardOutput scores(RecorderOptions().slot(1));
   detected.modules(*detector);
   scores.modules(*detector);
   (detector(input()).at("scores") * 7).sum().backward();
@@ -216,15 +217,15 @@ BOOST_AUTO_TEST_CASE(a_registered_struct_and_a_map) {
 
 BOOST_AUTO_TEST_CASE(no_tensors_at_all) {
   Count count;
-  const auto check = [&](Options options) {
+  const auto check = [&](RecorderOptions options) {
     ForwardOutput outputs(std::move(options));
     outputs.modules(*count);
     BOOST_CHECK_EXCEPTION(count(input()), c10::TypeError,
                           says_not("asked for", {"(Count)", "no tensor in the output"}));
   };
-  check(Options());
-  check(Options().all_tensors());
-  ForwardPre third(Options().tensor(3));
+  check(RecorderOptions());
+  check(RecorderOptions().all_tensors());
+  ForwardPre third(RecorderOptions().slot(3));
   third.modules(*count);
   BOOST_CHECK_EXCEPTION(count(input()), c10::TypeError,
                         says({"tensor 3 was asked for", "the input holds 1 tensor,"}));

@@ -85,8 +85,8 @@ struct Pairs {
   }
 };
 
-Options beside(Pairs& pairs, Companion companion) {
-  return Options().with("theirs", std::move(companion)).reduction(pairs.reduction());
+RecorderOptions beside(Pairs& pairs, Companion companion) {
+  return RecorderOptions().with("theirs", std::move(companion)).reduction(pairs.reduction());
 }
 
 at::Tensor number(double value) {
@@ -144,7 +144,7 @@ BOOST_AUTO_TEST_CASE(two_companions_are_waited_for) {
   Play net;
   std::string order = "abc";
   do {
-    ForwardOutput recorder(Options()
+    ForwardOutput recorder(RecorderOptions()
                                .with("b", output("../b"))
                                .with("c", output("/c").map([](const at::Tensor& y) { return y * 2; }))
                                .reduction(joint("b", Any(joint("c", Sum(SumOptions().over({0})))))));
@@ -300,7 +300,7 @@ BOOST_AUTO_TEST_CASE(four_threads_of_200_forwards_in_either_order_pair_their_own
   other->order = "b";
   Pairs pairs, apart;
   ForwardOutput recorder(beside(pairs, output("../b"))), between(beside(apart, output(other, "/b"))),
-      covariance(Options().with("theirs", output("../b")).reduction(CrossCovariance("theirs")));
+      covariance(RecorderOptions().with("theirs", output("../b")).reduction(CrossCovariance("theirs")));
   for (auto* const one : {&recorder, &between, &covariance})
     one->attach(net, torchtap::selectors::names("a"));
   std::vector<std::thread> threads;
@@ -408,7 +408,7 @@ BOOST_AUTO_TEST_CASE(forwards_do_not_grow) {
   script.register_module("second", second);
   script.define("def forward(self, x):\n    return self.first.forward(x)\n");  // never the second
   const auto sums = [](Companion companion) {
-    return Options()
+    return RecorderOptions()
         .with("theirs", std::move(companion))
         .reduction(joint("theirs", Sum(SumOptions().over({0}))));
   };

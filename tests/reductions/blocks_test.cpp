@@ -381,7 +381,7 @@ BOOST_DATA_TEST_CASE(small_samples_are_taken_like_others,
   at::Tensor x = (at::randn({3000, size}, at::kDouble) * 40).to(dtype == at::kByte ? at::kInt : dtype);
   if (at::isFloatingType(dtype)) x.masked_fill_(at::rand({3000, size}).lt(0.002), kNaN);
   x = x.to(dtype);
-  const auto options = QuantilesOptions().size(16).seed(5);
+  const auto options = QuantilesOptions().k(16).seed(5);
   const auto check_same = [](const Quantiles& a, const Quantiles& b) {
     BOOST_TEST(same(a.results(), b.results()));
     BOOST_TEST(a.retained() == b.retained());
@@ -428,7 +428,7 @@ BOOST_DATA_TEST_CASE(the_error_of_small_samples_is_bounded, bdata::make({1, 30, 
 BOOST_AUTO_TEST_CASE(wider_samples_may_follow) {
   at::manual_seed(9);
   const at::Tensor x = at::randn({300, 3});
-  Quantiles mixed(QuantilesOptions().over({0}).size(1000));
+  Quantiles mixed(QuantilesOptions().over({0}).k(1000));
   mixed.update(x.narrow(0, 0, 100));
   mixed.update(x.narrow(0, 100, 100).to(at::kDouble));
   mixed.update(x.narrow(0, 200, 100));

@@ -42,8 +42,10 @@ BOOST_AUTO_TEST_CASE(each_wrong_companion_is_named_and_changes_nothing) {
       {at::ones({2}, at::kLong), x, {"\"c\" has shape [2] and the sample [5, 2]"}},
       {at::ones({5, 3}, at::kLong), x, {"\"c\" has shape [5, 3] and the sample [5, 2]"}},
       {at::ones({5, 2, 1}, at::kLong), x, {"\"c\" has shape [5, 2, 1] and the sample [5, 2]"}},
-      {at::empty({5}, elsewhere.dtype(at::kLong)), x, {"\"c\" is on meta", "Options::device(at::kCPU)"}},
-      {keys, at::empty({5, 2}, elsewhere), {"the sample on meta", "Options::device(at::kCPU)"}},
+      {at::empty({5}, elsewhere.dtype(at::kLong)),
+       x,
+       {"\"c\" is on meta", "RecorderOptions::device(at::kCPU)"}},
+      {keys, at::empty({5, 2}, elsewhere), {"the sample on meta", "RecorderOptions::device(at::kCPU)"}},
       {keys, at::Tensor(), {"expected a tensor, got an undefined one"}},
       {keys, x.to_sparse(), {"expected a plain strided tensor"}}};
   const std::vector<Wrong> by_wrong{

@@ -272,9 +272,9 @@ BOOST_AUTO_TEST_CASE(quantiles_that_are_resumed_often_stay_within_their_error) {
   int outside = 0, all = 0;
   for (int stream = 0; stream < 6; ++stream) {
     const at::Tensor x = at::rand({200 * 150, 1});
-    Quantiles sketch(QuantilesOptions().size(64).over({0}));
+    Quantiles sketch(QuantilesOptions().k(64).over({0}));
     for (const at::Tensor& part : x.split(150)) {
-      Quantiles next(QuantilesOptions().size(64).over({0}));
+      Quantiles next(QuantilesOptions().k(64).over({0}));
       next.merge(sketch);
       next.update(part);
       sketch = next;

@@ -372,12 +372,12 @@ BOOST_DATA_TEST_CASE(the_rank_error_holds, bdata::make({16, 64, 512}) * bdata::x
   const std::vector<double> wanted(levels.data_ptr<double>(), levels.data_ptr<double>() + 99);
   int misses = 0;
   const std::int64_t batch = order == 0 ? 37 : 1000;
-  const auto options = QuantilesOptions().size(size).over({0}).seed(order);
+  const auto options = QuantilesOptions().k(size).over({0}).seed(order);
   const auto sketch = fed(Quantiles(options), x, batch);
   auto merged = fed(Quantiles(options), x.narrow(0, 0, 20000), batch);
   for (const std::int64_t from : {20000, 40000}) {
     merged.merge(
-        fed(Quantiles(QuantilesOptions().size(size).over({0}).seed(from)), x.narrow(0, from, 20000), batch));
+        fed(Quantiles(QuantilesOptions().k(size).over({0}).seed(from)), x.narrow(0, from, 20000), batch));
   }
   for (const auto& one : {sketch, merged}) {
     BOOST_TEST(one.count() == n);
@@ -424,7 +424,7 @@ BOOST_AUTO_TEST_CASE(nan_is_left_out_and_counted) {
 BOOST_AUTO_TEST_CASE(copies_and_reloads_go_on_alike) {
   at::manual_seed(5);
   const auto x = at::randn({5000, 2});
-  const auto options = QuantilesOptions().size(32).seed(9).at({0.25, 0.75}).over({0});
+  const auto options = QuantilesOptions().k(32).seed(9).at({0.25, 0.75}).over({0});
   auto one = fed(Quantiles(options), x.narrow(0, 0, 2000), 11);
   std::stringstream stream;
   {
@@ -446,7 +446,7 @@ BOOST_AUTO_TEST_CASE(copies_and_reloads_go_on_alike) {
   BOOST_CHECK_THROW(one.merge(Quantiles(QuantilesOptions().over({0}))), c10::ValueError);
   BOOST_CHECK_THROW(one.quantile(1.5), c10::ValueError);
   BOOST_CHECK_THROW(one.quantile(kNaN), c10::ValueError);
-  BOOST_CHECK_THROW(Quantiles(QuantilesOptions().size(4)), c10::ValueError);
+  BOOST_CHECK_THROW(Quantiles(QuantilesOptions().k(4)), c10::ValueError);
   BOOST_CHECK_THROW(Quantiles(QuantilesOptions().at({-0.1})), c10::ValueError);
 }
 

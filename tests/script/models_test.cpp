@@ -23,7 +23,7 @@ namespace tap = torchtap;
 using namespace torchtap_test;
 using tap::recorders::ForwardOutput;
 using tap::recorders::ForwardPre;
-using tap::recorders::Options;
+using tap::recorders::RecorderOptions;
 
 namespace {
 

@@ -19,7 +19,7 @@ using namespace torchtap_test;
 using tap::recorders::ForwardInput;
 using tap::recorders::ForwardOutput;
 using tap::recorders::ForwardPre;
-using tap::recorders::Options;
+using tap::recorders::RecorderOptions;
 
 namespace {
 
@@ -53,9 +53,9 @@ BOOST_AUTO_TEST_CASE(calls_without_tensors_are_left_out_and_counted) {
   auto model = traced();
   const auto x = at::arange(6.).reshape({2, 3});
   const auto expected = model.forward({x}).toTensor();
-  ForwardOutput outputs, reduced(tap::reductions::Mean{}), all(Options().all_tensors());
+  ForwardOutput outputs, reduced(tap::reductions::Mean{}), all(RecorderOptions().all_tensors());
   ForwardInput inputs;
-  ForwardPre pre(Options().all_tensors());
+  ForwardPre pre(RecorderOptions().all_tensors());
   for (tap::recorders::Recorder* recorder :
        {static_cast<tap::recorders::Recorder*>(&outputs), static_cast<tap::recorders::Recorder*>(&reduced),
         static_cast<tap::recorders::Recorder*>(&all), static_cast<tap::recorders::Recorder*>(&inputs),
@@ -98,14 +98,14 @@ BOOST_AUTO_TEST_CASE(a_module_that_was_asked_for_alone_has_to_hand_over_tensors)
   BOOST_TEST(message.find("\"drop\" (Drop)") != std::string::npos, message);
   one.detach();
   std::vector<std::string> reported;
-  ForwardOutput lenient(Options().on_error(
+  ForwardOutput lenient(RecorderOptions().on_error(
       [&](const std::string& path, const std::exception_ptr&) { reported.push_back(path); }));
   lenient.modules(model, tap::selectors::names("drop"));
   model.forward({x});
   BOOST_TEST(reported == std::vector<std::string>{"drop"});
   // A slot that a module does not have is an error, however many were selected.
   lenient.detach();
-  ForwardOutput second(Options().tensor(1));
+  ForwardOutput second(RecorderOptions().slot(1));
   second.modules(model);
   BOOST_CHECK_THROW(model.forward({x}), std::exception);
 }
@@ -142,14 +142,15 @@ BOOST_AUTO_TEST_CASE(quantized_tensors_are_refused_at_the_first_sample) {
   const auto x = at::arange(6.);
   const auto expected = model.forward({x}).toTensor();
   std::vector<std::string> reported;
-  ForwardOutput outputs(Options().on_error([&](const std::string& path, const std::exception_ptr& error) {
-    try {
-      std::rethrow_exception(error);
-    } catch (const c10::TypeError& known) {
-      BOOST_TEST(says({"ForwardOutput \"quantize\" (Quantize)", "QUInt8", "dequantized"})(known));
-    }
-    reported.push_back(path);
-  }));
+  ForwardOutput outputs(
+      RecorderOptions().on_error([&](const std::string& path, const std::exception_ptr& error) {
+        try {
+          std::rethrow_exception(error);
+        } catch (const c10::TypeError& known) {
+          BOOST_TEST(says({"ForwardOutput \"quantize\" (Quantize)", "QUInt8", "dequantized"})(known));
+        }
+        reported.push_back(path);
+      }));
   outputs.modules(model);
   BOOST_TEST(at::equal(model.forward({x}).toTensor(), expected));
   BOOST_TEST(reported == std::vector<std::string>{"quantize"});
@@ -163,7 +164,7 @@ BOOST_AUTO_TEST_CASE(quantized_tensors_are_refused_at_the_first_sample) {
   BOOST_CHECK_THROW(model.forward({x}), std::exception);
   strict.detach();
 
-  ForwardOutput values(Options().transform(tap::recorders::dequantized).all_tensors());
+  ForwardOutput values(RecorderOptions().transform(tap::recorders::dequantized).all_tensors());
   values.modules(model);
   model.forward({x});
   BOOST_TEST(at::equal(values.at("scale").slot(0).list().at(0).tensor(), x * 2));
@@ -177,16 +178,16 @@ BOOST_AUTO_TEST_CASE(conditions_see_all_tensors_of_an_event) {
   auto model = quantizing();
   std::vector<std::int64_t> sizes;
   const auto no_quantized = [&](const tap::recorders::Sample& sample) {
-    if (sample.path() == "scale") sizes.push_back(sample.tensors());
-    BOOST_CHECK_THROW(sample.tensor(sample.tensors()), c10::IndexError);
+    if (sample.path() == "scale") sizes.push_back(sample.slots());
+    BOOST_CHECK_THROW(sample.tensor(sample.slots()), c10::IndexError);
     BOOST_TEST(sample.tensor(0).is_same(sample.tensor()));
-    for (std::int64_t i = 0; i < sample.tensors(); ++i) {
+    for (std::int64_t i = 0; i < sample.slots(); ++i) {
       if (sample.tensor(i).is_quantized()) return false;
     }
     return true;
   };
-  ForwardOutput all(Options().all_tensors().condition(no_quantized));
-  ForwardOutput first(Options().condition(no_quantized));
+  ForwardOutput all(RecorderOptions().all_tensors().condition(no_quantized));
+  ForwardOutput first(RecorderOptions().condition(no_quantized));
   all.modules(model);
   model.forward({at::arange(6.)});
   BOOST_TEST(all.at("scale").samples() == 0);

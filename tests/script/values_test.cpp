@@ -74,8 +74,8 @@ void compare(tap::recorders::Recorder& recorder, const Case& one, const std::str
   BOOST_TEST(compared == wanted.size());
 }
 
-tap::recorders::Options all() {
-  return tap::recorders::Options().all_tensors();
+tap::recorders::RecorderOptions all() {
+  return tap::recorders::RecorderOptions().all_tensors();
 }
 
 std::vector<at::Tensor> gradients_of(const torch::jit::Module& model, const c10::IValue& result) {

@@ -81,21 +81,20 @@ BOOST_AUTO_TEST_CASE(a_journal) {
   const auto end = journal.find('\n');
   BOOST_REQUIRE(end != std::string::npos);
   std::string head = journal.substr(9, end - 9);
-  const auto at = head.find("\"schema\": ");
+  const auto at = head.find("\"format\": ");
   BOOST_REQUIRE(at != std::string::npos);
-  head.replace(at, head.find(',', at) - at, "\"schema\": 7");
+  head.replace(at, head.find(',', at) - at, "\"format\": 7");
   char line[16];
   std::snprintf(line, sizeof line, "%08x ", sum(head));
   write_bytes(cut + "/journal.jsonl", line + head + journal.substr(end));
   const auto before = files(cut);
 
-  BOOST_CHECK_EXCEPTION(load(cut), c10::ValueError, newer("schema version 7"));
+  BOOST_CHECK_EXCEPTION(load(cut), c10::ValueError, newer("format 7"));
   for (const bool repair : {false, true}) {
-    BOOST_CHECK_EXCEPTION(recover(cut, RecoverOptions().repair(repair)), c10::ValueError,
-                          newer("schema version 7"));
+    BOOST_CHECK_EXCEPTION(recover(cut, RecoverOptions().repair(repair)), c10::ValueError, newer("format 7"));
   }
   BOOST_CHECK_EXCEPTION(Spool(cut, SpoolOptions().append(true).sync(false)), c10::ValueError,
-                        newer("schema version 7"));
+                        newer("format 7"));
   BOOST_CHECK((files(cut) == before));
 
   // With a journal that this torchtap knows, everything is there.

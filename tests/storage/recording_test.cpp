@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(python_reads_a_recording) {
   python(directory, R"(
 import datetime, json, os, torch
 manifest = json.load(open("rec/manifest.json", encoding="utf-8"))
-assert manifest["schema"] == 1 and manifest["library"] and manifest["count"] == 4
+assert manifest["format"] == 1 and manifest["library"] and manifest["count"] == 4
 datetime.datetime.strptime(manifest["created"], "%Y-%m-%dT%H:%M:%SZ")
 a, b, never, total = manifest["entries"]
 assert [e["index"] for e in manifest["entries"]] == [0, 1, 2, 3]
@@ -294,9 +294,9 @@ BOOST_AUTO_TEST_CASE(damaged_manifests_are_errors_and_never_crashes) {
     all.push_back("manifest.json");
     BOOST_CHECK_EXCEPTION(load(rec), c10::ValueError, says(all));
   };
-  fails(replaced(good, "\"schema\": 1", "\"schema\": 7"), {"schema version 7; this one reads up to 2"});
-  fails(replaced(good, "\"schema\": 1", "\"schema\": 0"), {"schema version 0"});
-  fails(replaced(good, "\"schema\": 1", "\"schema\": \"one\""), {"damaged"});
+  fails(replaced(good, "\"format\": 1", "\"format\": 7"), {"format 7; this one reads up to 2"});
+  fails(replaced(good, "\"format\": 1", "\"format\": 0"), {"format 0"});
+  fails(replaced(good, "\"format\": 1", "\"format\": \"one\""), {"damaged"});
   fails(replaced(good, "\"count\": 4", "\"count\": 5"), {"claims 5 entries and lists 4"});
   fails(replaced(good, "\"index\": 1", "\"index\": 0"), {"entry 1", "claims to be entry 0"});
   fails(replaced(good, "\"samples\": 7", "\"samples\": -7"), {"-7 samples"});
@@ -407,8 +407,8 @@ BOOST_AUTO_TEST_CASE(entries_may_be_made_one_at_a_time) {
 }
 
 // These files are never written again, because users have such files on their disks.
-BOOST_AUTO_TEST_CASE(recordings_of_schema_1_stay_readable) {
-  const auto recording = load(TORCHTAP_TEST_FIXTURES "/schema_1");
+BOOST_AUTO_TEST_CASE(recordings_of_format_1_stay_readable) {
+  const auto recording = load(TORCHTAP_TEST_FIXTURES "/format_1");
   const at::Tensor ramp = at::arange(6, at::kFloat).view({2, 3});
   BOOST_TEST(recording.size() == 4);
   BOOST_TEST(same(recording.at("layer1.conv").tensor(), ramp));

@@ -16,7 +16,7 @@ int main() {
   // Any callable folds, any nullary callable decides.
   bool interesting = true;
   tap::recorders::ForwardOutput peaks(
-      tap::recorders::Options()
+      tap::recorders::RecorderOptions()
           .condition([&] { return interesting; })
           .reduction([](const at::Tensor& a, const at::Tensor& b) { return at::max(a, b); }));
   peaks.modules(*model, tap::selectors::types<torch::nn::Linear, torch::nn::ReLU>());

@@ -37,7 +37,7 @@ inline const std::vector<std::string>& recorder_names() {
 }
 
 inline std::unique_ptr<recorders::Recorder> make_recorder(const std::string& what,
-                                                          recorders::Options options) {
+                                                          recorders::RecorderOptions options) {
   for (const auto& [word, kind] : kKindWords) {
     if (what == word) return recorders::make(kind, std::move(options));
   }

@@ -83,7 +83,7 @@ bool ExploreMode::open_explorer() {
     tell(true);
     return false;
   };
-  explorer::Options options;
+  explorer::ExplorerOptions options;
   options.name(report_.program).on_error([this](const std::string& text) { note(text); });
   report_.directory = config_.save.empty() ? "" : own_place(report_, config_);
   std::unique_ptr<explorer::Explorer> opened;

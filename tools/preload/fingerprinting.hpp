@@ -36,7 +36,7 @@ class Fingerprinting final : public recorders::Stream {
     const std::lock_guard lock(mutex_);
     if (!prints_) return 0;
     prints_->close();
-    return prints_->tensors();
+    return prints_->written();
   }
 
  private:

@@ -76,7 +76,7 @@ void MonitorMode::begin(Model& model, const std::vector<model::ModuleRef>& modul
   if (!model.method.empty() && model.method != "forward") name += "." + model.method;
   if (const std::size_t others = names_[name]++; others != 0) name += "-" + std::to_string(others + 1);
   const bool learns = config_.mode == "learn";
-  views::monitor::Options options;
+  views::monitor::MonitorOptions options;
   options.model(name);
   if (learns) {
     options.learn(beside(report_.directory, watched_));

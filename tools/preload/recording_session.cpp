@@ -84,7 +84,7 @@ Session::Session(const Config& config, Session* parent)
     models_.inherit(parent->models_);
     compiled_in_ = parent->compiled_in_;
   }
-  recorders::Options options;
+  recorders::RecorderOptions options;
   if (!config_.reduce.empty()) {
     options.reduction(tools::make_reduction(config_.reduce, config_.over, config_.elementwise));
   }

@@ -56,10 +56,10 @@ struct ThreadEnd {
     if (action) action();
   }
 };
-report::Options options_for(const std::vector<at::Tensor>& parameters) {
+report::ReportOptions options_for(const std::vector<at::Tensor>& parameters) {
   const bool elsewhere = std::any_of(parameters.begin(), parameters.end(),
                                      [](const at::Tensor& one) { return !one.device().is_cpu(); });
-  return report::Options().synchronize(elsewhere);
+  return report::ReportOptions().synchronize(elsewhere);
 }
 
 }  // namespace

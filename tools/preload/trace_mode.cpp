@@ -38,8 +38,8 @@ TraceMode::TraceMode(const Config& config)
   if (report_.process == config_.process) tell(false);
 }
 
-trace::Options TraceMode::options() const {
-  trace::Options options;
+trace::TraceOptions TraceMode::options() const {
+  trace::TraceOptions options;
   if (config_.keep.size() == 1 && config_.keep.front() == "none") return options;
   if (config_.keep.empty() || (config_.keep.size() == 1 && config_.keep.front() == "all")) {
     return options.save(trace::Save::all);

@@ -64,7 +64,7 @@ class TraceMode final : public Mode {
   enum class State { waiting, logging, done };
   static constexpr std::int64_t kMost = 100000;
 
-  views::trace::Options options() const;
+  views::trace::TraceOptions options() const;
   void begin(torch::nn::Module& module);
   void called_first(const std::vector<at::Tensor>& inputs);
   std::shared_ptr<views::trace::Tracer> begin_script(const torch::jit::Method& method,

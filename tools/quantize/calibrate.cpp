@@ -37,7 +37,7 @@ a convolution has a scale of its own. Recordings of several ranks or days are me
 Examples:
   torchtap record model.pt --idx3 images.gz --learn ranges/
   torchtap calibrate ranges/ --method mse --save int8.json
-  torchtap calibrate ranges/ --method percentile --percentile 99.9 --format uint8 --save uint8.json
+  torchtap calibrate ranges/ --method percentile --percentile 99.9 --dtype uint8 --save uint8.json
   torchtap calibrate ranges/ --method entropy --symmetric --to tensorrt --save calibration.cache
 
 A tensor of which no finite value was recorded stays in floating point, and is named on stderr.
@@ -46,7 +46,7 @@ Exit status: 0, or 2 if no tensor has a range, or something cannot be read or wr
 
 struct CalibrateOptions {
   std::string recording;
-  quantization::Options how;
+  quantization::QuantizationOptions how;
   std::string to = "json";
   std::string save;
   bool overwrite = false;
@@ -84,14 +84,14 @@ void add_calibrate(CLI::App& app) {
   command->add_option("recording", options->recording, "A recording of distributions")
       ->required()
       ->check(CLI::ExistingDirectory);
-  quantization::Options& how = options->how;
+  quantization::QuantizationOptions& how = options->how;
   add_method_options(*command, how);
   command
       ->add_option_function<std::string>(
-          "--format", [&how](const std::string& name) { how.format(quantization::format_of(name)); },
+          "--dtype", [&how](const std::string& name) { how.dtype(quantization::dtype_of(name)); },
           "The integers of the recorded tensors")
-      ->check(CLI::IsMember(words_of(quantization::format_names)))
-      ->default_str(std::string(name_of(how.format())));
+      ->check(CLI::IsMember(words_of(quantization::dtype_names)))
+      ->default_str(std::string(name_of(how.dtype())));
   command->add_flag_callback(
       "--symmetric", [&how] { how.symmetric(true); },
       "The zero point in the middle of the integers, and a range as wide on both sides of zero");
@@ -99,7 +99,7 @@ void add_calibrate(CLI::App& app) {
       ->add_option_function<std::string>(
           "--weights",
           [&how](const std::string& name) {
-            how.weights(name == "none" ? std::nullopt : std::optional(quantization::format_of(name)));
+            how.weights(name == "none" ? std::nullopt : std::optional(quantization::dtype_of(name)));
           },
           "The integers of the weights of the recorded modules")
       ->check(CLI::IsMember({"int8", "int4", "none"}))

@@ -266,13 +266,13 @@ void print_evaluation(const std::vector<Variant>& variants, const std::vector<Co
   std::cout << '\n';
   Table layers({{"layer", Align::left, Table::kAlways, 16, true},
                 {"type", Align::left, 60},
-                {"format"},
+                {"dtype"},
                 {"error", Align::right},
                 {"top-1 lost", Align::right},
                 {"by", Align::left, 80, 12, true}});
   for (const auto& [file, error, lost] : costs) {
-    layers.add({shown_path(error.path), error.type, std::string(name_of(error.format)),
-                to_text(error.cost, 3), percent(lost), file});
+    layers.add({shown_path(error.path), error.type, std::string(name_of(error.dtype)), to_text(error.cost, 3),
+                percent(lost), file});
   }
   layers.print(std::cout);
 }
@@ -294,7 +294,7 @@ void print_evaluation_json(const std::vector<Variant>& variants, const std::vect
     layers.push_back({{"file", file},
                       {"path", error.path},
                       {"type", error.type},
-                      {"format", std::string(name_of(error.format))},
+                      {"dtype", std::string(name_of(error.dtype))},
                       {"error", to_json(error.cost)},
                       {"top1_lost", to_json(lost)},
                       {"weights", error.weights}});

@@ -19,7 +19,7 @@ std::vector<std::string> words_of(const std::array<std::string_view, N>& names) 
 }
 
 /// Adds --method and --percentile.
-inline void add_method_options(CLI::App& command, quantization::Options& options) {
+inline void add_method_options(CLI::App& command, quantization::QuantizationOptions& options) {
   command
       .add_option_function<std::string>(
           "--method", [&options](const std::string& name) { options.method(quantization::method_of(name)); },

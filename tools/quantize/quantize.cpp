@@ -51,7 +51,8 @@ Exit status: 0, or 2 if the model cannot be converted, the result does not run, 
 struct QuantizeOptions {
   std::string model;
   InputOptions inputs;
-  quantization::Options how = quantization::Options().format(quantization::Format::uint8);
+  quantization::QuantizationOptions how =
+      quantization::QuantizationOptions().dtype(quantization::Dtype::uint8);
   std::string save;
   bool overwrite = false;
 };

@@ -42,7 +42,7 @@ Measured measure(const MeasureOptions& options) {
   const auto arguments = to_arguments(model, options.method, *batch, device, false);
   const at::AutoGradMode mode(options.backward);
   report::Report report(selectors::modules(model, options.method),
-                        report::Options()
+                        report::ReportOptions()
                             .memory(!options.no_memory)
                             .work(!options.no_work)
                             .non_finite(on_non_finite(options.non_finite))

@@ -25,7 +25,7 @@ constexpr std::array kRules{
          ", or replace it with --overwrite"},
     Rule{", or pass SaveOptions().mkdir(true)", ""},
     Rule{", as torch.jit.save writes them", ""},
-    Rule{"; pass a directory that Options().save() named",
+    Rule{"; pass a directory that ExplorerOptions().save() named",
          "; name a directory that torchtap preload --explore --save wrote"},
     Rule{", or pass SpoolOptions().mkdir(true)", ""},
     Rule{" with mkdir(true)", ""},
@@ -44,11 +44,11 @@ constexpr std::array kRules{
     Rule{"such as a LogHistogram(LogHistogramOptions().over_all(true))", "with --reduce log_histogram"},
     Rule{"; record LogHistogram", "; record with --reduce log_histogram"},
     Rule{" or Series(Min, Max)", " or min,max"},
-    Rule{". Calibrate with Options().symmetric(true), and all channels as one distribution",
+    Rule{". Calibrate with QuantizationOptions().symmetric(true), and all channels as one distribution",
          "; calibrate with --symmetric what was recorded without --over"},
     Rule{"; record over_all(true), or over all dimensions but the channels'",
          "; record without --over, or with all dimensions but the channels' in --over"},
-    Rule{". Options().non_finite(OnNonFinite::note) goes on", "; --non-finite note goes on"},
+    Rule{". ReportOptions().non_finite(OnNonFinite::note) goes on", "; --non-finite note goes on"},
     Rule{"; raise time_limit, or draw to a .dot file", "; raise --time-limit, or draw to a .dot file"},
 };
 

@@ -402,7 +402,7 @@ Fingerprints& Fingerprints::attach(const selectors::ModuleView& model) {
   hooks::DeferredCompile batch;
   std::vector<std::unique_ptr<recorders::Recorder>> both;
   for (const char* kind : {"ForwardPre", "ForwardOutput"}) {
-    recorders::Options options;
+    recorders::RecorderOptions options;
     options.all_tensors().stream(state_).on_error(
         [state = state_.get(), kind = kind_of(kind)](
             const std::string& path, const std::exception_ptr& error) { state->note(kind, path, error); });
@@ -420,7 +420,7 @@ std::shared_ptr<recorders::Stream> Fingerprints::stream() const {
   return state_;
 }
 
-std::int64_t Fingerprints::tensors() const {
+std::int64_t Fingerprints::written() const {
   return state_->file.frames() - state_->headers;
 }
 

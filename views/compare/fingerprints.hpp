@@ -64,12 +64,12 @@ class TORCHTAP_API Fingerprints {
   /// Of modules of a walk the first is the root. Modules of an exported model have no weights.
   Fingerprints& attach(const selectors::ModuleView& model);
 
-  /// For `recorders::Options::stream` with `all_tensors`, of a recorder of inputs or outputs.
+  /// For `recorders::RecorderOptions::stream` with `all_tensors`, of a recorder of inputs or outputs.
   std::shared_ptr<recorders::Stream> stream() const;
   /// Writes the parameters and buffers of these modules now.
   void write_weights(const std::vector<model::ModuleRef>& modules);
   /// How many tensors were written so far.
-  std::int64_t tensors() const;
+  std::int64_t written() const;
 
   /// Detaches from all models, and writes what is left. Throws `c10::Error` if not all could be written.
   void close();

@@ -67,7 +67,7 @@ base::InputFile open(const std::string& name) {
 Fingerprint checked(const void* bytes, std::string& fault) {
   Fingerprint print;
   std::memcpy(&print, bytes, sizeof print);
-  fault = base::unreadable_format("fingerprint version", print.version, 1);
+  fault = base::unreadable_format(print.version, 1);
   if (print.dims > 8) fault = c10::str("its fingerprint has ", int{print.dims}, " dimensions");
   std::int64_t elements = 2;  // as of complex numbers
   for (std::size_t i = 0; fault.empty() && i < print.dims; ++i) {

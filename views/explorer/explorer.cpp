@@ -13,14 +13,15 @@
 
 namespace torchtap::views::explorer {
 
-Explorer::Explorer(Options options) : models_(std::make_unique<detail::WatchedModels>(std::move(options))) {}
+Explorer::Explorer(ExplorerOptions options)
+    : models_(std::make_unique<detail::WatchedModels>(std::move(options))) {}
 
 Explorer::~Explorer() = default;
 Explorer::Explorer(Explorer&&) noexcept = default;
 Explorer& Explorer::operator=(Explorer&&) noexcept = default;
 
-void Explorer::watch(const selectors::ModuleView& model, const selectors::Selector& selector,
-                     const std::string& name) {
+void Explorer::attach(const selectors::ModuleView& model, const selectors::Selector& selector,
+                      const std::string& name) {
   models_->watch(model.vector(), selector, name);
 }
 

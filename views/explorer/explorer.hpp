@@ -26,8 +26,8 @@ TORCHTAP_API WatchedModels& models_of(const Explorer& explorer) noexcept;
 
 /// Watches models while they train or run:
 ///
-///     explorer::Explorer explorer(explorer::Options().save("run1"));
-///     explorer.watch(*model);
+///     explorer::Explorer explorer(explorer::ExplorerOptions().save("run1"));
+///     explorer.attach(*model);
 ///     for (…) { …; explorer.scalar("loss", loss); }
 ///
 /// Outputs, gradients and trained weights are the same bits as without. A step begins with the first forward
@@ -41,7 +41,7 @@ TORCHTAP_API WatchedModels& models_of(const Explorer& explorer) noexcept;
 class TORCHTAP_API Explorer {
  public:
   /// Opens the page, which shows nothing until a model is attached.
-  explicit Explorer(Options options = {});
+  explicit Explorer(ExplorerOptions options = {});
   ~Explorer();
   Explorer(Explorer&&) noexcept;
   Explorer& operator=(Explorer&&) noexcept;
@@ -49,8 +49,8 @@ class TORCHTAP_API Explorer {
   /// Watches the model and its selected modules. If there are several models, the page shows each as this
   /// name, or as its type if that is empty. Throws `c10::ValueError` if the model itself cannot be hooked, or
   /// if this explorer watches it already.
-  void watch(const selectors::ModuleView& model, const selectors::Selector& selector = {},
-             const std::string& name = "");
+  void attach(const selectors::ModuleView& model, const selectors::Selector& selector = {},
+              const std::string& name = "");
 
   /// Says which step of all models begins, for a time axis of one's own. Throws `c10::ValueError` if the
   /// number is not larger than the one before.

@@ -27,27 +27,27 @@ enum Record : unsigned {
   Everything = 63,
 };
 
-/// Chained like LibTorch's own options: `Options().every(100).save("run1")`.
-class TORCHTAP_API Options {
+/// Chained like LibTorch's own options: `ExplorerOptions().every(100).save("run1")`.
+class TORCHTAP_API ExplorerOptions {
  public:
   /// What is called when recording fails.
   using OnError = std::function<void(const std::string& message)>;
 
   /// Records the steps 0, n, 2n …; the alternative to `overhead`. Throws `c10::ValueError` unless n > 0.
-  Options& every(std::int64_t steps);
+  ExplorerOptions& every(std::int64_t steps);
   std::int64_t every() const noexcept { return every_; }
   /// Chooses the steps by itself, such that recording takes this share of the time on average. Throws
   /// `c10::ValueError` unless the share is more than 0 and at most 1.
-  Options& overhead(double share);
+  ExplorerOptions& overhead(double share);
   double overhead() const noexcept { return overhead_; }
   /// The most columns of a series; when they are full, neighbours are merged. Throws `c10::ValueError` for
   /// fewer than 2.
-  Options& columns(std::int64_t count);
+  ExplorerOptions& columns(std::int64_t count);
   std::int64_t columns() const noexcept { return columns_; }
   /// About how many bytes the file of `save` may take; 0, the default, for any number. When it is larger,
   /// neighbouring columns in it are merged until it is half as large, for which half as much again is needed
   /// for a moment. One column of each series is kept in any case. Throws `c10::ValueError` for less than 0.
-  Options& disk(std::int64_t bytes);
+  ExplorerOptions& disk(std::int64_t bytes);
   std::int64_t disk() const noexcept { return disk_; }
 
   /// Which tensors have their values recorded: `Input | Output`.

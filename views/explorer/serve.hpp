@@ -35,9 +35,9 @@ class TORCHTAP_API ServeOptions {
 /// A page that shows runs, until it is destroyed. One thread answers all viewers.
 class TORCHTAP_API Server {
  public:
-  /// Shows all runs in directories that `Options::save` named, finished or not; what is written meanwhile
-  /// appears, further runs too. Throws `c10::Error` if a directory has none, if the port is taken or cannot
-  /// be listened on, `c10::ValueError` for a damaged file or wrong options.
+  /// Shows all runs in directories that `ExplorerOptions::save` named, finished or not; what is written
+  /// meanwhile appears, further runs too. Throws `c10::Error` if a directory has none, if the port is taken
+  /// or cannot be listened on, `c10::ValueError` for a damaged file or wrong options.
   explicit Server(const std::vector<std::string>& directories, const ServeOptions& options = {});
   ~Server();
   Server(Server&&) noexcept;

@@ -170,7 +170,7 @@ std::uint64_t frame_length(const void* bytes, std::uint64_t size) {
   if (size < sizeof begin) damaged(c10::str("there are only ", size, " bytes"));
   std::memcpy(&begin, bytes, sizeof begin);
   if (begin.magic != kFrameMagic) damaged("its first four bytes are not \"TTF1\"");
-  const std::string unreadable = base::unreadable_format("version", begin.version, kVersion);
+  const std::string unreadable = base::unreadable_format(begin.version, kVersion);
   TORCH_CHECK_VALUE(unreadable.empty(), "views::frames: cannot read a frame: ", unreadable, ".");
   if (begin.header_bytes < sizeof(Header) || begin.frame_bytes < begin.header_bytes ||
       begin.frame_bytes % kAlign != 0 || begin.frame_bytes > kMostData + begin.header_bytes)

@@ -44,7 +44,7 @@ void put_integer(AlarmJson& json, const char* key, std::int64_t number) {
 
 void begin_line(AlarmJson& json, std::int64_t time_ns, const std::string& model) {
   json.StartObject();
-  put_integer(json, "schema", 1);
+  put_integer(json, "format", 1);
   put_text(json, "time", detail::time_text(time_ns));
   put_text(json, "model", model);
 }

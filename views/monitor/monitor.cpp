@@ -11,7 +11,7 @@
 
 namespace torchtap::views::monitor {
 
-Monitor::Monitor(const selectors::ModuleView& model, const std::string& reference, Options options)
+Monitor::Monitor(const selectors::ModuleView& model, const std::string& reference, MonitorOptions options)
     : watcher_(std::make_shared<detail::Watcher>(model.vector(), reference, std::move(options))) {
   watcher_->start();
 }

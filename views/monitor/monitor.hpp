@@ -21,7 +21,7 @@ class Watcher;
 
 /// Watches a model by hooks; the program's loop does not change:
 ///
-///     views::monitor::Monitor watch(*model, "reference/", views::monitor::Options().incidents("incidents/"));
+///     views::monitor::Monitor watch(*model, "reference/", views::monitor::MonitorOptions().incidents("incidents/"));
 ///
 /// Any number of threads may run the model and call any member. Outputs and gradients keep their bits. In a
 /// forked child the monitor does nothing.
@@ -30,7 +30,7 @@ class TORCHTAP_API Monitor {
   /// `reference`: a recording that `learn` wrote, or "" for rules alone. Throws `c10::ValueError` if no
   /// module can be reached, no module of the model is in the reference, or an option is out of range.
   /// Of modules of a walk the first is the root.
-  Monitor(const selectors::ModuleView& model, const std::string& reference, Options options = {});
+  Monitor(const selectors::ModuleView& model, const std::string& reference, MonitorOptions options = {});
   Monitor(Monitor&&) noexcept;
   Monitor& operator=(Monitor&&) noexcept;
   /// Judges what is left, detaches, and removes the ring's file.
@@ -43,7 +43,8 @@ class TORCHTAP_API Monitor {
   std::vector<Alarm> alarms() const;
   /// Prometheus' text format, version 0.0.4.
   std::string metrics() const;
-  /// Writes an incident now, and returns its folder. Throws `c10::ValueError` without `Options::incidents`.
+  /// Writes an incident now, and returns its folder. Throws `c10::ValueError` without
+  /// `MonitorOptions::incidents`.
   std::string capture(const std::string& reason);
   /// Has the next forward that ends write an incident. Async-signal-safe.
   void request_capture() noexcept;

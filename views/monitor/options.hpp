@@ -17,8 +17,8 @@ namespace torchtap::views::monitor {
 /// Leaves but norms, dropout and `Identity`, whose outputs say little that their inputs do not.
 TORCHTAP_API selectors::Selector default_selection();
 
-/// Chained like LibTorch's own options: `Options().incidents("incidents/").cost(0.005)`.
-struct TORCHTAP_API Options {
+/// Chained like LibTorch's own options: `MonitorOptions().incidents("incidents/").cost(0.005)`.
+struct TORCHTAP_API MonitorOptions {
   /// Name of the model in metrics and alarms.
   TORCH_ARG(std::string, model) = "model";
   /// Folder for incidents and `alarms.jsonl`; empty: nothing is written. Incidents hold inputs of the

@@ -7,10 +7,10 @@
 
 namespace torchtap::views::report {
 
-Options& Options::formula(const std::string& operation, Formula macs) {
-  TORCH_CHECK_VALUE(operation.find("::") != std::string::npos, "views::report::Options::formula: \"",
+ReportOptions& ReportOptions::formula(const std::string& operation, Formula macs) {
+  TORCH_CHECK_VALUE(operation.find("::") != std::string::npos, "views::report::ReportOptions::formula: \"",
                     operation, "\" is no operation's name; pass it with its namespace, as \"aten::mm\".");
-  TORCH_CHECK_VALUE(macs != nullptr, "views::report::Options::formula: the formula of ", operation,
+  TORCH_CHECK_VALUE(macs != nullptr, "views::report::ReportOptions::formula: the formula of ", operation,
                     " is empty; pass a function.");
   formulas_[operation] = std::move(macs);
   return *this;

@@ -30,15 +30,15 @@ enum class OnNonFinite {
 using Formula =
     std::function<std::int64_t(const operations::Values& arguments, const operations::Values& results)>;
 
-/// Chained like LibTorch's own options: `Options().memory(false).warmup(3)`.
-class TORCHTAP_API Options {
+/// Chained like LibTorch's own options: `ReportOptions().memory(false).warmup(3)`.
+class TORCHTAP_API ReportOptions {
  public:
   /// Nanoseconds since any moment.
   using Clock = std::function<std::int64_t()>;
 
   /// Counts the work of the operation of this name ("mylib::scale"), also in place of a formula of
   /// torchtap's. Throws `c10::ValueError` if the name has no namespace or the function is empty.
-  Options& formula(const std::string& operation, Formula macs);
+  ReportOptions& formula(const std::string& operation, Formula macs);
   const std::map<std::string, Formula>& formulas() const& noexcept { return formulas_; }
   /// The same of a temporary, as a value that outlives it.
   std::map<std::string, Formula> formulas() && { return std::move(formulas_); }

@@ -43,7 +43,7 @@ void Repeat::stop() noexcept {
   attached_.reset();
 }
 
-Report::Report(const selectors::ModuleView& model, Options options) {
+Report::Report(const selectors::ModuleView& model, ReportOptions options) {
   const std::vector<model::ModuleRef>& modules = model.vector();
   TORCH_CHECK_VALUE(!modules.empty() && modules.front().path().empty(),
                     "views::report::Report: ", modules.empty() ? "no modules were" : "a part of a model was",

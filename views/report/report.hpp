@@ -82,7 +82,7 @@ class TORCHTAP_API Report {
  public:
   /// For a model; it has to live as long as the report records. Of modules of a walk the first is the root.
   /// Throws `c10::ValueError` for a part of a model.
-  explicit Report(const selectors::ModuleView& model, Options options = {});
+  explicit Report(const selectors::ModuleView& model, ReportOptions options = {});
   ~Report();
   Report(Report&&) noexcept;
   Report& operator=(Report&&) noexcept;

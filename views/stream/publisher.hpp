@@ -85,7 +85,7 @@ class TORCHTAP_API Source {
 /// it costs next to nothing: its one thread sleeps. Linux only.
 ///
 ///     views::stream::Publisher publisher("resnet");
-///     recorders::ForwardOutput maps(recorders::Options().stream(publisher));
+///     recorders::ForwardOutput maps(recorders::RecorderOptions().stream(publisher));
 ///     maps.attach(*model);
 ///
 /// Each frame is written once into shared memory, whoever reads, without a system call but for those that
@@ -113,7 +113,7 @@ class TORCHTAP_API Publisher {
   Publisher& operator=(Publisher&& other) noexcept;
   ~Publisher();
 
-  /// For `recorders::Options::stream`.
+  /// For `recorders::RecorderOptions::stream`.
   operator std::shared_ptr<recorders::Stream>() const;  // NOLINT: so that a publisher can be handed over
   /// A source that no recorder feeds.
   Source source(const std::string& path, const std::string& type = "", Kind kind = Kind::other);

@@ -35,7 +35,7 @@ struct TORCHTAP_API ModuleSummary {
 /// The log of one forward pass. A regular value; copies share the data, and threads may read it at once.
 /// Made by `log_forward_pass`, `Tracer::finish` and `History::load`.
 ///
-///     auto history = trace::log_forward_pass(*model, {x}, trace::Options().save(trace::Save::all));
+///     auto history = trace::log_forward_pass(*model, {x}, trace::TraceOptions().save(trace::Save::all));
 ///     std::cout << history << history["features.6"];
 ///
 /// Its design follows TorchLens's (https://github.com/johnmarktaylor91/torchlens).
@@ -86,7 +86,7 @@ class TORCHTAP_API History {
   std::int64_t saved() const noexcept;
   /// Bytes of the tensors that were kept.
   std::int64_t saved_bytes() const noexcept;
-  /// How many tensors were not kept because of `Options::memory_budget`.
+  /// How many tensors were not kept because of `TraceOptions::memory_budget`.
   std::int64_t dropped() const noexcept;
   /// How many times a kept tensor was copied because an operation was about to write to its memory.
   std::int64_t copied() const noexcept;

@@ -110,7 +110,7 @@ bool Node::saved() const noexcept {
 
 at::Tensor Node::tensor() const {
   TORCH_CHECK_VALUE(saved(), "views::trace::Node::tensor: the tensor of ", label(),
-                    " was not kept; name it in Options::save, or save all.");
+                    " was not kept; name it in TraceOptions::save, or save all.");
   if (graph_->log == nullptr) return graph_->entries[position_].tensor();
   return detail::kept_tensor(graph_->log->values[data().value], label());
 }
@@ -123,9 +123,10 @@ bool Node::has_gradient() const noexcept {
 }
 
 at::Tensor Node::gradient() const {
-  TORCH_CHECK_VALUE(has_gradient(), "views::trace::Node::gradient: no gradient of ", label(),
-                    " arrived; set Options::gradients, keep the tensor, and call backward on something that "
-                    "depends on it.");
+  TORCH_CHECK_VALUE(
+      has_gradient(), "views::trace::Node::gradient: no gradient of ", label(),
+      " arrived; set TraceOptions::gradients, keep the tensor, and call backward on something that "
+      "depends on it.");
   detail::Gradients& gradients = *graph_->log->gradients;
   const std::lock_guard lock(gradients.mutex);
   return gradients.of.at(data().value);

@@ -131,7 +131,7 @@ class TORCHTAP_API Node {
   /// The tensor, as it was when the operation returned. Throws `c10::ValueError` if it was not kept, or if
   /// the program has changed its memory in place after the pass.
   at::Tensor tensor() const;
-  /// Whether a gradient arrived (`Options::gradients`).
+  /// Whether a gradient arrived (`TraceOptions::gradients`).
   bool has_gradient() const noexcept;
   /// The gradient, the sum of all that arrived. Throws `c10::ValueError` if none did.
   at::Tensor gradient() const;
@@ -189,9 +189,9 @@ class TORCHTAP_API Node {
   std::int64_t results() const noexcept;
   /// How long the operation took, in seconds; what the trace itself took is not in it.
   double seconds() const noexcept;
-  /// Where it was called (`Options::source`), one line a frame, innermost first: lines of TorchScript, or C++
-  /// functions outside of LibTorch, which have names where the program exports them (`-rdynamic`). Empty if
-  /// not noted.
+  /// Where it was called (`TraceOptions::source`), one line a frame, innermost first: lines of TorchScript,
+  /// or C++ functions outside of LibTorch, which have names where the program exports them (`-rdynamic`).
+  /// Empty if not noted.
   std::string source() const;
   /// All names by which `History::operator[]` finds it.
   std::vector<std::string> keys() const;

@@ -7,31 +7,31 @@
 
 namespace torchtap::views::trace {
 
-Options& Options::save(Save what) {
+TraceOptions& TraceOptions::save(Save what) {
   save_ = what;
   names_.clear();
   predicate_ = nullptr;
   return *this;
 }
 
-Options& Options::save(std::vector<std::string> names) {
+TraceOptions& TraceOptions::save(std::vector<std::string> names) {
   save_ = Save::none;
   names_ = std::move(names);
   predicate_ = nullptr;
   return *this;
 }
 
-Options& Options::save(Predicate predicate) {
+TraceOptions& TraceOptions::save(Predicate predicate) {
   TORCH_CHECK_VALUE(predicate != nullptr,
-                    "views::trace::Options::save: the predicate is empty; pass a function.");
+                    "views::trace::TraceOptions::save: the predicate is empty; pass a function.");
   save_ = Save::none;
   names_.clear();
   predicate_ = std::move(predicate);
   return *this;
 }
 
-Options& Options::memory_budget(std::int64_t bytes, OverBudget policy) {
-  TORCH_CHECK_VALUE(bytes >= 0, "views::trace::Options::memory_budget: ", bytes,
+TraceOptions& TraceOptions::memory_budget(std::int64_t bytes, OverBudget policy) {
+  TORCH_CHECK_VALUE(bytes >= 0, "views::trace::TraceOptions::memory_budget: ", bytes,
                     " is negative; pass a number of bytes, or leave it out for no budget.");
   memory_budget_ = bytes;
   over_budget_ = policy;

@@ -24,7 +24,7 @@ enum class Save {
   all,
 };
 
-/// Handling of a tensor that exceeds `Options::memory_budget`.
+/// Handling of a tensor that exceeds `TraceOptions::memory_budget`.
 enum class OverBudget {
   /// `c10::Error` is thrown out of the forward; everything before is in the history.
   raise,
@@ -32,8 +32,8 @@ enum class OverBudget {
   drop,
 };
 
-/// A tensor that a predicate (`Options::save`) decides about, when its operation returns. Valid only during
-/// the call.
+/// A tensor that a predicate (`TraceOptions::save`) decides about, when its operation returns. Valid only
+/// during the call.
 struct TORCHTAP_API Candidate {
   /// "aten::conv2d"; "input" and "outside" for tensors that no operation of the pass made.
   const std::string& function;
@@ -49,8 +49,8 @@ struct TORCHTAP_API Candidate {
 
 /// Options of a trace: what it logs and keeps. Chained like LibTorch's own options:
 ///
-///     Options().save({"conv2d_*", "features.6"}).dtype(at::kHalf)
-class TORCHTAP_API Options {
+///     TraceOptions().save({"conv2d_*", "features.6"}).dtype(at::kHalf)
+class TORCHTAP_API TraceOptions {
  public:
   /// Which operations are logged.
   using Level = operations::Level;
@@ -60,15 +60,15 @@ class TORCHTAP_API Options {
   using Transform = std::function<at::Tensor(const at::Tensor&)>;
 
   /// Keeps all tensors, or no tensor. The default is no tensor.
-  Options& save(Save what);
+  TraceOptions& save(Save what);
   /// Keeps the tensors that these names find: labels ("conv2d_3_7", "conv2d_3"), parts of types ("conv"),
   /// paths of modules ("features.6"), positions ("7", "-17"), and globs over labels and
   /// paths ("conv*").
   /// A name that finds nothing is an error of `Tracer::finish`. Labels are known when the pass has ended:
   /// until then all tensors of the type are held ("conv2d"), for positions and outputs all tensors.
-  Options& save(std::vector<std::string> names);
+  TraceOptions& save(std::vector<std::string> names);
   /// Keeps the tensors for which `predicate` returns true. One thread calls it at a time.
-  Options& save(Predicate predicate);
+  TraceOptions& save(Predicate predicate);
 
   Save saved() const noexcept { return save_; }
   const std::vector<std::string>& names() const& noexcept { return names_; }
@@ -80,7 +80,7 @@ class TORCHTAP_API Options {
 
   /// Keeps at most `bytes` bytes of tensors. A tensor counts when it takes memory that it would not take
   /// without the trace: as its own copy, or as an alias whose memory is not counted yet.
-  Options& memory_budget(std::int64_t bytes, OverBudget policy = OverBudget::raise);
+  TraceOptions& memory_budget(std::int64_t bytes, OverBudget policy = OverBudget::raise);
   /// In bytes; nothing without a budget.
   std::optional<std::int64_t> memory_budget() const noexcept { return memory_budget_; }
   OverBudget over_budget() const noexcept { return over_budget_; }

@@ -10,12 +10,12 @@
 
 namespace torchtap::views::trace {
 
-Tracer::Tracer(const selectors::ModuleView& model, Options options)
+Tracer::Tracer(const selectors::ModuleView& model, TraceOptions options)
     : recording_(std::make_unique<detail::LoggedPass>(std::move(options))) {
   recording_->attach(model.vector());
 }
 
-Tracer::Tracer(Options options) : recording_(std::make_unique<detail::LoggedPass>(std::move(options))) {}
+Tracer::Tracer(TraceOptions options) : recording_(std::make_unique<detail::LoggedPass>(std::move(options))) {}
 
 Tracer::~Tracer() {
   if (recording_ != nullptr) stop();
@@ -68,12 +68,12 @@ History Tracer::finish() {
   return recording("finish").finish();
 }
 
-Options& Tracer::options() {
+TraceOptions& Tracer::options() {
   return recording("options").log()->options;
 }
 
-History log_forward_pass(const torch::jit::Module& model, std::vector<c10::IValue> inputs, Options options,
-                         const std::string& method) {
+History log_forward_pass(const torch::jit::Module& model, std::vector<c10::IValue> inputs,
+                         TraceOptions options, const std::string& method) {
   Tracer tracer(selectors::modules(model, method), std::move(options));
   for (const c10::IValue& input : inputs) tracer.input(input);
   // A function refers to the object that holds the module's data, so calling it on a copy is the same.

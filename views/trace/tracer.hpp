@@ -21,7 +21,7 @@ class LoggedPass;
 
 /// Logs every operation of this thread between `start` and `stop`:
 ///
-///     trace::Tracer tracer(*model, trace::Options().save(trace::Save::all));
+///     trace::Tracer tracer(*model, trace::TraceOptions().save(trace::Save::all));
 ///     tracer.input(tokens, "tokens");
 ///     tracer.run([&] { tracer.output(model->forward(tokens, mask)); });
 ///     trace::History history = tracer.finish();
@@ -33,9 +33,9 @@ class TORCHTAP_API Tracer {
  public:
   /// For a model. Throws as `hooks::attach` does, but not for modules that cannot be hooked: the history
   /// lists them.
-  explicit Tracer(const selectors::ModuleView& model, Options options = {});
+  explicit Tracer(const selectors::ModuleView& model, TraceOptions options = {});
   /// For code without a model.
-  explicit Tracer(Options options = {});
+  explicit Tracer(TraceOptions options = {});
   ~Tracer();
   Tracer(Tracer&&) noexcept;
   Tracer& operator=(Tracer&&) noexcept;
@@ -55,11 +55,11 @@ class TORCHTAP_API Tracer {
   /// Calls `function` between `start` and `stop`, and passes on what it throws.
   void run(const std::function<void()>& function);
 
-  /// The log. Throws `c10::ValueError` if it was taken already, or if a name in `Options::save` finds
+  /// The log. Throws `c10::ValueError` if it was taken already, or if a name in `TraceOptions::save` finds
   /// nothing: then `options` may be changed, and `finish` called again.
   History finish();
   /// The options. Changes take effect before `start`; changes of `save(names)` before `finish`.
-  Options& options();
+  TraceOptions& options();
 
  private:
   detail::LoggedPass& recording(const char* call) const;

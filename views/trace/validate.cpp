@@ -534,7 +534,7 @@ Validation History::validate() const {
       "what else an operation needs; validate before saving.");
   TORCH_CHECK_VALUE(
       graph_->replayable(),
-      "views::trace::History::validate: needs everything as it was; log with Options().save(Save::all), "
+      "views::trace::History::validate: needs everything as it was; log with TraceOptions().save(Save::all), "
       "without predicate, transform, dtype, device or memory budget.");
   const std::lock_guard lock(graph_->log->mutex);
   const operations::Unseen unseen;

@@ -104,8 +104,8 @@ void step(benchmark::State& state, const std::string& reduction, bool fused) {
   model->to(device());
   const at::Tensor x = torch::randn({32, 64, 56, 56}).to(device());
   tap::recorders::ForwardOutput recorder(
-      reduction.empty() ? tap::recorders::Options()
-                        : tap::recorders::Options().reduction(tap::reductions::parse(
+      reduction.empty() ? tap::recorders::RecorderOptions()
+                        : tap::recorders::RecorderOptions().reduction(tap::reductions::parse(
                               reduction, tap::reductions::ParseOptions().over_all(true))));
   if (!reduction.empty()) recorder.attach(model, tap::selectors::reachable());
   repeat(state, [&] {

@@ -77,7 +77,7 @@ int main(int, char** argv) {
   const std::int64_t bytes = 4 * 8 * elements;  // mean and three central moments in float64
   at::Tensor as_many = at::ones({4 * elements}, at::kDouble);
   const auto merge = [&](const std::string& name, const distributed::Group& over,
-                         const distributed::Options& how) {
+                         const distributed::MergeRanksOptions& how) {
     Moments copy = moments;
     run.time(name, [&] { distributed::merge_ranks(copy, over, how); });
   };
@@ -89,8 +89,8 @@ int main(int, char** argv) {
     });
     merge("merge", group, {});
     merge("merge, with store", with_store, {});
-    merge("merge, tree", group, distributed::Options().order(distributed::Order::tree));
-    merge("merge, root only", group, distributed::Options().everywhere(false));
+    merge("merge, tree", group, distributed::MergeRanksOptions().order(distributed::Order::tree));
+    merge("merge, root only", group, distributed::MergeRanksOptions().everywhere(false));
     if (bytes <= std::int64_t{64} << 20) merge("merge, store alone", store_alone, {});
   }
   if (rank == 0) {

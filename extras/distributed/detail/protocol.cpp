@@ -51,7 +51,7 @@ std::string text_of(const std::exception& error) {
   return ours != nullptr ? ours->what_without_backtrace() : error.what();
 }
 
-Protocol::Protocol(const Group& group, const Options& options, Offer offer)
+Protocol::Protocol(const Group& group, const MergeRanksOptions& options, Offer offer)
     : all_links_(group.links()),
       options_(options),
       offer_(std::move(offer)),

@@ -54,7 +54,7 @@ struct Offer {
 /// all.
 class Protocol {
  public:
-  Protocol(const Group& group, const Options& options, Offer offer);
+  Protocol(const Group& group, const MergeRanksOptions& options, Offer offer);
   /// Throws `c10::ValueError` and `c10::Error` as `merge_ranks` does.
   void run();
 
@@ -113,7 +113,7 @@ class Protocol {
 
   const std::shared_ptr<detail::Links> all_links_;
   Links::Session links_;
-  const Options options_;
+  const MergeRanksOptions options_;
   Offer offer_;
   const int rank_;
   const int size_;

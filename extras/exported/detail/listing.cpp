@@ -65,7 +65,7 @@ Listing parse_listing(const std::string& json, const std::string& file) {
     TORCH_CHECK_VALUE(false, "exported::Model: the list of taps in \"", file, "\" is damaged: ", error.what(),
                       ". Compile the model again with torchtap.export.compile.");
   }
-  const std::string unreadable = base::unreadable_format("format", format, kFormat);
+  const std::string unreadable = base::unreadable_format(format, kFormat);
   TORCH_CHECK_VALUE(unreadable.empty(), "exported::Model: cannot read the list of taps in \"", file,
                     "\": ", unreadable, ", or compile the model with the torchtap.export of this one.");
   return listing;

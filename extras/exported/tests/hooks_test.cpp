@@ -15,7 +15,7 @@ using namespace torchtap_test;
 using tap::exported::Model;
 using tap::hooks::Kind;
 using tap::recorders::ForwardOutput;
-using tap::recorders::Options;
+using tap::recorders::RecorderOptions;
 
 namespace {
 
@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(may_run_another_model) {
 BOOST_AUTO_TEST_CASE(of_kinds_that_cannot_be_are_errors) {
   Model model(file("mlp.pt2"));
   for (const auto kind : {"BackwardInput", "BackwardOutput"}) {
-    auto recorder = tap::recorders::make(kind, Options());
+    auto recorder = tap::recorders::make(kind, RecorderOptions());
     BOOST_CHECK_EXCEPTION(recorder->attach(model.modules(), tap::selectors::names("a")), c10::ValueError,
                           says({"\"a\" (Linear)", "no gradients", "forward alone"}));
     BOOST_TEST(recorder->empty());
@@ -180,7 +180,7 @@ BOOST_AUTO_TEST_CASE(of_kinds_that_cannot_be_are_errors) {
   tap::recorders::ForwardPre inputs;
   BOOST_CHECK_EXCEPTION(inputs.modules(model, tap::selectors::names("a")), c10::ValueError,
                         says({"inputs of \"a\"", "inputs=True"}));
-  ForwardOutput alias(Options().capture(tap::recorders::Capture::alias));
+  ForwardOutput alias(RecorderOptions().capture(tap::recorders::Capture::alias));
   BOOST_CHECK_EXCEPTION(alias.modules(model, tap::selectors::names("a")), c10::ValueError,
                         says({"Capture::alias", "memory", "Capture::copy"}));
   alias.modules(model, tap::selectors::names(""));  // what the model returns is the caller's

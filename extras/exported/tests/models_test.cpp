@@ -18,7 +18,7 @@ using tap::exported::Model;
 using tap::recorders::ForwardInput;
 using tap::recorders::ForwardOutput;
 using tap::recorders::ForwardPre;
-using tap::recorders::Options;
+using tap::recorders::RecorderOptions;
 
 namespace {
 
@@ -58,7 +58,7 @@ BOOST_DATA_TEST_CASE(give_what_python_hooks_see, boost::unit_test::data::make(kF
                      name) {
   const Reference reference(name);
   Model model(file(name + ".pt2"));
-  ForwardOutput outputs(Options().all_tensors(true));
+  ForwardOutput outputs(RecorderOptions().all_tensors(true));
   outputs.modules(model);
   BOOST_TEST(outputs.size() > 3);
   const auto result = model.run(reference.inputs());
@@ -77,8 +77,8 @@ BOOST_DATA_TEST_CASE(give_inputs_before_and_after,
                      name) {
   const Reference reference(name);
   Model model(file(name + ".pt2"));
-  ForwardPre before(Options().all_tensors(true));
-  ForwardInput after(Options().all_tensors(true));
+  ForwardPre before(RecorderOptions().all_tensors(true));
+  ForwardInput after(RecorderOptions().all_tensors(true));
   before.modules(model);
   after.modules(model);
   model.run(reference.inputs());
@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(pair_modules_of_one_forward, *boost::unit_test::preconditio
   const Reference reference("experts");
   Model model(file("experts.pt2"));
   const auto by_key = [](const tap::recorders::Companion& key, std::int64_t n) {
-    return Options().with("key", key).reduction(by("key", n, Mean(MeanOptions().over({0}))));
+    return RecorderOptions().with("key", key).reduction(by("key", n, Mean(MeanOptions().over({0}))));
   };
   const auto largest = [](const at::Tensor& y) { return y.argmax(1); };
   ForwardOutput by_expert(by_key(output(model, "./router", 1), 3)),
@@ -178,7 +178,7 @@ BOOST_AUTO_TEST_CASE(list_a_shared_module_once_and_count_its_calls) {
   outputs.modules(model, tap::selectors::names("same"));
   BOOST_TEST(outputs[0].path() == "act");
   std::vector<std::int64_t> calls;
-  ForwardOutput second(Options().condition([&](const tap::recorders::Sample& sample) {
+  ForwardOutput second(RecorderOptions().condition([&](const tap::recorders::Sample& sample) {
     calls.push_back(sample.call_index());
     return sample.call_index() == 1;
   }));

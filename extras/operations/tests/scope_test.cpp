@@ -414,10 +414,10 @@ BOOST_AUTO_TEST_CASE(torchtaps_own_hooks_and_recorders_are_not_seen) {
   const auto pass = [&] { model->forward(x); };
   const Names plain = seen(pass);
   torchtap::recorders::ForwardOutput kept;
-  torchtap::recorders::ForwardInput reduced(torchtap::recorders::Options()
+  torchtap::recorders::ForwardInput reduced(torchtap::recorders::RecorderOptions()
                                                 .reduction(torchtap::reductions::Moments())
                                                 .transform([](const at::Tensor& t) { return t * 2; }));
-  torchtap::recorders::BackwardInput through(torchtap::recorders::Options().dtype(at::kDouble));
+  torchtap::recorders::BackwardInput through(torchtap::recorders::RecorderOptions().dtype(at::kDouble));
   torchtap::recorders::BackwardOutput arrived;
   for (torchtap::recorders::Recorder* recorder :
        std::initializer_list<torchtap::recorders::Recorder*>{&kept, &reduced, &through, &arrived}) {

@@ -28,10 +28,10 @@ namespace rapid = tap::base::rapid;
 using namespace tap::reductions;
 using quantization::calibrate;
 using quantization::Calibration;
-using quantization::Format;
+using quantization::Dtype;
 using quantization::Method;
-using quantization::Options;
 using quantization::Parameters;
+using quantization::QuantizationOptions;
 using quantization::QuantizedTensor;
 using torchtap_test::contains;
 using torchtap_test::error_of;
@@ -45,7 +45,7 @@ bool same(const at::Tensor& a, const at::Tensor& b) {
 }
 
 bool same(const Parameters& a, const Parameters& b) {
-  return a.format == b.format && a.axis == b.axis && same(a.scale, b.scale) &&
+  return a.dtype == b.dtype && a.axis == b.axis && same(a.scale, b.scale) &&
          same(a.zero_point, b.zero_point) && same(a.low, b.low) && same(a.high, b.high);
 }
 
@@ -100,26 +100,30 @@ const std::vector<std::string> kPaths{"conv", "relu", "flat", "fc"};
 
 template <class Recorder, class R>
 Recorder recorded(nn::Sequential& model, R reduction, bool all_tensors = false) {
-  Recorder recorder(tap::recorders::Options().reduction(std::move(reduction)).all_tensors(all_tensors));
+  Recorder recorder(
+      tap::recorders::RecorderOptions().reduction(std::move(reduction)).all_tensors(all_tensors));
   recorder.children(*model);
   for (int i = 0; i < 3; ++i) model->forward(batch(i));
   return recorder;
 }
 
-QuantizedTensor tensor(const std::string& path, double low, double high, const Options& options = {}) {
+QuantizedTensor tensor(const std::string& path, double low, double high,
+                       const QuantizationOptions& options = {}) {
   const auto one = [](double x) { return torch::tensor(x, torch::kFloat); };
   return {
       path, "Conv2d", false, 0, quantization::from_range(one(low), one(high), options), options.weights()};
 }
 
-/// One of each kind: per channel, an input, another slot, each format, no weights.
+/// One of each kind: per channel, an input, another slot, each dtype, no weights.
 Calibration varied() {
-  QuantizedTensor channels = tensor("stem.conv", -1, 1, Options().weights(Format::int4));
-  channels.parameters = quantization::from_range(torch::tensor({-1.F, -0.25F, 1e-9F}),
-                                                 torch::tensor({0.5F, 3.1F, 2e-9F}), Options().axis(1));
-  QuantizedTensor in = tensor("caf\xc3\xa9 \"1\"", 0.1, 0.3, Options().format(Format::uint8).weights({}));
+  QuantizedTensor channels = tensor("stem.conv", -1, 1, QuantizationOptions().weights(Dtype::int4));
+  channels.parameters =
+      quantization::from_range(torch::tensor({-1.F, -0.25F, 1e-9F}), torch::tensor({0.5F, 3.1F, 2e-9F}),
+                               QuantizationOptions().axis(1));
+  QuantizedTensor in =
+      tensor("caf\xc3\xa9 \"1\"", 0.1, 0.3, QuantizationOptions().dtype(Dtype::uint8).weights({}));
   in.input = true;
-  QuantizedTensor state = tensor("lstm", -0.9, 0.7, Options().format(Format::int4).symmetric(true));
+  QuantizedTensor state = tensor("lstm", -0.9, 0.7, QuantizationOptions().dtype(Dtype::int4).symmetric(true));
   state.slot = 2;
   return Calibration({channels, in, state, tensor("lstm", -1e30, 1e30)}, "entropy");
 }
@@ -144,7 +148,7 @@ BOOST_AUTO_TEST_CASE(the_parameters_are_those_of_the_same_data_live_saved_and_me
   const Folder folder;
   recorder.save(folder / "all", tap::storage::SaveOptions().mkdir(true));
   for (int part = 0; part < 2; ++part) {  // two processes
-    tap::recorders::ForwardOutput one(tap::recorders::Options().reduction(whole()));
+    tap::recorders::ForwardOutput one(tap::recorders::RecorderOptions().reduction(whole()));
     one.children(*model);
     for (int i = part; i < 3; i += 2) model->forward(batch(i));
     one.save(folder / std::to_string(part), tap::storage::SaveOptions().mkdir(true));
@@ -152,8 +156,8 @@ BOOST_AUTO_TEST_CASE(the_parameters_are_those_of_the_same_data_live_saved_and_me
   tap::storage::merge({folder / "0", folder / "1"}, folder / "merged", restore,
                       tap::storage::MergeOptions().save(tap::storage::SaveOptions().mkdir(true)));
   for (const Method method : {Method::min_max, Method::percentile, Method::mse, Method::entropy}) {
-    const Options options =
-        Options().method(method).format(Format::int8).symmetric(method == Method::entropy);
+    const QuantizationOptions options =
+        QuantizationOptions().method(method).dtype(Dtype::int8).symmetric(method == Method::entropy);
     const Calibration found = calibrate(tap::storage::load(folder / "all"), options);
     BOOST_TEST(found.size() == 4U);
     BOOST_TEST(found.method() == quantization::name_of(method));
@@ -164,17 +168,18 @@ BOOST_AUTO_TEST_CASE(the_parameters_are_those_of_the_same_data_live_saved_and_me
       BOOST_TEST(one->path == kPaths[i]);
       BOOST_TEST(!one->input);
       BOOST_TEST(one->slot == 0);
-      BOOST_TEST((one->weights == Format::int8));
+      BOOST_TEST((one->weights == Dtype::int8));
       BOOST_TEST(same(one->parameters, quantization::parameters(histogram, options)));
     }
     BOOST_TEST(found.at("conv").type == "Conv2d");
     BOOST_TEST(same(found, calibrate(recorder.entries(), options)));
     BOOST_TEST(same(found, calibrate(tap::storage::load(folder / "merged"), options)));
   }
-  const Calibration plain = calibrate(recorder.entries(), Options().weights({}).format(Format::uint8));
+  const Calibration plain =
+      calibrate(recorder.entries(), QuantizationOptions().weights({}).dtype(Dtype::uint8));
   for (const QuantizedTensor& one : plain) {
     BOOST_TEST(!one.weights);
-    BOOST_TEST((one.parameters.format == Format::uint8));
+    BOOST_TEST((one.parameters.dtype == Dtype::uint8));
   }
 }
 
@@ -192,7 +197,7 @@ BOOST_AUTO_TEST_CASE(inputs_bounds_channels_and_all_tensors) {
     }
     BOOST_TEST(i == 4U);
   };
-  const Options options = Options().method(Method::min_max);
+  const QuantizationOptions options = QuantizationOptions().method(Method::min_max);
   check(calibrate(recorded<tap::recorders::ForwardPre>(model, extrema).entries(), options));
   check(calibrate(recorded<tap::recorders::ForwardInput>(model, extrema, true).entries(), options));
   // Both kinds at once are the same tensors.
@@ -203,7 +208,7 @@ BOOST_AUTO_TEST_CASE(inputs_bounds_channels_and_all_tensors) {
       contains(error_of([&] { calibrate(both, options); }), "the input 0 of \"conv\" (Conv2d) comes twice"));
 
   // Channels, of the first two modules.
-  tap::recorders::ForwardOutput channels(tap::recorders::Options().reduction(
+  tap::recorders::ForwardOutput channels(tap::recorders::RecorderOptions().reduction(
       Series(Min(MinOptions().over({0, 2, 3})), Max(MaxOptions().over({0, 2, 3})))));
   channels.children(*model, tap::selectors::indices({0}));
   for (int i = 0; i < 3; ++i) model->forward(batch(i));
@@ -213,7 +218,7 @@ BOOST_AUTO_TEST_CASE(inputs_bounds_channels_and_all_tensors) {
 
   // All outputs of a module, one of which no call has.
   nn::Sequential lstm{nn::LSTM(3, 2)};
-  tap::recorders::ForwardOutput slots(tap::recorders::Options().reduction(whole()).all_tensors(true));
+  tap::recorders::ForwardOutput slots(tap::recorders::RecorderOptions().reduction(whole()).all_tensors(true));
   slots.children(*lstm);
   const at::Tensor x = torch::randn({4, 5, 3});
   lstm->forward<std::tuple<at::Tensor, std::tuple<at::Tensor, at::Tensor>>>(x);
@@ -237,7 +242,7 @@ BOOST_AUTO_TEST_CASE(entries_that_it_cannot_take_name_their_module) {
   BOOST_CHECK_EXCEPTION(
       calibrate(kept.entries()), c10::ValueError,
       says({"quantization::calibrate: \"conv\" (Conv2d) has samples that were kept", "LogHistogram"}));
-  tap::recorders::BackwardOutput gradients(tap::recorders::Options().reduction(whole()));
+  tap::recorders::BackwardOutput gradients(tap::recorders::RecorderOptions().reduction(whole()));
   gradients.children(*model);
   model->forward(batch(0)).sum().backward();
   BOOST_CHECK_EXCEPTION(calibrate(gradients.entries()), c10::ValueError,
@@ -250,7 +255,7 @@ BOOST_AUTO_TEST_CASE(entries_that_it_cannot_take_name_their_module) {
   const auto mean = recorded<tap::recorders::ForwardOutput>(model, Mean(MeanOptions().over_all(true)));
   BOOST_CHECK_EXCEPTION(calibrate(mean.entries()), c10::ValueError, says({"\"conv\"", "LogHistogram"}));
   // What never ran is left out.
-  tap::recorders::ForwardOutput never(tap::recorders::Options().reduction(whole()));
+  tap::recorders::ForwardOutput never(tap::recorders::RecorderOptions().reduction(whole()));
   never.children(*model);
   BOOST_TEST(calibrate(never.entries()).empty());
   BOOST_TEST(calibrate(std::vector<tap::storage::Entry>()).empty());
@@ -273,7 +278,7 @@ BOOST_AUTO_TEST_CASE(tensors_without_a_finite_value_are_left_out_and_named) {
                                              entry("empty", torch::ones({0, 3})),
                                              entry("bad", torch::full({2}, NAN))};
   for (const Method method : {Method::min_max, Method::percentile, Method::mse, Method::entropy}) {
-    const Calibration found = calibrate(all, Options().method(method));
+    const Calibration found = calibrate(all, QuantizationOptions().method(method));
     BOOST_TEST(found.size() == 1);
     BOOST_TEST(found.at("good").path == "good");
     BOOST_TEST(found.left_out() == (std::vector<std::string>{"the output 0 of \"empty\" (Conv2d)",
@@ -367,11 +372,11 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused_with_the_place) {
         {"tensors[1].kind should be \"input\" or \"output\""});
   fails(with(good, "\"slot\": 2", "\"slot\": -1"), {"tensors[2].slot should be 0 or more"});
   fails(with(good, "\"slot\": 2", "\"slot\": 0"), {"the output 0 of \"lstm\" (Conv2d) comes twice"});
-  fails(with(good, "\"format\": \"uint8\"", "\"format\": \"int16\""), {"int16", "uint8"});
+  fails(with(good, "\"dtype\": \"uint8\"", "\"dtype\": \"int16\""), {"int16", "uint8"});
   fails(with(good, "\"weights\": \"int4\"", "\"weights\": \"int5\""), {"int5"});
   fails(with(good, "\"axis\": 1,", ""), {"tensors[0].scale should be"});
   fails(with(good, "\"axis\": 1", "\"axis\": \"1\""), {"tensors[0].axis should be a whole number"});
-  fails(with(good, "\"format\": \"uint8\"", "\"format\": \"uint8\", \"axis\": 0"),
+  fails(with(good, "\"dtype\": \"uint8\"", "\"dtype\": \"uint8\", \"axis\": 0"),
         {"tensors[1].scale should be"});
   for (const char* scale :
        {"0", "-1", "1e39", "1e-50", "\"1\"", "null", "[[1]]", "{}", "[]", "[1, 2]", "true"})
@@ -390,7 +395,7 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused_with_the_place) {
 }
 
 BOOST_AUTO_TEST_CASE(the_cache_for_tensorrt) {
-  const Options symmetric = Options().symmetric(true);
+  const QuantizationOptions symmetric = QuantizationOptions().symmetric(true);
   QuantizedTensor in = tensor("conv1", -1, 1, symmetric), second = tensor("lstm", -1, 1, symmetric),
                   root = tensor("", -1, 1, symmetric);
   in.input = root.input = true;
@@ -408,7 +413,7 @@ BOOST_AUTO_TEST_CASE(the_cache_for_tensorrt) {
                           says({"Calibration::tensorrt_cache", "the output 0 of", part, "symmetric(true)"}));
   };
   fails(tensor("a", -1, 2), "zero points -43 to -43");
-  fails(tensor("a", -1, 1, Options().symmetric(true).format(Format::int4)), "int4");
+  fails(tensor("a", -1, 1, QuantizationOptions().symmetric(true).dtype(Dtype::int4)), "int4");
   fails(*varied().begin(), "a scale for each channel");
 }
 
@@ -441,7 +446,7 @@ BOOST_AUTO_TEST_CASE(python_gets_the_scales_of_its_own_observers) {
     const std::vector<std::int64_t> rows{0, 2, 3};
     const auto minima = channels ? MinOptions().over(rows) : MinOptions().over_all(true);
     const auto maxima = channels ? MaxOptions().over(rows) : MaxOptions().over_all(true);
-    return tap::recorders::Options().reduction(Series(Min(minima), Max(maxima)));
+    return tap::recorders::RecorderOptions().reduction(Series(Min(minima), Max(maxima)));
   };
   tap::recorders::ForwardOutput whole_outputs(over(false)), by_channel(over(true));
   tap::recorders::ForwardPre inputs(over(false));
@@ -450,7 +455,8 @@ BOOST_AUTO_TEST_CASE(python_gets_the_scales_of_its_own_observers) {
   inputs.modules(*model, tap::selectors::indices({0}));
   for (int i = 0; i < 3; ++i) model->forward(batch(i));
   for (const bool symmetric : {false, true}) {
-    const Options options = Options().method(Method::min_max).format(Format::uint8).symmetric(symmetric);
+    const QuantizationOptions options =
+        QuantizationOptions().method(Method::min_max).dtype(Dtype::uint8).symmetric(symmetric);
     auto entries = whole_outputs.entries();
     entries.push_back(inputs.entries().at(0));
     const std::string name = symmetric ? "symmetric" : "affine";
@@ -472,11 +478,11 @@ BOOST_AUTO_TEST_CASE(a_file_of_before_is_read) {
   BOOST_TEST(found.size() == 3U);
   BOOST_TEST(found.at("").input);
   BOOST_TEST(found.at("conv").type == "Conv2d");
-  BOOST_TEST((found.at("conv").weights == Format::int4));
+  BOOST_TEST((found.at("conv").weights == Dtype::int4));
   BOOST_TEST((found.at("conv").parameters.axis == std::optional<std::int64_t>(1)));
   BOOST_TEST(same(found.at("conv").parameters.scale, torch::tensor({0.5F, 0.0078125F})));
   BOOST_TEST(same(found.at("conv").parameters.zero_point, torch::tensor({-128, -12}, torch::kInt)));
-  BOOST_TEST((found.at("").parameters.format == Format::uint8));
+  BOOST_TEST((found.at("").parameters.dtype == Dtype::uint8));
   BOOST_TEST(same(found.at("").parameters.high, torch::tensor(1.F)));
   const QuantizedTensor& last = *(found.end() - 1);
   BOOST_TEST(last.path == "lstm");

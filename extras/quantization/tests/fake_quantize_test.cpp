@@ -21,9 +21,9 @@ BOOST_AUTO_TEST_SUITE(fake_quantize_test)
 namespace tap = torchtap;
 namespace nn = torch::nn;
 using tap::quantization::Calibration;
+using tap::quantization::Dtype;
 using tap::quantization::fake_quantize;
 using tap::quantization::FakeQuantized;
-using tap::quantization::Format;
 using tap::quantization::Parameters;
 using tap::quantization::QuantizedTensor;
 using torchtap_test::contains;
@@ -32,31 +32,31 @@ using torchtap_test::error_of;
 namespace {
 
 /// What a number of each is rounded to, from -range to range.
-Parameters symmetric(double range, Format format = Format::int8) {
+Parameters symmetric(double range, Dtype dtype = Dtype::int8) {
   Parameters found;
-  found.format = format;
+  found.dtype = dtype;
   const double half = static_cast<double>(found.quant_max() - found.quant_min()) / 2;
   found.scale = torch::tensor(range / half, torch::kFloat);
-  found.zero_point = torch::tensor(format == Format::uint8 ? 128 : 0, torch::kInt);
+  found.zero_point = torch::tensor(dtype == Dtype::uint8 ? 128 : 0, torch::kInt);
   found.low = torch::tensor(-range, torch::kFloat);
   found.high = torch::tensor(range, torch::kFloat);
   return found;
 }
 
-QuantizedTensor output(const std::string& path, double range, std::optional<Format> weights = Format::int8) {
+QuantizedTensor output(const std::string& path, double range, std::optional<Dtype> weights = Dtype::int8) {
   return {path, "", false, 0, symmetric(range), weights};
 }
 
 QuantizedTensor input(const std::string& path, double range) {
-  return {path, "", true, 0, symmetric(range, Format::uint8), {}};
+  return {path, "", true, 0, symmetric(range, Dtype::uint8), {}};
 }
 
 /// By hand, without torchtap: a tensor rounded by a range.
-at::Tensor rounded(const at::Tensor& x, double range, Format format = Format::int8) {
-  const float scale = static_cast<float>(range / (format == Format::int4 ? 7.5 : 127.5));
-  const std::int64_t zero = format == Format::uint8 ? 128 : 0;
-  const std::int64_t least = format == Format::uint8 ? 0 : format == Format::int4 ? -8 : -128;
-  const std::int64_t largest = format == Format::uint8 ? 255 : format == Format::int4 ? 7 : 127;
+at::Tensor rounded(const at::Tensor& x, double range, Dtype dtype = Dtype::int8) {
+  const float scale = static_cast<float>(range / (dtype == Dtype::int4 ? 7.5 : 127.5));
+  const std::int64_t zero = dtype == Dtype::uint8 ? 128 : 0;
+  const std::int64_t least = dtype == Dtype::uint8 ? 0 : dtype == Dtype::int4 ? -8 : -128;
+  const std::int64_t largest = dtype == Dtype::uint8 ? 255 : dtype == Dtype::int4 ? 7 : 127;
   const at::Tensor y = at::fake_quantize_per_tensor_affine(x.to(at::kFloat), scale, zero, least, largest);
   return y.to(x.scalar_type());
 }
@@ -115,13 +115,13 @@ nn::Sequential network() {
 
 Calibration of_network() {
   return Calibration({input("", 3), output("0", 2), output("1", 2, {}), output("2", 1.5), output("3", 1.5),
-                      output("5", 1, Format::int4)});
+                      output("5", 1, Dtype::int4)});
 }
 
 /// The network by hand, whose gradients reach the parameters as if their values were the rounded ones.
 at::Tensor by_hand(const nn::Sequential& model, const at::Tensor& x, const std::vector<at::Tensor>& weights) {
   const auto parameter = [&](const std::string& name) { return model->named_parameters()[name]; };
-  at::Tensor y = rounded(x, 3, Format::uint8);
+  at::Tensor y = rounded(x, 3, Dtype::uint8);
   y = rounded(at::conv2d(y, weights[0], parameter("0.bias"), 1, 1), 2);
   y = rounded(at::relu(y), 2);
   y = rounded(at::conv_transpose2d(y, weights[1], parameter("2.bias"), 2), 1.5);
@@ -197,7 +197,7 @@ std::vector<at::Tensor> scripted_by_hand(const torch::jit::Module& model, const 
     return model.attr(module).toModule().attr(name).toTensor();
   };
   at::Tensor y = rounded(at::conv2d(x, rounded_weight(of("conv", "weight"))), 4);
-  y = rounded(at::flatten(at::relu(y), 1), 6, Format::uint8);
+  y = rounded(at::flatten(at::relu(y), 1), 6, Dtype::uint8);
   return {rounded(at::linear(y, rounded_weight(of("linear", "weight")), of("linear", "bias")), 9),
           rounded(y.sum(), 50)};
 }
@@ -303,8 +303,7 @@ BOOST_AUTO_TEST_CASE(own_modules_shared_ones_and_tuples) {
       {input("shared", 2), output("shared", 2), output("own", 2), output("tied", 2), state});
   const at::Tensor w = rounded_weight(block->shared->weight), tied = rounded_weight(block->own->weight);
   at::Tensor y = x;
-  for (int i = 0; i < 2; ++i)
-    y = rounded(at::linear(rounded(y, 2, Format::uint8), w, block->shared->bias), 2);
+  for (int i = 0; i < 2; ++i) y = rounded(at::linear(rounded(y, 2, Dtype::uint8), w, block->shared->bias), 2);
   y = rounded(rounded(y.mm(tied), 2).mm(tied), 2);
   std::vector<std::pair<at::Tensor, at::Tensor>>
       matrices;  // of the LSTM, while it runs by hand, and as they were
@@ -345,12 +344,12 @@ BOOST_AUTO_TEST_CASE(all_matrices_of_a_module_are_weights) {
   std::map<std::string, at::Tensor> values;
   for (const auto& one : before) values[one.key()] = one.value().detach().clone();
   {
-    const FakeQuantized guard = fake_quantize(*lstm, Calibration({output("", 1, Format::int4)}));
+    const FakeQuantized guard = fake_quantize(*lstm, Calibration({output("", 1, Dtype::int4)}));
     BOOST_TEST(guard.weights() == 4);
     for (const auto& one : before) {
       const at::Tensor& was = values[one.key()];
       const at::Tensor now =
-          was.dim() < 2 ? was : tap::quantization::weight_parameters(was, Format::int4).apply(was);
+          was.dim() < 2 ? was : tap::quantization::weight_parameters(was, Dtype::int4).apply(was);
       BOOST_TEST(one.value().equal(now), one.key());
     }
   }

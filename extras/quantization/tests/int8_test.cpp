@@ -58,8 +58,8 @@ at::Tensor output(Module& model, const at::Tensor& data) {
   return model.forward({data}).toTensor();
 }
 
-Options min_max() {
-  return Options().format(Format::uint8).method(Method::min_max);
+QuantizationOptions min_max() {
+  return QuantizationOptions().dtype(Dtype::uint8).method(Method::min_max);
 }
 
 /// How often the operators of a converted model occur, "quantized::linear".
@@ -133,8 +133,8 @@ BOOST_AUTO_TEST_CASE(all_methods_are_close_to_the_model) {
       for (const Method method : {Method::min_max, Method::percentile, Method::mse, Method::entropy}) {
         for (const bool symmetric : {false, true}) {
           if (symmetric && id == at::QEngine::ONEDNN) continue;  // wrong in LibTorch 1.13 after affine models
-          Module converted =
-              to_int8(net, on(x), Options().format(Format::uint8).method(method).symmetric(symmetric));
+          Module converted = to_int8(
+              net, on(x), QuantizationOptions().dtype(Dtype::uint8).method(method).symmetric(symmetric));
           const double found = error(output(converted, x), expected);
           BOOST_TEST(found < 0.1, engine << ", " << name << ", " << name_of(method) << ": " << found);
           BOOST_TEST(found > 0);
@@ -222,9 +222,9 @@ BOOST_AUTO_TEST_CASE(int8_refuses) {
   Module partly = model("residual");
   partly.attr("block").toModule().train();
   BOOST_CHECK_EXCEPTION(to_int8(partly, on(x)), c10::ValueError, says({"module \"block\""}));
-  BOOST_CHECK_EXCEPTION(to_int8(net, on(x), Options()), c10::ValueError,
-                        says({"activations are uint8", "is int8", "format(Format::uint8)"}));
-  BOOST_CHECK_EXCEPTION(to_int8(net, on(x), min_max().weights(Format::int4)), c10::ValueError,
+  BOOST_CHECK_EXCEPTION(to_int8(net, on(x), QuantizationOptions()), c10::ValueError,
+                        says({"activations are uint8", "is int8", "dtype(Dtype::uint8)"}));
+  BOOST_CHECK_EXCEPTION(to_int8(net, on(x), min_max().weights(Dtype::int4)), c10::ValueError,
                         says({"weights are int8", "is int4"}));
   BOOST_CHECK_EXCEPTION(to_int8(net, on(x), min_max().weights(std::nullopt)), c10::ValueError,
                         says({"weights are int8", "is nothing"}));

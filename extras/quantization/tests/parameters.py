@@ -2,7 +2,7 @@
 
 usage: parameters.py write DIRECTORY     tensors that the C++ test takes: activations of Fashion-MNIST, and random ones
        parameters.py check DIRECTORY     NAME.pt for each tensor: what a reduction has counted, and for each method,
-                                         format and symmetry the parameters that were made of it
+                                         dtype and symmetry the parameters that were made of it
 """
 
 import copy
@@ -72,9 +72,9 @@ def write(directory):
 
 
 def settings(key):
-    format, symmetric = key["format"], key["symmetric"]
-    dtype = torch.quint8 if format == "uint8" else torch.qint8
-    quant = {"quant_min": -8, "quant_max": 7} if format == "int4" else {}
+    symmetric = key["symmetric"]
+    dtype = torch.quint8 if key["dtype"] == "uint8" else torch.qint8
+    quant = {"quant_min": -8, "quant_max": 7} if key["dtype"] == "int4" else {}
     return dtype, symmetric, quant
 
 
@@ -226,7 +226,7 @@ def check_percentile(x, bins, key, got, cache):
 
 
 def check_entropy(bins, key, got, cache):
-    levels = 8 if key["format"] == "int4" else 128
+    levels = 8 if key["dtype"] == "int4" else 128
     if key["kind"] not in ("fixed", "fine") and (levels == 8 or key["kind"] != "log"):
         return  # each takes long here
     if ("entropy", levels) not in cache:
@@ -239,7 +239,7 @@ def check_entropy(bins, key, got, cache):
 
 
 def rounding_error(x, scale, zero_point, key):
-    first, last = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7)}[key["format"]]
+    first, last = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7)}[key["dtype"]]
     rounded = torch.fake_quantize_per_tensor_affine(x.float(), float(scale), int(zero_point), first, last)
     return float((x.double() - rounded.double()).square().mean())
 
@@ -286,8 +286,8 @@ def check(directory):
         shared = {"fixed": file["counted"]["fixed"]}
         caches = {}
         for text, got in file["parameters"].items():
-            kind, method, format, symmetry = text.split("/")
-            key = {"tensor": name, "kind": kind, "method": method, "format": format}
+            kind, method, dtype, symmetry = text.split("/")
+            key = {"tensor": name, "kind": kind, "method": method, "dtype": dtype}
             key |= {"symmetric": symmetry == "symmetric", "channels": kind.startswith("channels")}
             if method == "min_max":
                 if kind.endswith(("exact", "fine", "blocks", "channels_log")):

@@ -44,15 +44,15 @@ Results results_of(R reduction, const at::Tensor& x) {
 }
 
 bool same(const Parameters& a, const Parameters& b) {
-  return a.format == b.format && a.axis == b.axis && a.scale.equal(b.scale) &&
+  return a.dtype == b.dtype && a.axis == b.axis && a.scale.equal(b.scale) &&
          a.zero_point.equal(b.zero_point) && a.low.equal(b.low) && a.high.equal(b.high);
 }
 
 const std::vector<Method> methods{Method::min_max, Method::percentile, Method::mse, Method::entropy};
-const std::vector<Format> formats{Format::int8, Format::uint8, Format::int4};
+const std::vector<Dtype> dtypes{Dtype::int8, Dtype::uint8, Dtype::int4};
 
-std::string key(const std::string& kind, const Options& options) {
-  return kind + "/" + std::string(name_of(options.method())) + "/" + std::string(name_of(options.format())) +
+std::string key(const std::string& kind, const QuantizationOptions& options) {
+  return kind + "/" + std::string(name_of(options.method())) + "/" + std::string(name_of(options.dtype())) +
          "/" + (options.symmetric() ? "symmetric" : "affine");
 }
 
@@ -99,10 +99,10 @@ BOOST_AUTO_TEST_CASE(equals_the_observers_and_numpy_on_activations_and_random_da
     for (const auto& [kind, results] : all) {
       for (const Method method : methods) {
         if (contains(kind, "exact") && method != Method::min_max) continue;
-        for (const Format format : formats) {
+        for (const Dtype dtype : dtypes) {
           for (const bool symmetric : {false, true}) {
-            const Options options =
-                Options().method(method).format(format).symmetric(symmetric).percentile(99.5);
+            const QuantizationOptions options =
+                QuantizationOptions().method(method).dtype(dtype).symmetric(symmetric).percentile(99.5);
             made.emplace_back(key(kind, options), to_value(parameters(to_results(results), options)));
           }
         }
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(each_channel_has_the_parameters_that_it_has_alone) {
   const LogHistogramOptions bins;
   for (const Method method : methods) {
     for (const bool symmetric : {false, true}) {
-      const Options options = Options().method(method).symmetric(symmetric).axis(-2);
+      const QuantizationOptions options = QuantizationOptions().method(method).symmetric(symmetric).axis(-2);
       const auto both = [&](auto folding, const at::Tensor& of) {
         return parameters(results_of(Series(LogHistogram(folding(LogHistogramOptions())),
                                             Min(folding(MinOptions())), Max(folding(MaxOptions()))),
@@ -167,7 +167,7 @@ BOOST_AUTO_TEST_CASE(has_the_same_bits_however_the_data_was_counted) {
 
     // Saved and restored, and by a recorder from four threads.
     torch::nn::Sequential model{torch::nn::Identity()};
-    torchtap::recorders::ForwardOutput outputs(torchtap::recorders::Options().reduction(empty));
+    torchtap::recorders::ForwardOutput outputs(torchtap::recorders::RecorderOptions().reduction(empty));
     outputs.modules(model, torchtap::selectors::names("0"));
     std::vector<std::thread> threads;
     for (int thread = 0; thread < 4; ++thread)
@@ -181,7 +181,7 @@ BOOST_AUTO_TEST_CASE(has_the_same_bits_however_the_data_was_counted) {
     const auto& saved = recording.at("0");
 
     for (const Method method : methods) {
-      const Options options = Options().method(method);
+      const QuantizationOptions options = QuantizationOptions().method(method);
       const Parameters expected = parameters(at_once.results(), options);
       BOOST_TEST(same(parameters(merged.results(), options), expected), name_of(method));
       BOOST_TEST(same(parameters(one_by_one.results(), options), expected), name_of(method));
@@ -214,7 +214,7 @@ BOOST_AUTO_TEST_CASE(infinities_and_nan_are_left_out) {
   const auto nan = std::numeric_limits<double>::quiet_NaN();
   const auto x = torch::cat({good, torch::tensor({nan, infinity, -infinity}, torch::kFloat)});
   for (const Method method : methods) {
-    const Options options = Options().method(method).symmetric(true);
+    const QuantizationOptions options = QuantizationOptions().method(method).symmetric(true);
     const auto counts = [&](const at::Tensor& of) {
       return parameters(results_of(LogHistogram(LogHistogramOptions().over_all(true)), of), options);
     };
@@ -234,12 +234,12 @@ BOOST_AUTO_TEST_CASE(infinities_and_nan_are_left_out) {
   const auto omitting = results_of(Series(Min(MinOptions().over_all(true).non_finite(NonFinite::omit)),
                                           Max(MaxOptions().over_all(true).non_finite(NonFinite::omit))),
                                    x);
-  const Parameters exact = parameters(omitting, Options().method(Method::min_max));
+  const Parameters exact = parameters(omitting, QuantizationOptions().method(Method::min_max));
   BOOST_TEST(exact.low.equal(good.min()));
   BOOST_TEST(exact.high.equal(good.max()));
   BOOST_CHECK_EXCEPTION(
       parameters(results_of(Series(Min(MinOptions().over_all(true)), Max(MaxOptions().over_all(true))), x),
-                 Options().method(Method::min_max)),
+                 QuantizationOptions().method(Method::min_max)),
       c10::ValueError, says({"quantization::parameters", "no finite value", "LogHistogram"}));
   BOOST_CHECK_EXCEPTION(parameters(results_of(LogHistogram(LogHistogramOptions().over({0})),
                                               torch::tensor({{1.0, nan}, {2.0, infinity}}))),
@@ -252,11 +252,11 @@ BOOST_AUTO_TEST_CASE(the_least_squared_error_is_not_above_that_of_the_whole_rang
     for (const double outlier : {1e4, -1e4, 9000.0}) {
       torch::manual_seed(n);
       const at::Tensor x = at::cat({torch::randn({n}), torch::full({1}, outlier)});
-      for (const Format format : formats) {
+      for (const Dtype dtype : dtypes) {
         for (const bool symmetric : {false, true}) {
-          BOOST_TEST_CONTEXT(n << " and " << outlier << ", " << name_of(format) << symmetric) {
+          BOOST_TEST_CONTEXT(n << " and " << outlier << ", " << name_of(dtype) << symmetric) {
             const auto error = [&](const Results& results, Method method) {
-              const auto options = Options().method(method).format(format).symmetric(symmetric);
+              const auto options = QuantizationOptions().method(method).dtype(dtype).symmetric(symmetric);
               return parameters(results, options)
                   .apply(x)
                   .sub(x)
@@ -283,20 +283,21 @@ BOOST_AUTO_TEST_CASE(a_fixed_range_may_lack_only_what_is_clipped_anyway) {
   const auto x = torch::linspace(-1, 1, 1000);  // 10 values below -0.98, 10 above 0.98
   const auto narrow = results_of(Histogram(HistogramOptions(100, -0.98, 0.98).over_all(true)), x);
   for (const Method method : {Method::min_max, Method::mse, Method::entropy})
-    BOOST_CHECK_EXCEPTION(parameters(narrow, Options().method(method)), c10::ValueError,
+    BOOST_CHECK_EXCEPTION(parameters(narrow, QuantizationOptions().method(method)), c10::ValueError,
                           says({"quantization::parameters", "20 of 1000 beyond", std::string(name_of(method)),
                                 "LogHistogram"}));
-  const Options percent = Options().method(Method::percentile).symmetric(true);
-  BOOST_CHECK_EXCEPTION(parameters(narrow, Options(percent).percentile(98.5)), c10::ValueError,
+  const QuantizationOptions percent = QuantizationOptions().method(Method::percentile).symmetric(true);
+  BOOST_CHECK_EXCEPTION(parameters(narrow, QuantizationOptions(percent).percentile(98.5)), c10::ValueError,
                         says({"20 of 1000"}));
-  BOOST_TEST(close(parameters(narrow, Options(percent).percentile(95)).high, torch::tensor(0.95), 0.0, 0.02));
-  BOOST_TEST(close(parameters(narrow, Options(percent).symmetric(false).percentile(95)).low,
+  BOOST_TEST(close(parameters(narrow, QuantizationOptions(percent).percentile(95)).high, torch::tensor(0.95),
+                   0.0, 0.02));
+  BOOST_TEST(close(parameters(narrow, QuantizationOptions(percent).symmetric(false).percentile(95)).low,
                    torch::tensor(-0.95), 0.0, 0.02));
   // With Min and Max, the bounds are known without the histogram.
   const auto bounded = results_of(Series(Histogram(HistogramOptions(100, -0.98, 0.98).over_all(true)),
                                          Min(MinOptions().over_all(true)), Max(MaxOptions().over_all(true))),
                                   x);
-  BOOST_TEST(parameters(bounded, Options().method(Method::min_max)).high.item<float>() == 1.0f);
+  BOOST_TEST(parameters(bounded, QuantizationOptions().method(Method::min_max)).high.item<float>() == 1.0f);
 }
 
 BOOST_AUTO_TEST_CASE(says_what_is_missing_and_what_to_record) {
@@ -305,22 +306,23 @@ BOOST_AUTO_TEST_CASE(says_what_is_missing_and_what_to_record) {
                         says({"quantization::parameters", "nothing was recorded"}));
   BOOST_CHECK_EXCEPTION(parameters(results_of(Moments(), x)), c10::ValueError,
                         says({"expected a histogram for mse", "\"mean\"", "record LogHistogram"}));
-  BOOST_CHECK_EXCEPTION(parameters(results_of(Moments(), x), Options().method(Method::min_max)),
+  BOOST_CHECK_EXCEPTION(parameters(results_of(Moments(), x), QuantizationOptions().method(Method::min_max)),
                         c10::ValueError, says({"Min and Max", "Series(Min, Max)"}));
   BOOST_CHECK_EXCEPTION(parameters(results_of(LogHistogram(), x)), c10::ValueError,
                         says({"[8, 3, 5,", "over_all(true)"}));
-  BOOST_CHECK_EXCEPTION(parameters(results_of(Series(Min(), Max()), x), Options().method(Method::min_max)),
-                        c10::ValueError, says({"[8, 3, 5]", "over_all(true)"}));
+  BOOST_CHECK_EXCEPTION(
+      parameters(results_of(Series(Min(), Max()), x), QuantizationOptions().method(Method::min_max)),
+      c10::ValueError, says({"[8, 3, 5]", "over_all(true)"}));
   BOOST_CHECK_EXCEPTION(
       parameters(results_of(Series(LogHistogram(LogHistogramOptions().over({0, 2})), Min(), Max()), x)),
       c10::ValueError, says({"3 channels", "same dimensions"}));
-  const Options percentile = Options().method(Method::percentile);
+  const QuantizationOptions percentile = QuantizationOptions().method(Method::percentile);
   const auto good = results_of(LogHistogram(LogHistogramOptions().over_all(true)), x);
   for (const double wrong : {0.0, -1.0, 100.5, std::numeric_limits<double>::quiet_NaN(), infinity})
-    BOOST_CHECK_EXCEPTION(parameters(good, Options(percentile).percentile(wrong)), c10::ValueError,
-                          says({"(0, 100]"}));
-  const auto everything = parameters(good, Options(percentile).percentile(100));
-  BOOST_TEST(same(everything, parameters(good, Options().method(Method::min_max))));
+    BOOST_CHECK_EXCEPTION(parameters(good, QuantizationOptions(percentile).percentile(wrong)),
+                          c10::ValueError, says({"(0, 100]"}));
+  const auto everything = parameters(good, QuantizationOptions(percentile).percentile(100));
+  BOOST_TEST(same(everything, parameters(good, QuantizationOptions().method(Method::min_max))));
 }
 
 BOOST_AUTO_TEST_CASE(refuses_results_that_are_damaged) {
@@ -347,7 +349,7 @@ BOOST_AUTO_TEST_CASE(refuses_results_that_are_damaged) {
         with(log, "zeros", torch::tensor(-1)), Results{{"counts", torch::tensor({1, 2})}},
         Results{{"counts", torch::tensor(1)}}}) {
     for (const Method method : methods)
-      BOOST_CHECK_EXCEPTION(parameters(damaged, Options().method(method)), c10::ValueError,
+      BOOST_CHECK_EXCEPTION(parameters(damaged, QuantizationOptions().method(method)), c10::ValueError,
                             says({"quantization::parameters: "}));
   }
   BOOST_CHECK_EXCEPTION(parameters(with(good, "counts", torch::zeros({4}, torch::kLong))), c10::ValueError,
@@ -363,7 +365,7 @@ BOOST_AUTO_TEST_CASE(a_range_of_equal_values_and_the_smallest_ones) {
             parameters(results_of(Series(LogHistogram(LogHistogramOptions().over_all(true)),
                                          Min(MinOptions().over_all(true)), Max(MaxOptions().over_all(true))),
                                   x),
-                       Options().method(method).symmetric(symmetric));
+                       QuantizationOptions().method(method).symmetric(symmetric));
         BOOST_TEST(found.low.equal(x[0]), value << " " << name_of(method));
         BOOST_TEST(found.high.equal(x[0]), value << " " << name_of(method));
         BOOST_TEST(found.scale.item<float>() >= std::numeric_limits<float>::epsilon());
@@ -391,8 +393,9 @@ BOOST_AUTO_TEST_CASE(a_range_has_to_be_finite) {
 BOOST_AUTO_TEST_CASE(rounds_tensors_of_any_dtype_and_names_a_missing_axis) {
   torch::manual_seed(4);
   const auto x = torch::randn({3, 4, 5});
-  for (const Format format : formats) {
-    const Parameters whole = from_range(torch::tensor(-2.0), torch::tensor(3.0), Options().format(format));
+  for (const Dtype dtype : dtypes) {
+    const Parameters whole =
+        from_range(torch::tensor(-2.0), torch::tensor(3.0), QuantizationOptions().dtype(dtype));
     const double scale = whole.scale.item<double>();
     const auto zero = whole.zero_point.item<std::int64_t>();
     const auto expected =
@@ -401,7 +404,7 @@ BOOST_AUTO_TEST_CASE(rounds_tensors_of_any_dtype_and_names_a_missing_axis) {
     BOOST_TEST(whole.apply(x.transpose(0, 2)).equal(expected.transpose(0, 2)));
     BOOST_TEST(whole.apply(x.to(torch::kDouble)).equal(expected.to(torch::kDouble)));
     BOOST_TEST(whole.apply(x.to(torch::kHalf)).scalar_type() == torch::kHalf);
-    BOOST_TEST(whole.quant_max() - whole.quant_min() + 1 == (1 << bits(format)));
+    BOOST_TEST(whole.quant_max() - whole.quant_min() + 1 == (1 << bits(dtype)));
   }
   const auto numbers = torch::arange(5);
   const Parameters rows = from_range(torch::tensor({-1.0, 0.0, -2.0, 0.0}), torch::ones({4}), {});
@@ -418,7 +421,7 @@ BOOST_AUTO_TEST_CASE(a_weight_has_a_symmetric_scale_for_each_channel) {
   torch::manual_seed(6);
   const auto weight = torch::randn({4, 3, 2, 2}).requires_grad_();
   for (const std::int64_t axis : {0, 1}) {
-    const Parameters found = weight_parameters(weight, Format::int4, axis);
+    const Parameters found = weight_parameters(weight, Dtype::int4, axis);
     BOOST_TEST(found.axis.value() == axis);
     BOOST_TEST(!found.scale.requires_grad());
     for (std::int64_t i = 0; i < weight.size(axis); ++i) {
@@ -427,23 +430,23 @@ BOOST_AUTO_TEST_CASE(a_weight_has_a_symmetric_scale_for_each_channel) {
       BOOST_TEST(found.zero_point[i].item<int>() == 0);
     }
   }
-  BOOST_TEST(weight_parameters(torch::ones({3}), Format::int8).scale.numel() == 3);
-  BOOST_CHECK_EXCEPTION(weight_parameters(weight, Format::int8, 4), c10::ValueError,
+  BOOST_TEST(weight_parameters(torch::ones({3}), Dtype::int8).scale.numel() == 3);
+  BOOST_CHECK_EXCEPTION(weight_parameters(weight, Dtype::int8, 4), c10::ValueError,
                         says({"weight_parameters", "dimension 4", "[4, 3, 2, 2]"}));
-  BOOST_CHECK_THROW(weight_parameters({}, Format::int8), c10::ValueError);
-  BOOST_CHECK_THROW(weight_parameters(torch::ones({}), Format::int8), c10::ValueError);
-  BOOST_CHECK_THROW(weight_parameters(torch::ones({0, 3}), Format::int8), c10::ValueError);
-  BOOST_CHECK_EXCEPTION(weight_parameters(torch::full({2, 2}, infinity), Format::int8), c10::ValueError,
+  BOOST_CHECK_THROW(weight_parameters({}, Dtype::int8), c10::ValueError);
+  BOOST_CHECK_THROW(weight_parameters(torch::ones({}), Dtype::int8), c10::ValueError);
+  BOOST_CHECK_THROW(weight_parameters(torch::ones({0, 3}), Dtype::int8), c10::ValueError);
+  BOOST_CHECK_EXCEPTION(weight_parameters(torch::full({2, 2}, infinity), Dtype::int8), c10::ValueError,
                         says({"weight_parameters", "channel 0"}));
 }
 
 BOOST_AUTO_TEST_CASE(names_go_both_ways) {
   for (const Method method : methods) BOOST_TEST((method_of(name_of(method)) == method));
-  for (const Format format : formats) BOOST_TEST((format_of(name_of(format)) == format));
+  for (const Dtype dtype : dtypes) BOOST_TEST((dtype_of(name_of(dtype)) == dtype));
   BOOST_CHECK_EXCEPTION(
       method_of("kl"), c10::ValueError,
       says({"quantization::method_of", R"("min_max", "percentile", "mse" and "entropy")", "\"kl\""}));
-  BOOST_CHECK_EXCEPTION(format_of("fp8"), c10::ValueError, says({"\"int8\", \"uint8\" and \"int4\""}));
+  BOOST_CHECK_EXCEPTION(dtype_of("fp8"), c10::ValueError, says({"\"int8\", \"uint8\" and \"int4\""}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,5 @@
 // What a layer costs is what the whole model loses with that layer alone quantized, wherever it was resumed;
-// and the formats chosen from these costs are the best for the bits that they take.
+// and the dtypes chosen from these costs are the best for the bits that they take.
 #include <boost/test/unit_test.hpp>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/torch.h>
@@ -27,18 +27,19 @@ namespace {
 using Call = std::function<at::Tensor(const at::Tensor&)>;
 
 /// Outputs of all modules that have one are between -4 and 4.
-Calibration calibration(const std::vector<model::ModuleRef>& modules, Format format,
-                        std::optional<Format> weights) {
+Calibration calibration(const std::vector<model::ModuleRef>& modules, Dtype dtype,
+                        std::optional<Dtype> weights) {
   std::vector<QuantizedTensor> tensors;
   for (const model::ModuleRef& module : modules) {
     if (!module.has_forward() || module.path().empty()) continue;
     tensors.push_back({module.path(), module.type(), false, 0,
-                       from_range(at::full({}, -4.F), at::full({}, 4.F), Options().format(format)), weights});
+                       from_range(at::full({}, -4.F), at::full({}, 4.F), QuantizationOptions().dtype(dtype)),
+                       weights});
   }
   return Calibration(tensors, "min_max");
 }
 std::vector<Calibration> eight_and_four(const std::vector<model::ModuleRef>& modules) {
-  return {calibration(modules, Format::int8, Format::int8), calibration(modules, Format::int4, Format::int4)};
+  return {calibration(modules, Dtype::int8, Dtype::int8), calibration(modules, Dtype::int4, Dtype::int4)};
 }
 
 Data batches(const std::vector<std::int64_t>& shape, std::int64_t count = 2) {
@@ -47,13 +48,13 @@ Data batches(const std::vector<std::int64_t>& shape, std::int64_t count = 2) {
   return {count, [all](std::int64_t i) { return all[static_cast<std::size_t>(i)]; }};
 }
 
-/// The costs by running the whole model for each layer and format.
-std::map<std::pair<std::string, Format>, double> whole(const std::vector<model::ModuleRef>& modules,
-                                                       const Call& call,
-                                                       const std::vector<Calibration>& calibrations,
-                                                       const Data& data, const Metric& metric) {
+/// The costs by running the whole model for each layer and dtype.
+std::map<std::pair<std::string, Dtype>, double> whole(const std::vector<model::ModuleRef>& modules,
+                                                      const Call& call,
+                                                      const std::vector<Calibration>& calibrations,
+                                                      const Data& data, const Metric& metric) {
   const torch::NoGradGuard no_gradients;
-  std::map<std::pair<std::string, Format>, double> costs;
+  std::map<std::pair<std::string, Dtype>, double> costs;
   for (const Calibration& calibration : calibrations) {
     for (const QuantizedTensor& tensor : calibration) {
       double with = 0, without = 0;
@@ -65,7 +66,7 @@ std::map<std::pair<std::string, Format>, double> whole(const std::vector<model::
         with += metric(output, expected, i);
         without += metric(expected, expected, i);
       }
-      costs[{tensor.path, tensor.parameters.format}] = (with - without) / static_cast<double>(data.batches);
+      costs[{tensor.path, tensor.parameters.dtype}] = (with - without) / static_cast<double>(data.batches);
     }
   }
   return costs;
@@ -81,7 +82,7 @@ std::vector<std::string> check(const std::vector<LayerCost>& costs,
   BOOST_TEST(costs.size() == expected.size());
   bool any = false;
   for (const LayerCost& cost : costs) {
-    const double brute = expected.at({cost.path, cost.format});
+    const double brute = expected.at({cost.path, cost.dtype});
     BOOST_TEST(cost.cost == brute, cost.path << ": " << cost.cost << " and " << brute);
     any |= brute != 0;
     if (cost.resumed && (resumed.empty() || resumed.back() != cost.path)) resumed.push_back(cost.path);
@@ -172,7 +173,7 @@ BOOST_AUTO_TEST_CASE(layers_before_the_resumed_one_see_one_row_for_a_batch) {
       *net, [&](const at::Tensor& x) { return net->forward(x); }, calibrations, data);
   BOOST_TEST(costs.size() == 20);
   // In two rows: kept once, then whole and resumed for each of 10 layers. With all rows: once, and for 2
-  // formats of each layer up to this one; a single row for the others.
+  // dtypes of each layer up to this one; a single row for the others.
   for (std::size_t i = 0; i < in_nested.size(); ++i) {
     const std::int64_t own = 2 * static_cast<std::int64_t>(i + 1), others = 20 - own;
     if (in_nested[i] == "2" || in_nested[i] == "2.2") continue;  // end behind layers inside
@@ -283,8 +284,8 @@ BOOST_AUTO_TEST_CASE(costs_tell_format_and_weights) {
   net->eval();
   const auto modules = model::walk_modules(*net);
   const auto call = [&](const at::Tensor& x) { return net->forward(x); };
-  const std::vector<Calibration> calibrations{calibration(modules, Format::uint8, Format::int4),
-                                              calibration(modules, Format::int8, std::nullopt)};
+  const std::vector<Calibration> calibrations{calibration(modules, Dtype::uint8, Dtype::int4),
+                                              calibration(modules, Dtype::int8, std::nullopt)};
   std::vector<at::Tensor> before, storage;
   for (const auto& parameter : net->parameters()) {
     before.push_back(parameter.detach().clone());
@@ -297,7 +298,7 @@ BOOST_AUTO_TEST_CASE(costs_tell_format_and_weights) {
     const bool weighted = i % 2 == 0 && (i == 0 || i == 6 || i == 18);
     const std::int64_t elements = i == 0 ? 36 : i == 6 ? 216 : 960;
     BOOST_TEST(costs[i].weights == (weighted ? elements : 0));
-    BOOST_TEST(name_of(costs[i].format) == (weighted ? "int4" : i % 2 == 0 ? "uint8" : "int8"));
+    BOOST_TEST(name_of(costs[i].dtype) == (weighted ? "int4" : i % 2 == 0 ? "uint8" : "int8"));
   }
   BOOST_TEST(costs[0].type == "Conv2d");
   // As before: the same memory with the same bits, and no hook.
@@ -322,7 +323,7 @@ BOOST_AUTO_TEST_CASE(the_metric_sees_outputs_expectations_and_batches) {
     BOOST_TEST(at::equal(expected, net->forward(data.batch(batch))));
     return output.max().item<double>();  // not 0 in floating point
   };
-  const std::vector<Calibration> one{Calibration({*calibration(modules, Format::int4, {}).begin()})};
+  const std::vector<Calibration> one{Calibration({*calibration(modules, Dtype::int4, {}).begin()})};
   const auto costs = sensitivity(*net, call, one, data, metric);
   const std::vector<std::int64_t> expected{0, 0, 1, 1, 2, 2};
   BOOST_TEST(seen == expected, boost::test_tools::per_element());
@@ -368,14 +369,14 @@ BOOST_AUTO_TEST_CASE(sensitivity_refuses) {
 
 namespace {
 
-/// A calibration with layers of these names, in the format.
-Calibration layers_in(std::size_t count, Format format, std::optional<Format> weights) {
+/// A calibration with layers of these names, in the dtype.
+Calibration layers_in(std::size_t count, Dtype dtype, std::optional<Dtype> weights) {
   std::vector<QuantizedTensor> tensors;
   for (std::size_t i = 0; i < count; ++i) {
     for (const bool input : {true, false}) {
-      tensors.push_back({std::string(1, static_cast<char>('a' + i)), "Linear", input, 0,
-                         from_range(at::full({}, -1.F), at::full({}, 1.F), Options().format(format)),
-                         weights});
+      tensors.push_back(
+          {std::string(1, static_cast<char>('a' + i)), "Linear", input, 0,
+           from_range(at::full({}, -1.F), at::full({}, 1.F), QuantizationOptions().dtype(dtype)), weights});
     }
   }
   return Calibration(tensors, "entropy");
@@ -388,41 +389,41 @@ struct Problem {
   double weights = 0;
 
   std::size_t layers() const { return costs.size() / calibrations.size(); }
-  const LayerCost& cost(std::size_t layer, std::size_t format) const {
-    return costs[layer * calibrations.size() + format];
+  const LayerCost& cost(std::size_t layer, std::size_t dtype) const {
+    return costs[layer * calibrations.size() + dtype];
   }
-  /// Bits per weight and cost of formats, one for each layer.
-  std::pair<double, double> of(const std::vector<std::size_t>& formats) const {
+  /// Bits per weight and cost of dtypes, one for each layer.
+  std::pair<double, double> of(const std::vector<std::size_t>& dtypes) const {
     double used = 0, sum = 0;
-    for (std::size_t i = 0; i < formats.size(); ++i) {
-      used += bits[formats[i]] * static_cast<double>(cost(i, 0).weights);
-      sum += cost(i, formats[i]).cost;
+    for (std::size_t i = 0; i < dtypes.size(); ++i) {
+      used += bits[dtypes[i]] * static_cast<double>(cost(i, 0).weights);
+      sum += cost(i, dtypes[i]).cost;
     }
     return {used / weights, sum};
   }
-  /// The formats of a choice that `mixed_precision` made.
+  /// The dtypes of a choice that `mixed_precision` made.
   std::vector<std::size_t> read(const Calibration& chosen) const {
-    std::vector<std::size_t> formats;
+    std::vector<std::size_t> dtypes;
     for (const QuantizedTensor& tensor : chosen) {
       if (tensor.input) continue;
-      BOOST_TEST(tensor.path == cost(formats.size(), 0).path);
+      BOOST_TEST(tensor.path == cost(dtypes.size(), 0).path);
       const auto same = [&](const Calibration& one) {
         return one.begin()->weights == tensor.weights &&
-               one.begin()->parameters.format == tensor.parameters.format;
+               one.begin()->parameters.dtype == tensor.parameters.dtype;
       };
       const auto found = std::find_if(calibrations.begin(), calibrations.end(), same);
-      formats.push_back(static_cast<std::size_t>(found - calibrations.begin()));
+      dtypes.push_back(static_cast<std::size_t>(found - calibrations.begin()));
     }
-    return formats;
+    return dtypes;
   }
 };
 
-/// Three formats for each of five layers: weights in float32, int8 and int4, in some order.
+/// Three dtypes for each of five layers: weights in float32, int8 and int4, in some order.
 Problem problem(std::mt19937& random, bool convex) {
   Problem made;
   constexpr std::size_t layers = 5;
-  made.calibrations = {layers_in(layers, Format::int8, Format::int8), layers_in(layers, Format::uint8, {}),
-                       layers_in(layers, Format::int4, Format::int4)};
+  made.calibrations = {layers_in(layers, Dtype::int8, Dtype::int8), layers_in(layers, Dtype::uint8, {}),
+                       layers_in(layers, Dtype::int4, Dtype::int4)};
   made.bits = {8, 32, 4};
   std::uniform_real_distribution<double> uniform(0, 1);
   for (std::size_t i = 0; i < layers; ++i) {
@@ -430,9 +431,9 @@ Problem problem(std::mt19937& random, bool convex) {
     made.weights += static_cast<double>(weights);
     const double a = uniform(random), b = uniform(random), c = uniform(random) - 0.2;
     const std::string path(1, static_cast<char>('a' + i));
-    made.costs.push_back({path, "Linear", Format::int8, convex ? a + b / 10 : a, weights});
-    made.costs.push_back({path, "Linear", Format::uint8, convex ? b / 10 : b, 0});
-    made.costs.push_back({path, "Linear", Format::int4, convex ? 3 * a + b : c, weights});
+    made.costs.push_back({path, "Linear", Dtype::int8, convex ? a + b / 10 : a, weights});
+    made.costs.push_back({path, "Linear", Dtype::uint8, convex ? b / 10 : b, 0});
+    made.costs.push_back({path, "Linear", Dtype::int4, convex ? 3 * a + b : c, weights});
   }
   return made;
 }
@@ -448,9 +449,9 @@ BOOST_AUTO_TEST_CASE(mixed_precision_keeps_the_budget_and_is_best_for_the_bits_t
       const Calibration chosen = mixed_precision(made.costs, made.calibrations, budget);
       BOOST_TEST(chosen.method() == "entropy");
       BOOST_TEST_REQUIRE(chosen.size() == 2 * made.layers());
-      const auto formats = made.read(chosen);
-      ++choices[formats];
-      const auto [used, cost] = made.of(formats);
+      const auto dtypes = made.read(chosen);
+      ++choices[dtypes];
+      const auto [used, cost] = made.of(dtypes);
       BOOST_TEST(used <= budget);
       // All 3⁵ choices. None is better with as many bits. The last step was needed, so the best choice for
       // the budget is at least what would be there without the last step.
@@ -477,17 +478,17 @@ BOOST_AUTO_TEST_CASE(mixed_precision_keeps_the_budget_and_is_best_for_the_bits_t
 }
 
 BOOST_AUTO_TEST_CASE(layers_without_weights_take_the_widest_format) {
-  const std::vector<Calibration> calibrations{layers_in(2, Format::int4, Format::int4),
-                                              layers_in(2, Format::int8, Format::int8)};
-  const std::vector<LayerCost> costs{{"a", "ReLU", Format::int4, 0.1, 0},
-                                     {"a", "ReLU", Format::int8, 0.2, 0},
-                                     {"b", "Linear", Format::int4, 0.5, 100},
-                                     {"b", "Linear", Format::int8, 0.1, 100}};
+  const std::vector<Calibration> calibrations{layers_in(2, Dtype::int4, Dtype::int4),
+                                              layers_in(2, Dtype::int8, Dtype::int8)};
+  const std::vector<LayerCost> costs{{"a", "ReLU", Dtype::int4, 0.1, 0},
+                                     {"a", "ReLU", Dtype::int8, 0.2, 0},
+                                     {"b", "Linear", Dtype::int4, 0.5, 100},
+                                     {"b", "Linear", Dtype::int8, 0.1, 100}};
   const auto chosen = mixed_precision(costs, calibrations, 4);
-  BOOST_TEST(name_of(chosen.at("a").parameters.format) == "int8");
-  BOOST_TEST(name_of(chosen.at("b").parameters.format) == "int4");
-  BOOST_TEST(name_of(mixed_precision(costs, calibrations, 8).at("b").parameters.format) == "int8");
-  BOOST_TEST(name_of(mixed_precision(costs, calibrations, 7.99).at("b").parameters.format) == "int4");
+  BOOST_TEST(name_of(chosen.at("a").parameters.dtype) == "int8");
+  BOOST_TEST(name_of(chosen.at("b").parameters.dtype) == "int4");
+  BOOST_TEST(name_of(mixed_precision(costs, calibrations, 8).at("b").parameters.dtype) == "int8");
+  BOOST_TEST(name_of(mixed_precision(costs, calibrations, 7.99).at("b").parameters.dtype) == "int4");
   BOOST_TEST(mixed_precision({}, {}, 8).empty());
 }
 

@@ -301,7 +301,7 @@ BOOST_AUTO_TEST_CASE(calls_that_may_not_have_been_seen_are_told) {
   BOOST_TEST(contains(refused, "as<Impl>()"), refused);
   {  // the spool closes with its recorder, and a later one goes on
     for (const bool append : {false, true}) {
-      torchtap::recorders::ForwardOutput spooled(torchtap::recorders::Options().spool(
+      torchtap::recorders::ForwardOutput spooled(torchtap::recorders::RecorderOptions().spool(
           folder / "spool", torchtap::storage::SpoolOptions().mkdir(true).append(append)));
       spooled.modules(*module).modules(*quiet);
       BOOST_REQUIRE(spooled[0].note() == outputs[0].note());
@@ -310,8 +310,8 @@ BOOST_AUTO_TEST_CASE(calls_that_may_not_have_been_seen_are_told) {
     BOOST_TEST(recording.at(0).note() == outputs[0].note());
     BOOST_TEST(recording.at(1).note().empty());
   }
-  torchtap::recorders::ForwardOutput spooled(
-      torchtap::recorders::Options().spool(folder / "spool", torchtap::storage::SpoolOptions().append(true)));
+  torchtap::recorders::ForwardOutput spooled(torchtap::recorders::RecorderOptions().spool(
+      folder / "spool", torchtap::storage::SpoolOptions().append(true)));
   spooled.modules(*module);
   const auto note_in_spool = [&] {
     spooled.save(folder / "spool");

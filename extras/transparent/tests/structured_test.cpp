@@ -28,7 +28,7 @@ using tap::recorders::BackwardOutput;
 using tap::recorders::ForwardInput;
 using tap::recorders::ForwardOutput;
 using tap::recorders::ForwardPre;
-using tap::recorders::Options;
+using tap::recorders::RecorderOptions;
 using Tensors = std::vector<at::Tensor>;
 using torchtap_test::says;
 
@@ -53,7 +53,7 @@ template <class Net, class Call>
 std::vector<tap::recorders::Recorder> recorded(Net net, const char* module, Call call) {
   const Tensors want = step(net, call);
   std::vector<tap::recorders::Recorder> all;
-  const Options options = Options().all_tensors();
+  const RecorderOptions options = RecorderOptions().all_tensors();
   all.push_back(ForwardPre(options));
   all.push_back(ForwardInput(options));
   all.push_back(ForwardOutput(options));

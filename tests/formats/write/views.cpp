@@ -31,7 +31,7 @@ nn::Sequential small_net() {
 void write(const std::string& folder) {
   const at::Tensor x = torch::tensor({{1.F, 2.F}, {3.F, -4.F}});
   nn::Sequential net = small_net();
-  views::trace::log_forward_pass(*net, {x}, views::trace::Options().save(views::trace::Save::all))
+  views::trace::log_forward_pass(*net, {x}, views::trace::TraceOptions().save(views::trace::Save::all))
       .save(folder + "/trace", torchtap::storage::SaveOptions().mkdir(true));
   {
     views::report::Report report(*net);
@@ -45,8 +45,8 @@ void write(const std::string& folder) {
   }
   net->zero_grad();
   views::explorer::Explorer explorer(
-      views::explorer::Options().every(1).save(folder + "/run").name("written"));
-  explorer.watch(*net);
+      views::explorer::ExplorerOptions().every(1).save(folder + "/run").name("written"));
+  explorer.attach(*net);
   for (int step = 0; step < 2; ++step) {
     const at::Tensor loss = net->forward(x * (step + 1)).sum();
     loss.backward();

@@ -135,7 +135,7 @@ def check_merge(folder):
     (state / "0.pt").write_bytes(data)
     run("merge", folder / "mean/1", state, "--save", folder / "x", status=2)
     # Recordings made before states were saved.
-    old = pathlib.Path(source) / "tests/storage/schema_1"
+    old = pathlib.Path(source) / "tests/storage/format_1"
     _, errors = run("merge", old, old, "--save", folder / "x", status=2)
     check("layer1.conv" in errors, f"merge: without states: {errors}")
 

@@ -325,7 +325,7 @@ with tempfile.TemporaryDirectory() as folder:
         f"close: {document}",
     )
     compare(plain, near, "--rtol", "0", "--atol", "0", status=1)
-    compare(plain, source / "tests/storage/schema_1", status=1)
+    compare(plain, source / "tests/storage/format_1", status=1)
     compare(plain / "a.pt", near / "c.pt", status=1)
     compare(plain / "c.pt", near / "c.pt", "--rtol", "0", "--atol", "0", status=0)
     check("nosuch" in compare(plain, folder / "nosuch", status=2), "no such folder")

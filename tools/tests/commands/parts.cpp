@@ -15,32 +15,34 @@
 int main(int, char** argv) {
   using namespace torchtap;
   using namespace torchtap::reductions;
-  using recorders::Options;
+  using recorders::RecorderOptions;
   at::manual_seed(0);
   torch::nn::Sequential model(torch::nn::Linear(8, 6), torch::nn::ReLU(), torch::nn::Linear(6, 4));
   std::vector<at::Tensor> batches;
   for (const std::int64_t rows : {5, 3, 4, 4, 2, 1}) batches.push_back(at::randn({rows, 8}));
 
   const auto rows = ParseOptions().over({0});
-  const std::vector<std::pair<std::string, Options>> ways{
-      {"mean", Options().reduction(Mean(MeanOptions().over({0})))},
-      {"named", Options().reduction(parse("sum,mean,moments,min,max,abs_max,norm:3,count,first,last,ema,"
-                                          "histogram:16:-2:2,histogram:8,quantiles,covariance,gram,top_k:3",
-                                          rows))},
-      {"series", Options().reduction(Series(Moments(MomentsOptions().over({0})),
-                                            every(2, Mean(MeanOptions().over_all(true)))))},
-      {"window", Options().reduction(window(3, Max(MaxOptions().over({0}))))},
-      {"over", Options().reduction(over({0}, Sum()))},
-      {"kept", Options()},
-      {"slots", Options().all_tensors().reduction(Moments(MomentsOptions().over_all(true)))},
-      {"kept_slots", Options().all_tensors()},
-      {"by", Options().reduction(parse("by(key, moments, count, max, log_histogram)", rows))},
-      {"dense", Options().reduction(where("mask", by("key", 6, Mean(MeanOptions().over({0})))))},
-      {"joint",
-       Options().reduction(parse("joint(other, covariance), cross_covariance(other), cka(other)", rows))},
-      {"callable", Options().reduction([](const at::Tensor& a, const at::Tensor& b) { return a.sum() + b; })},
-      {"map",
-       Options().reduction(map([](const at::Tensor& x) { return x.abs(); }, Mean(MeanOptions().over({0}))))},
+  const std::vector<std::pair<std::string, RecorderOptions>> ways{
+      {"mean", RecorderOptions().reduction(Mean(MeanOptions().over({0})))},
+      {"named",
+       RecorderOptions().reduction(parse("sum,mean,moments,min,max,abs_max,norm:3,count,first,last,ema,"
+                                         "histogram:16:-2:2,histogram:8,quantiles,covariance,gram,top_k:3",
+                                         rows))},
+      {"series", RecorderOptions().reduction(Series(Moments(MomentsOptions().over({0})),
+                                                    every(2, Mean(MeanOptions().over_all(true)))))},
+      {"window", RecorderOptions().reduction(window(3, Max(MaxOptions().over({0}))))},
+      {"over", RecorderOptions().reduction(over({0}, Sum()))},
+      {"kept", RecorderOptions()},
+      {"slots", RecorderOptions().all_tensors().reduction(Moments(MomentsOptions().over_all(true)))},
+      {"kept_slots", RecorderOptions().all_tensors()},
+      {"by", RecorderOptions().reduction(parse("by(key, moments, count, max, log_histogram)", rows))},
+      {"dense", RecorderOptions().reduction(where("mask", by("key", 6, Mean(MeanOptions().over({0})))))},
+      {"joint", RecorderOptions().reduction(
+                    parse("joint(other, covariance), cross_covariance(other), cka(other)", rows))},
+      {"callable",
+       RecorderOptions().reduction([](const at::Tensor& a, const at::Tensor& b) { return a.sum() + b; })},
+      {"map", RecorderOptions().reduction(
+                  map([](const at::Tensor& x) { return x.abs(); }, Mean(MeanOptions().over({0}))))},
   };
   const std::vector<std::pair<std::string, std::pair<std::size_t, std::size_t>>> parts{
       {"1", {0, 2}}, {"2", {2, 4}}, {"3", {4, 6}}, {"none", {0, 0}}, {"whole", {0, 6}}};

@@ -124,7 +124,7 @@ def rounded(net, tensors):
     copy.load_state_dict(net.state_dict())
     modules = dict(copy.named_modules())
     for tensor in tensors:
-        module, limits = modules[tensor["path"]], LIMITS[tensor["format"]]
+        module, limits = modules[tensor["path"]], LIMITS[tensor["dtype"]]
         scale, zero = torch.tensor(tensor["scale"]), torch.tensor(tensor["zero_point"], dtype=torch.int32)
 
         def replace(values, scale=scale, zero=zero, limits=limits):
@@ -221,7 +221,7 @@ def check_few_classes(data):
 
 
 def check_calibrate(data):
-    """Every method and format, and what is written."""
+    """Every method and dtype, and what is written."""
     where = data["folder"]
     run("record", where / "net.pt", "--input", where / "images.gz", "--learn", where / "ranges")
     run("record", where / "net.pt", "--input", where / "images.gz", "--reduce", "min,max", "--save", where / "extrema")
@@ -242,7 +242,7 @@ def check_calibrate(data):
         ({"dtype": torch.quint8}, "uint8"),
         ({"dtype": torch.qint8, "qscheme": torch.per_tensor_symmetric}, "symmetric"),
     ):
-        arguments = ["--symmetric"] if name == "symmetric" else ["--format", name]
+        arguments = ["--symmetric"] if name == "symmetric" else ["--dtype", name]
         run("calibrate", where / "extrema", "--method", "min_max", *arguments, "--save", where / f"{name}.json")
         tensors = {tensor["path"]: tensor for tensor in json.loads((where / f"{name}.json").read_text())["tensors"]}
         for path, seen in observers.items():
@@ -273,9 +273,9 @@ def check_calibrate(data):
     run("calibrate", where / "ranges", "--method", "percentile", "--percentile", 90, "--save", where / "p90.json")
     narrow = [t["high"] - t["low"] for t in json.loads((where / "p90.json").read_text())["tensors"]]
     check(all(a > b for a, b in zip(widths["percentile"], narrow)), f"--percentile: {narrow} {widths}")
-    run("calibrate", where / "ranges", "--weights", "none", "--format", "int4", "--save", where / "int4.json")
+    run("calibrate", where / "ranges", "--weights", "none", "--dtype", "int4", "--save", where / "int4.json")
     tensors = json.loads((where / "int4.json").read_text())["tensors"]
-    check(all(not t.get("weights") and t["format"] == "int4" for t in tensors), f"--weights none: {tensors}")
+    check(all(not t.get("weights") and t["dtype"] == "int4" for t in tensors), f"--weights none: {tensors}")
     run("calibrate", where / "ranges", "--weights", "int4", "--save", where / "weights4.json")
     run("calibrate", where / "channels", "--weights", "int8", "--save", where / "channels.json")
     # Two halves that are merged give what one run gives.
@@ -388,7 +388,7 @@ def check_sensitivity(data):
         check(len(tables) == 2 and max(map(len, text.splitlines())) <= columns, f"{columns} columns: {text}")
         rows = [line.split() for line in tables[1].splitlines()]
         check(
-            rows[0][:3] == ["layer", "type", "format"]
+            rows[0][:3] == ["layer", "type", "dtype"]
             and [row[0] for row in rows[1:]] == [one["path"] or "(root)" for one in got],
             f"rows: {text}",
         )

@@ -93,11 +93,11 @@ def write_incident(folder, model, inputs, training=False, lost=False):
         "file": "0.pt",
         "bytes": (folder / "inputs/0.pt").stat().st_size,
     }
-    manifest = {"schema": 1, "library": "0.1.0", "created": "2026-01-01T00:00:00Z", "count": 1, "entries": [entry]}
+    manifest = {"format": 1, "library": "0.1.0", "created": "2026-01-01T00:00:00Z", "count": 1, "entries": [entry]}
     (folder / "inputs/manifest.json").write_text(json.dumps(manifest))
     (folder / "forwards.jsonl").write_text("".join(line + "\n" for line in lines))
     about = {
-        "schema": 1,
+        "format": 1,
         "reason": "nonfinite",
         "model": "net",
         "type": "Net",
@@ -205,7 +205,7 @@ def check(folder):
     assert "is no folder" in run([folder / "none"], 2)[1]
     assert "is no incident" in run([incidents, folder / "net.pt"], 2)[1]
     assert "no forward from 500 on" in run([evaluated, folder / "net.pt", "--from", 500], 2)[1]
-    (evaluated / "incident.json").write_text('{"schema": 2}')
+    (evaluated / "incident.json").write_text('{"format": 2}')
     assert "written by a newer torchtap" in run([evaluated, folder / "net.pt"], 2)[1]
     assert "cannot be read" in run([incidents], 0)[0]
 

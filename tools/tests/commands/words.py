@@ -409,9 +409,9 @@ def check_words(folder):
         ("list", "[1, 2]"),
         ("empty", ""),
         ("letters", "{"),
-        ("missing", '{"schema": 1}'),
-        ("types", '{"schema": "x"}'),
-        ("entries", '{"schema": 1, "library": "", "created": "", "count": 1, "entries": 7}'),
+        ("missing", '{"format": 1}'),
+        ("types", '{"format": "x"}'),
+        ("entries", '{"format": 1, "library": "", "created": "", "count": 1, "entries": 7}'),
     ):
         (folder / f"damaged-{name}").mkdir()
         (folder / f"damaged-{name}/manifest.json").write_text(text)

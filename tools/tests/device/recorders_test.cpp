@@ -53,8 +53,9 @@ std::vector<at::Tensor> trained(nn::Sequential& model, const Dataset& data) {
   return seen;
 }
 
-recorders::Options with(const std::string& reductions) {
-  return recorders::Options().reduction(reductions::parse(reductions, reductions::ParseOptions().over({0})));
+recorders::RecorderOptions with(const std::string& reductions) {
+  return recorders::RecorderOptions().reduction(
+      reductions::parse(reductions, reductions::ParseOptions().over({0})));
 }
 
 }  // namespace
@@ -104,9 +105,9 @@ BOOST_DATA_TEST_CASE(a_training_step_with_recorders_waits_for_nothing, utf::data
 BOOST_AUTO_TEST_CASE(samples_are_kept_where_they_were_or_where_asked) {
   const auto data = images(16);
   auto model = classifier();
-  recorders::ForwardOutput here, on_cpu(recorders::Options().device(at::kCPU)),
-      half(recorders::Options().device(at::kCPU).dtype(at::kHalf)),
-      alias(recorders::Options().capture(recorders::Capture::alias));
+  recorders::ForwardOutput here, on_cpu(recorders::RecorderOptions().device(at::kCPU)),
+      half(recorders::RecorderOptions().device(at::kCPU).dtype(at::kHalf)),
+      alias(recorders::RecorderOptions().capture(recorders::Capture::alias));
   for (auto* recorder : {&here, &on_cpu, &half, &alias}) recorder->attach(model);
   const auto output = model->forward(data.images).detach();
   const auto want = output.clone();
@@ -125,7 +126,7 @@ BOOST_AUTO_TEST_CASE(files_hold_cpu_tensors) {
   const auto data = images(16);
   auto model = classifier();
   recorders::ForwardOutput kept, statistics(with("moments")),
-      spooled(recorders::Options().spool(folder / "spooled", storage::SpoolOptions().mkdir(true)));
+      spooled(recorders::RecorderOptions().spool(folder / "spooled", storage::SpoolOptions().mkdir(true)));
   const auto saving = storage::SaveOptions().mkdir(true);
   kept.attach(model);
   statistics.attach(model);

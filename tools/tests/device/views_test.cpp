@@ -48,7 +48,8 @@ BOOST_AUTO_TEST_CASE(a_trace_is_that_of_the_model_and_validates) {
   model->eval();
   const auto images = batch();
   const auto want = model->forward(images);
-  const auto history = trace::log_forward_pass(*model, {images}, trace::Options().save(trace::Save::all));
+  const auto history =
+      trace::log_forward_pass(*model, {images}, trace::TraceOptions().save(trace::Save::all));
   BOOST_TEST(history["fc"].tensor().equal(want.detach()));
   BOOST_TEST(history["fc"].tensor().device() == device());
   const auto validation = history.validate();
@@ -62,7 +63,7 @@ BOOST_AUTO_TEST_CASE(a_trace_is_that_of_the_model_and_validates) {
 BOOST_AUTO_TEST_CASE(a_report_counts_work_and_memory_of_the_device) {
   auto model = resnet();
   const auto images = batch();
-  report::Report costs(*model, report::Options().synchronize(true));
+  report::Report costs(*model, report::ReportOptions().synchronize(true));
   for (int repeat = 0; repeat < 3; ++repeat) {
     auto recording = costs.record();
     auto loss = model->forward(images).square().mean();
@@ -83,7 +84,7 @@ BOOST_AUTO_TEST_CASE(the_first_nan_is_found_on_the_device) {
     const torch::NoGradGuard no_grad;
     model->named_parameters()["layer2.0.conv1.weight"].view(-1)[0] = NAN;
   }
-  report::Report costs(*model, report::Options().non_finite(report::OnNonFinite::note));
+  report::Report costs(*model, report::ReportOptions().non_finite(report::OnNonFinite::note));
   {
     auto recording = costs.record();
     model->forward(batch());
@@ -174,7 +175,7 @@ BOOST_AUTO_TEST_CASE(a_monitor_learns_and_watches_on_the_device) {
   torch::nn::Sequential model(torch::nn::Linear(16, 32), torch::nn::ReLU(), torch::nn::Linear(32, 4));
   model->to(device());
   const torch::NoGradGuard no_grad;
-  const auto options = [] { return monitor::Options().cost(1).thread(false).window(256); };
+  const auto options = [] { return monitor::MonitorOptions().cost(1).thread(false).window(256); };
   {
     monitor::Monitor learning(model, "", options().learn(folder / "reference"));
     for (int i = 0; i < 200; ++i) model->forward(torch::randn({32, 16}).to(device()));

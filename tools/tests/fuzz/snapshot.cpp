@@ -13,7 +13,7 @@ using namespace torchtap;
 
 struct Recorded {
   torch::nn::Sequential model{torch::nn::ReLU(), torch::nn::ReLU()};
-  recorders::ForwardOutput outputs{recorders::Options().reduction(
+  recorders::ForwardOutput outputs{recorders::RecorderOptions().reduction(
       reductions::Series(reductions::Moments{}, reductions::Histogram(reductions::HistogramOptions(4)),
                          reductions::Quantiles{}))};
   Recorded() { outputs.modules(*model); }

@@ -114,8 +114,8 @@ BOOST_DATA_TEST_CASE(report, with_and_without_nan, nan) {
 BOOST_DATA_TEST_CASE(explorer, with_and_without_nan, nan) {
   namespace parts = views::explorer::detail;
   Case sick(nan);
-  views::explorer::Explorer watched(views::explorer::Options().every(1));
-  watched.watch(*sick.model);
+  views::explorer::Explorer watched(views::explorer::ExplorerOptions().every(1));
+  watched.attach(*sick.model);
   for (int step = 0; step < 3; ++step) {
     sick.model->zero_grad();
     sick.model->forward(sick.x).sum().backward();
@@ -136,7 +136,7 @@ BOOST_DATA_TEST_CASE(explorer, with_and_without_nan, nan) {
 BOOST_DATA_TEST_CASE(command, with_and_without_nan* boost::unit_test::data::make({false, true}), nan,
                      reduced) {
   Case sick(nan);
-  recorders::Options options;
+  recorders::RecorderOptions options;
   if (reduced) {
     options.reduction(
         reductions::parse("moments,count,log_histogram,min,max", reductions::ParseOptions().over_all(true)));

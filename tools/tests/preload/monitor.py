@@ -73,7 +73,7 @@ def alarms(incidents):
     """The alarms that were raised."""
     file = incidents / "alarms.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    check(all(line["schema"] == 1 for line in lines), f"{lines}")
+    check(all(line["format"] == 1 for line in lines), f"{lines}")
     return [line for line in lines if line.get("state") == "raised"]
 
 

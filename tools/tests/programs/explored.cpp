@@ -17,10 +17,10 @@ int main(int argc, char** argv) {
   zoo::ResNet18 net(zoo::ResNet18Options().num_classes(10).width(8));
   net->eval();
   namespace explorer = torchtap::views::explorer;
-  explorer::Explorer page(explorer::Options().every(1).save(argv[1]));
+  explorer::Explorer page(explorer::ExplorerOptions().every(1).save(argv[1]));
   namespace selectors = torchtap::selectors;
   // Entries of a Sequential can be seen, whatever they are.
-  page.watch(*net, !selectors::types<torch::nn::BatchNorm2d>() || selectors::names("*.downsample.*"));
+  page.attach(*net, !selectors::types<torch::nn::BatchNorm2d>() || selectors::names("*.downsample.*"));
   for (int i = 0; i < 3; ++i)
     net(torch::linspace(-1, 1, 4 * 3 * 32 * 32).view({4, 3, 32, 32}) * (i + 1)).sum().backward();
   for (const std::string& error : page.errors()) std::cerr << error << '\n';

@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(weights_inputs_and_outputs_are_written_and_nothing_is_chang
     BOOST_TEST(torch::equal(before, during));
     net->forward(x + 1);  // a second forward is not wanted
     prints.close();
-    BOOST_TEST(prints.tensors() == 4 + 5 + 12);
+    BOOST_TEST(prints.written() == 4 + 5 + 12);
   }
   BOOST_TEST(torch::equal(before, net->forward(x)));
   const Run run = Run::read(file.path);

@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_CASE(names_what_is_wrong) {
   BOOST_TEST(
       contains(error_of(reads(with(at, 'X'))), c10::str("at byte ", at, ": this is not a whole frame")));
   BOOST_TEST(contains(error_of(reads(with(at + 4, 2))),
-                      "was written by a newer torchtap (version 2; this one reads up to 1)"));
+                      "was written by a newer torchtap (format 2; this one reads up to 1)"));
   BOOST_TEST(
       contains(error_of(reads(with(data + 400, 1))), "the checksum of its data is another one than it says"));
   // Right checksums over what makes no sense.
@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(names_what_is_wrong) {
     return wrong.bytes;
   };
   BOOST_TEST(contains(error_of(reads(forged([](auto& p) { p.version = 2; }))),
-                      "was written by a newer torchtap (fingerprint version 2; this one reads up to 1)"));
+                      "was written by a newer torchtap (format 2; this one reads up to 1)"));
   BOOST_TEST(
       contains(error_of(reads(forged([](auto& p) { p.dims = 9; }))), "its fingerprint has 9 dimensions"));
   BOOST_TEST(contains(error_of(reads(forged([](auto& p) { p.sizes[0] = -4; }))), "dimension 0 is -4"));

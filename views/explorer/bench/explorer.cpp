@@ -68,17 +68,17 @@ void print_row(const std::string& text, double with, double without) {
 
 /// Steps of one network without an explorer and with each of several, in turns.
 void compare_steps(int rounds) {
-  using explorer::Options;
+  using explorer::ExplorerOptions;
   struct Kind {
     const char* text;
-    Options options;
+    ExplorerOptions options;
     std::int64_t first_step;  // 0 is always recorded
     std::vector<double> ms{};
   };
-  Kind kinds[]{{"a step that is not recorded", Options().every(1'000'000'000), 1},
-               {"a step that is recorded", Options().every(1), 0},
+  Kind kinds[]{{"a step that is not recorded", ExplorerOptions().every(1'000'000'000), 1},
+               {"a step that is recorded", ExplorerOptions().every(1), 0},
                {"the same, only inputs and outputs",
-                Options().every(1).record(explorer::Input | explorer::Output), 0}};
+                ExplorerOptions().every(1).record(explorer::Input | explorer::Output), 0}};
   Training training;
   for (int i = 0; i < 2; ++i) training.step();
   std::vector<double> plain;
@@ -86,7 +86,7 @@ void compare_steps(int rounds) {
     training.measure(plain);
     for (Kind& kind : kinds) {
       explorer::Explorer watched(kind.options);
-      watched.watch(*training.net);
+      watched.attach(*training.net);
       if (kind.first_step > 0) watched.step(kind.first_step);
       training.step();  // makes the graph
       training.measure(kind.ms);
@@ -102,8 +102,8 @@ void compare_hooks(int rounds) {
   std::vector<double> with, without;
   for (int round = 0; round < rounds; ++round) {
     for (int i = 0; i < 30; ++i) training.measure(without);
-    explorer::Explorer watched(explorer::Options().every(1'000'000'000));
-    watched.watch(*training.net);
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1'000'000'000));
+    watched.attach(*training.net);
     watched.step(1);
     training.step();  // makes the graph
     for (int i = 0; i < 30; ++i) training.measure(with);
@@ -117,8 +117,9 @@ void compare_hooks(int rounds) {
 /// default share of all time is that share of its own.
 void compare_default(int rounds) {
   Training plain, other;
-  explorer::Explorer watched(explorer::Options().overhead(explorer::Options().overhead() / 2));
-  watched.watch(*other.net);
+  explorer::Explorer watched(
+      explorer::ExplorerOptions().overhead(explorer::ExplorerOptions().overhead() / 2));
+  watched.attach(*other.net);
   std::vector<double> with, without;
   for (int round = 0; round < rounds; ++round) {
     plain.measure(without);
@@ -140,8 +141,8 @@ void compare_graphs(int rounds) {
   };
   for (int round = 0; round < rounds; ++round) {
     forward(bare);
-    explorer::Explorer watched(explorer::Options().every(1).record(0));
-    watched.watch(*training.net);
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1).record(0));
+    watched.attach(*training.net);
     forward(looked);
   }
   print_row("a forward of which the graph is made", median(looked), median(bare));
@@ -175,8 +176,8 @@ pid_t start(const char* script, const std::string& url, const char* count) {
 /// training.
 void compare_viewers(int rounds, const char* script, const char* count) {
   Training training(64, 4);
-  explorer::Explorer watched(explorer::Options().every(5));
-  watched.watch(*training.net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(5));
+  watched.attach(*training.net);
   const std::string url = watched.serve();
   std::vector<double> alone, looked, busy;
   const auto run = [&](std::vector<double>& medians) {

@@ -12,7 +12,7 @@ class Control {
  public:
   explicit Control(std::int64_t every) noexcept : every_(every) {}
 
-  /// Every how many steps; 0 for as many as `Options::overhead` allows.
+  /// Every how many steps; 0 for as many as `ExplorerOptions::overhead` allows.
   std::int64_t every() const noexcept { return every_; }
   bool paused() const noexcept { return paused_; }
   void set_every(std::int64_t steps) noexcept { every_ = steps; }

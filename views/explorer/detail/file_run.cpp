@@ -136,8 +136,7 @@ void FileRun::take_info(const std::string& body) {
   const std::string where = "explorer: cannot read \"" + reader_.path() + "\": ";
   TORCH_CHECK_VALUE(!document.HasParseError() && document.IsObject(), where,
                     "its first block is no JSON object; it is damaged.");
-  const std::string unreadable =
-      base::unreadable_format("format", number_at(document, "format"), run_file_format);
+  const std::string unreadable = base::unreadable_format(number_at(document, "format"), run_file_format);
   TORCH_CHECK_VALUE(unreadable.empty(), where, unreadable, ".");
   TORCH_CHECK_VALUE(number_at(document, "mantissa_bits") == watch::mantissa_bits, where,
                     "its bins are of another size; it is damaged.");

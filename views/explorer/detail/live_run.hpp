@@ -14,7 +14,7 @@ namespace torchtap::views::explorer::detail {
 
 class LiveRun final : public Run {
  public:
-  /// `every` as in `Options`; the others as in `Run`.
+  /// `every` as in `ExplorerOptions`; the others as in `Run`.
   LiveRun(RunInfo info, std::size_t columns, std::int64_t memory, std::int64_t every = 0)
       : Run(std::move(info), columns, memory), control_(every) {}
 

@@ -21,7 +21,7 @@ class Pace {
   using Clock = std::chrono::steady_clock;
 
   /// `control` has to outlive it. `models` share the time that the options allow; one if there is no number.
-  Pace(const Options& options, const Control& control,
+  Pace(const ExplorerOptions& options, const Control& control,
        std::shared_ptr<const std::atomic<int>> models = nullptr)
       : control_(control), share_(options.overhead()), models_(std::move(models)) {}
 

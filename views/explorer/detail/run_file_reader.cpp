@@ -66,12 +66,12 @@ bool RunFileReader::replaced() const {
 void RunFileReader::open() {
   file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   TORCH_CHECK(file_ >= 0, "explorer: cannot read the run ", path_, ": ", std::strerror(errno),
-              "; pass a directory that Options().save() named.");
+              "; pass a directory that ExplorerOptions().save() named.");
   const std::string header = bytes_at(file_, 0, header_size);
   if (header.size() < header_size) return;  // it is being written
   const bool ours = header.compare(0, 4, run_file_head(), 0, 4) == 0;
   const std::string why =
-      ours ? base::unreadable_format("format", static_cast<unsigned char>(header[4]), run_file_format)
+      ours ? base::unreadable_format(static_cast<unsigned char>(header[4]), run_file_format)
            : "it is no run of an explorer";
   if (!why.empty()) ::close(std::exchange(file_, -1));
   TORCH_CHECK_VALUE(why.empty(), "explorer: cannot read \"", path_, "\": ", why, ".");

@@ -24,13 +24,13 @@ constexpr std::size_t most_waiting = std::size_t{1} << 20;
 int open_new(const std::string& directory, const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  TORCH_CHECK(!error, "views::explorer::Options::save: cannot make the directory \"", directory,
+  TORCH_CHECK(!error, "views::explorer::ExplorerOptions::save: cannot make the directory \"", directory,
               "\": ", error.message(), ".");
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
-  TORCH_CHECK_VALUE(file >= 0 || errno != EEXIST, "views::explorer::Options::save: \"", directory,
+  TORCH_CHECK_VALUE(file >= 0 || errno != EEXIST, "views::explorer::ExplorerOptions::save: \"", directory,
                     "\" holds a run already (", path, "); choose another directory, or remove that file.");
-  TORCH_CHECK(file >= 0, "views::explorer::Options::save: cannot write ", path, ": ", std::strerror(errno),
-              ".");
+  TORCH_CHECK(file >= 0, "views::explorer::ExplorerOptions::save: cannot write ", path, ": ",
+              std::strerror(errno), ".");
   return file;
 }
 

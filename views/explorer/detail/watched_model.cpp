@@ -26,7 +26,7 @@ std::uint64_t next_serial() {
   return ++last;
 }
 
-RunInfo info_of(const Options& options) {
+RunInfo info_of(const ExplorerOptions& options) {
   RunInfo info;
   info.program = program_name();
   const std::string& directory = options.save();
@@ -60,7 +60,7 @@ const void* address_of(const model::ModuleRef& root) {
 
 }  // namespace
 
-WatchedModel::WatchedModel(Options given, Place place)
+WatchedModel::WatchedModel(ExplorerOptions given, Place place)
     : options(std::move(given)),
       serial_(next_serial()),
       run_(std::make_shared<LiveRun>(info_of(options), static_cast<std::size_t>(options.columns()),

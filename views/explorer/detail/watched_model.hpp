@@ -40,7 +40,7 @@ class WatchedModel final : public watch::CallListener, public std::enable_shared
     std::shared_ptr<const std::atomic<int>> models;  // how many there are; null for one
   };
 
-  WatchedModel(Options options, Place place);
+  WatchedModel(ExplorerOptions options, Place place);
   ~WatchedModel() override;
   WatchedModel(const WatchedModel&) = delete;
   WatchedModel& operator=(const WatchedModel&) = delete;
@@ -86,7 +86,7 @@ class WatchedModel final : public watch::CallListener, public std::enable_shared
 
   const std::shared_ptr<LiveRun>& run() const noexcept { return run_; }
   bool hides_root() const noexcept { return hides_root_; }
-  const Options options;
+  const ExplorerOptions options;
 
  private:
   /// A parameter, with the module that has it.

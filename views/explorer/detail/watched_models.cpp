@@ -12,7 +12,7 @@
 
 namespace torchtap::views::explorer::detail {
 
-WatchedModels::WatchedModels(Options options) : options_(std::move(options)) {
+WatchedModels::WatchedModels(ExplorerOptions options) : options_(std::move(options)) {
   members_.push_back({std::make_shared<WatchedModel>(options_, WatchedModel::Place{1, models_}), ""});
   name_ = members_.front().session->run()->info().name;
 }
@@ -40,14 +40,14 @@ std::string WatchedModels::full_name(const std::string& label) const {
 void WatchedModels::check_new(const model::ModuleRef& root) const {
   for (const Member& member : members_) {
     TORCH_CHECK_VALUE(!member.session->watches(root),
-                      "views::explorer::Explorer::watch: this explorer watches this ", root.type(),
+                      "views::explorer::Explorer::attach: this explorer watches this ", root.type(),
                       " already, as \"", member.label, "\"; watch each model once.");
   }
 }
 
 /// A session for one more model.
 WatchedModels::Member& WatchedModels::another(std::int64_t number, const std::string& label) {
-  Options options = options_;
+  ExplorerOptions options = options_;
   options.name(full_name(label));
   members_.push_back(
       {std::make_shared<WatchedModel>(std::move(options), WatchedModel::Place{number, models_}), ""});

@@ -20,12 +20,12 @@ namespace torchtap::views::explorer::detail {
 /// options allow.
 class WatchedModels final {
  public:
-  explicit WatchedModels(Options options);
+  explicit WatchedModels(ExplorerOptions options);
   ~WatchedModels();
   WatchedModels(const WatchedModels&) = delete;
   WatchedModels& operator=(const WatchedModels&) = delete;
 
-  /// Watches one more model, whose `modules` begin with the root. Throws as `Explorer::watch` does.
+  /// Watches one more model, whose `modules` begin with the root. Throws as `Explorer::attach` does.
   TORCHTAP_API std::shared_ptr<WatchedModel> watch(const std::vector<model::ModuleRef>& modules,
                                                    const selectors::Selector& selector,
                                                    const std::string& name, BeforeCall before_call = {});
@@ -43,7 +43,7 @@ class WatchedModels final {
   /// Of the model that was watched first; before, the one that will be.
   std::shared_ptr<WatchedModel> first() const;
   TORCHTAP_API std::vector<std::shared_ptr<WatchedModel>> sessions() const;
-  const Options& options() const noexcept { return options_; }
+  const ExplorerOptions& options() const noexcept { return options_; }
 
  private:
   struct Member {
@@ -58,7 +58,7 @@ class WatchedModels final {
   void share();
 
   const base::MadeHere made_here_;  // a forked child records nothing
-  const Options options_;
+  const ExplorerOptions options_;
   const std::shared_ptr<std::atomic<int>> models_ = std::make_shared<std::atomic<int>>(1);
   mutable std::mutex mutex_;  // of what is below
   std::vector<Member> members_;

@@ -27,7 +27,7 @@
 namespace {
 
 using torchtap::views::monitor::Monitor;
-using torchtap::views::monitor::Options;
+using torchtap::views::monitor::MonitorOptions;
 
 /// Seconds of this thread on the processor: what the monitor's own thread does is not in it.
 double now() {
@@ -59,13 +59,13 @@ void forwards(benchmark::State& state, const std::function<Model()>& make, const
     models.push_back(make());
     models.back()->eval();
   }
-  const auto watch = [&](std::size_t i, const Options& options) {
+  const auto watch = [&](std::size_t i, const MonitorOptions& options) {
     monitors[i] = std::make_unique<Monitor>(*models[i], "", options);
   };
-  watch(2, Options().cost(least));
-  watch(3, Options().cost(least).incidents(folder));
-  watch(4, Options().incidents(folder));
-  watch(5, Options().incidents(folder).cost(1));
+  watch(2, MonitorOptions().cost(least));
+  watch(3, MonitorOptions().cost(least).incidents(folder));
+  watch(4, MonitorOptions().incidents(folder));
+  watch(5, MonitorOptions().incidents(folder).cost(1));
 
   std::mt19937 random(7);
   std::array<std::vector<double>, names.size()> seconds;

@@ -120,8 +120,8 @@ std::string about(const std::string& incidents, const std::string& model) {
     json.String(good.data(), static_cast<rapid::SizeType>(good.size()));
   };
   json.StartObject();
-  json.Key("schema");
-  json.Int64(kRingSchema);
+  json.Key("format");
+  json.Int64(kRingFormat);
   put("model", model);
   put("incidents", incidents);
   put("torchtap", TORCHTAP_VERSION);

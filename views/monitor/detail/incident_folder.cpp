@@ -41,7 +41,7 @@ namespace {
 namespace rapid = base::rapid;
 namespace fs = std::filesystem;
 
-constexpr int kIncidentSchema = 1;
+constexpr int kIncidentFormat = 1;
 constexpr unsigned kIncidentParse = rapid::kParseFullPrecisionFlag | rapid::kParseIterativeFlag;
 constexpr const char* kIncidentCall = "views::monitor::Monitor";
 constexpr std::uint64_t kMostFreeSpace = std::uint64_t{4} << 30;
@@ -309,7 +309,7 @@ void write_content(const std::string& folder, const IncidentContent& content) {
                                                        : content.parameters);
 
   IncidentJson json;
-  json.put("schema", std::int64_t{kIncidentSchema});
+  json.put("format", std::int64_t{kIncidentFormat});
   json.put("reason", content.reason);
   json.put("model", content.model);
   json.put("type", content.type);
@@ -501,8 +501,8 @@ ReadIncident read_incident(const std::string& folder, bool tensors) {
   json.Parse<kIncidentParse>(text.data(), text.size());
   if (json.HasParseError() || !json.IsObject()) bad_incident(folder, "incident.json is no JSON object");
   const IncidentFields fields{json};
-  const std::int64_t schema = fields.number("schema");
-  const std::string newer = base::unreadable_format("schema version", schema, kIncidentSchema);
+  const std::int64_t format = fields.number("format");
+  const std::string newer = base::unreadable_format(format, kIncidentFormat);
   TORCH_CHECK_VALUE(newer.empty(), kReplayCall, ": cannot read \"", folder, "\": ", newer, ".");
   ReadIncident incident;
   incident.reason = fields.text("reason");

@@ -174,7 +174,7 @@ RingContent read_ring(const std::string& bytes, const std::string& path) {
   std::memcpy(begin, bytes.data(), sizeof begin);
   if (begin[0] != frames::kArenaMagic) bad("its first four bytes are not \"TTA1\"");
   RingContent content;
-  content.damage = base::unreadable_format("version", begin[1], frames::kVersion);
+  content.damage = base::unreadable_format(begin[1], frames::kVersion);
   content.newer = !content.damage.empty();
   if (content.newer) return content;
   const char* const about = bytes.data() + kRingAbout;
@@ -182,9 +182,9 @@ RingContent read_ring(const std::string& bytes, const std::string& path) {
   // Strings end where they say: a crash may have written anything here, too.
   json.Parse<rapid::kParseIterativeFlag>(about, ::strnlen(about, kRingAboutBytes));
   if (json.HasParseError() || !json.IsObject()) bad("it does not say whose it is");
-  const auto schema = json.FindMember("schema");
-  if (schema == json.MemberEnd() || !schema->value.IsInt64()) bad("it does not say its schema");
-  content.damage = base::unreadable_format("schema version", schema->value.GetInt64(), kRingSchema);
+  const auto format = json.FindMember("format");
+  if (format == json.MemberEnd() || !format->value.IsInt64()) bad("it does not say its format");
+  content.damage = base::unreadable_format(format->value.GetInt64(), kRingFormat);
   content.newer = !content.damage.empty();
   if (content.newer) return content;
   content.model = text_of(json, "model");

@@ -58,7 +58,7 @@ std::string some_of(std::vector<std::string> paths) {
 
 }  // namespace
 
-Watcher::Watcher(std::vector<model::ModuleRef> modules, const std::string& reference, Options options)
+Watcher::Watcher(std::vector<model::ModuleRef> modules, const std::string& reference, MonitorOptions options)
     : options_(std::move(options)),
       serial_(next_watcher()),
       modules_(std::move(modules)),
@@ -96,8 +96,8 @@ void tell_lost(const OpenForward& forward) noexcept {
 
 void Watcher::check_options() const {
   const auto check = [](bool holds, const char* option, const char* expected, auto given) {
-    TORCH_CHECK_VALUE(holds, "views::monitor::Options::", option, ": expected ", expected, ", got ", given,
-                      ".");
+    TORCH_CHECK_VALUE(holds, "views::monitor::MonitorOptions::", option, ": expected ", expected, ", got ",
+                      given, ".");
   };
   check(options_.cost() > 0, "cost", "a positive share", options_.cost());
   check(options_.window() > 0, "window", "a positive number of rows", options_.window());
@@ -193,12 +193,12 @@ void Watcher::check_learn() const {
   std::error_code error;
   fs::create_directories(parent, error);
   TORCH_CHECK_VALUE(::access(parent.c_str(), W_OK | X_OK) == 0,
-                    "views::monitor::Options::learn: cannot write \"", options_.learn(),
+                    "views::monitor::MonitorOptions::learn: cannot write \"", options_.learn(),
                     "\": ", std::strerror(errno), ". Name a folder that can be made.");
   if (!fs::exists(path, error)) return;
   TORCH_CHECK_VALUE(fs::is_directory(path, error) &&
                         (fs::is_empty(path, error) || fs::exists(path / "manifest.json", error)),
-                    "views::monitor::Options::learn: \"", options_.learn(),
+                    "views::monitor::MonitorOptions::learn: \"", options_.learn(),
                     "\" holds something else than a recording; name a new folder.");
 }
 
@@ -292,7 +292,7 @@ void Watcher::attach_all() {
 }
 
 void Watcher::add_recorder(const char* kind, const std::vector<std::size_t>& modules, rules::Tensor tensor) {
-  recorders::Options how;
+  recorders::RecorderOptions how;
   how.all_tensors().on_error(
       [weak = weak_from_this()](const std::string& path, const std::exception_ptr& error) {
         const auto self = weak.lock();

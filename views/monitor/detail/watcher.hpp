@@ -46,7 +46,7 @@ constexpr std::int64_t incident_gap_ns = std::int64_t{60} * 1'000'000'000;
 class Watcher : public std::enable_shared_from_this<Watcher> {
  public:
   /// `modules` begins with the root. Throws as `Monitor`'s constructor.
-  Watcher(std::vector<model::ModuleRef> modules, const std::string& reference, Options options);
+  Watcher(std::vector<model::ModuleRef> modules, const std::string& reference, MonitorOptions options);
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
   ~Watcher();
@@ -184,7 +184,7 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   void note(const std::string& text) noexcept;
   void write_line(const std::string& line) noexcept;
 
-  const Options options_;
+  const MonitorOptions options_;
   const base::MadeHere made_here_;
   std::shared_ptr<Watcher> kept_;  // itself, in a child that must not destroy it
   const std::uint64_t serial_;

@@ -134,8 +134,9 @@ std::string Watcher::write_incident_of(const std::string& reason, const std::vec
 }
 
 std::string Watcher::capture(const std::string& reason) {
-  TORCH_CHECK_VALUE(!incidents_folder_.empty(),
-                    "views::monitor::Monitor::capture: incidents need a folder; set Options().incidents().");
+  TORCH_CHECK_VALUE(
+      !incidents_folder_.empty(),
+      "views::monitor::Monitor::capture: incidents need a folder; set MonitorOptions().incidents().");
   TORCH_CHECK_VALUE(made_here_,
                     "views::monitor::Monitor::capture: the monitor is another process's, from "
                     "which this one was forked; make one here.");

@@ -496,7 +496,7 @@ void Watcher::write_metrics() {
   try {
     const std::string text = metrics();
     base::write_file(
-        "views::monitor::Options::metrics_file", options_.metrics_file(),
+        "views::monitor::MonitorOptions::metrics_file", options_.metrics_file(),
         [&](std::ostream& stream) { stream << text; }, /*sync=*/false);
   } catch (const c10::Error& error) {
     ++errors_;

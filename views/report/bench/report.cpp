@@ -16,7 +16,7 @@ namespace report = torchtap::views::report;
 namespace {
 
 /// Forward and backward of a ResNet-18, 8 images of 224x224.
-void step(benchmark::State& state, const std::optional<report::Options>& options) {
+void step(benchmark::State& state, const std::optional<report::ReportOptions>& options) {
   at::set_num_threads(1);
   static zoo::ResNet18 net(zoo::ResNet18Options().num_classes(1000));
   const auto images = at::ones({8, 3, 224, 224});
@@ -37,9 +37,9 @@ void step(benchmark::State& state, const std::optional<report::Options>& options
   }
 }
 BENCHMARK_CAPTURE(step, bare, std::nullopt)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(step, all, report::Options())->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(step, all, report::ReportOptions())->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(step, times_alone,
-                  report::Options().memory(false).work(false).non_finite(report::OnNonFinite::ignore))
+                  report::ReportOptions().memory(false).work(false).non_finite(report::OnNonFinite::ignore))
     ->Unit(benchmark::kMillisecond);
 
 }  // namespace

@@ -24,8 +24,8 @@ std::int64_t nanoseconds_now() {
 }
 
 /// A separate clock, so that calibration does not call itself.
-Options plain() {
-  return Options()
+ReportOptions plain() {
+  return ReportOptions()
       .memory(false)
       .work(false)
       .non_finite(OnNonFinite::ignore)

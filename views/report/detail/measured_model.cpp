@@ -22,7 +22,7 @@ thread_local Coming coming;
 
 }  // namespace
 
-MeasuredModel::MeasuredModel(const std::vector<model::ModuleRef>& modules, Options given)
+MeasuredModel::MeasuredModel(const std::vector<model::ModuleRef>& modules, ReportOptions given)
     : options(std::move(given)),
       scripted(modules.front().scripted()),
       ledger_(make_tree(modules), watch::Nesting(modules)) {

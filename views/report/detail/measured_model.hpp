@@ -48,7 +48,7 @@ class MeasuredModel final : public NodeListener,
                             public watch::CallListener,
                             public std::enable_shared_from_this<MeasuredModel> {
  public:
-  MeasuredModel(const std::vector<model::ModuleRef>& modules, Options options);
+  MeasuredModel(const std::vector<model::ModuleRef>& modules, ReportOptions options);
 
   /// Attaches to every module that can be hooked.
   std::vector<hooks::Handle> attach_all();
@@ -67,7 +67,7 @@ class MeasuredModel final : public NodeListener,
 
   Measurements results() const;
 
-  const Options options;
+  const ReportOptions options;
   const bool scripted;
   std::vector<hooks::Handle> script_handles;  // stay attached between recordings
   std::atomic<bool> attached{false};          // a recording lives

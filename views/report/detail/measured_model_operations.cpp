@@ -144,7 +144,8 @@ void MeasuredModel::raise() {
     raised_ = true;
     what = search_.first;
   }
-  TORCH_CHECK(false, "report: ", what, ". Options().non_finite(OnNonFinite::note) goes on and notes it.");
+  TORCH_CHECK(false, "report: ", what,
+              ". ReportOptions().non_finite(OnNonFinite::note) goes on and notes it.");
 }
 
 void MeasuredModel::run(operations::Event& event) {

@@ -196,7 +196,7 @@ Measurements read_json(const std::string& text, const std::string& where) {
   Reader report(where, root.inside("report"), root.at("report"));
   std::int64_t format = 0;
   report("format", format);
-  const std::string unreadable = base::unreadable_format("format", format, kFormat);
+  const std::string unreadable = base::unreadable_format(format, kFormat);
   TORCH_CHECK_VALUE(unreadable.empty(), where, unreadable, ".");
   Measurements results;
   Fields<Measurements>::visit(report, results);

@@ -89,7 +89,7 @@ BENCHMARK(entry_empty_output_hook);
 void entry_streamed(benchmark::State& state) {
   Published published(static_cast<int>(state.range(0)));
   torch::nn::AnyModule module{Nothing()};
-  tap::recorders::ForwardOutput recorder(tap::recorders::Options().stream(*published));
+  tap::recorders::ForwardOutput recorder(tap::recorders::RecorderOptions().stream(*published));
   recorder.module(module);
   call(state, module);
 }

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include <torchtap/base/bulk_copy.hpp>
 #include <torchtap/base/error.hpp>
+#include <torchtap/views/frames/bulk_copy.hpp>
 #include <torchtap/views/stream/detail/server.hpp>
 #include <torchtap/views/stream/detail/texts.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>
@@ -126,7 +126,7 @@ bool Server::publish(const SourceState& source, Frame frame, std::uint64_t reade
   }
   const std::shared_ptr<Arena> arena = arena_;  // also if the last reader leaves meanwhile
   lock.unlock();
-  base::bulk_copy(data, frame.data, frame.data_bytes);
+  frames::bulk_copy(data, frame.data, frame.data_bytes);
   lock.lock();
   arena->commit(room, readers);
   return true;

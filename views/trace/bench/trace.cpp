@@ -9,9 +9,9 @@
 #include <optional>
 #include <vector>
 
-#include <torchtap/base/bulk_copy.hpp>
 #include <torchtap/base/reused_memory.hpp>
 #include <torchtap/operations/operations.hpp>
+#include <torchtap/views/frames/bulk_copy.hpp>
 #include <torchtap/views/trace/trace.hpp>
 
 #include "zoo/resnet.hpp"
@@ -54,7 +54,7 @@ void operation_empty_scope(benchmark::State& state) {
 BENCHMARK(operation_empty_scope);
 
 /// Logs of a thousand operations each; making the graph of a log is not part of it.
-void operation_logged(benchmark::State& state, const trace::Options& options) {
+void operation_logged(benchmark::State& state, const trace::TraceOptions& options) {
   operation(state, [&](benchmark::State& loop, const at::Tensor& x) {
     std::optional<trace::Tracer> tracer;
     std::int64_t operations = 0;
@@ -69,11 +69,11 @@ void operation_logged(benchmark::State& state, const trace::Options& options) {
     }
   });
 }
-BENCHMARK_CAPTURE(operation_logged, none, trace::Options());
-BENCHMARK_CAPTURE(operation_logged, all, trace::Options().save(trace::Save::all));
+BENCHMARK_CAPTURE(operation_logged, none, trace::TraceOptions());
+BENCHMARK_CAPTURE(operation_logged, all, trace::TraceOptions().save(trace::Save::all));
 
 /// One forward of a ResNet-18, 8 images of 224×224.
-void resnet18(benchmark::State& state, const std::optional<trace::Options>& options, bool finish) {
+void resnet18(benchmark::State& state, const std::optional<trace::TraceOptions>& options, bool finish) {
   at::set_num_threads(1);
   const c10::NoGradGuard no_grad;
   static zoo::ResNet18 net = [] {
@@ -94,8 +94,8 @@ void resnet18(benchmark::State& state, const std::optional<trace::Options>& opti
   }
 }
 BENCHMARK_CAPTURE(resnet18, bare, std::nullopt, false)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(resnet18, none, trace::Options(), true)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(resnet18, all, trace::Options().save(trace::Save::all), true)
+BENCHMARK_CAPTURE(resnet18, none, trace::TraceOptions(), true)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(resnet18, all, trace::TraceOptions().save(trace::Save::all), true)
     ->Unit(benchmark::kMillisecond);
 
 /// About what keeping the tensors of a forward takes where the program uses their memory again: copies of as
@@ -107,7 +107,7 @@ void resnet18_copies(benchmark::State& state) {
   for (std::int64_t i = 0; i < kTensors; ++i) kept.push_back(tap::base::reused_storage(made.nbytes()));
   for (auto _ : state) {
     for (const c10::Storage& to : kept)
-      tap::base::bulk_copy(to.data_ptr().get(), made.data_ptr(), made.nbytes());
+      tap::views::frames::bulk_copy(to.data_ptr().get(), made.data_ptr(), made.nbytes());
   }
   state.SetBytesProcessed(state.iterations() * kTensors * static_cast<std::int64_t>(made.nbytes()));
 }

@@ -350,7 +350,7 @@ class Builder {
     std::set<std::int64_t> meant;
     for (const std::string& name : log_.options.names()) {
       const auto found = look_up_all(*graph_, name);
-      TORCH_CHECK_INDEX(!found.empty(), "views::trace::Options::save: \"", name,
+      TORCH_CHECK_INDEX(!found.empty(), "views::trace::TraceOptions::save: \"", name,
                         "\" finds nothing in this pass; ", instead_of(*graph_, name), ".");
       for (const std::int64_t position : found) meant.insert(position);
     }

@@ -347,7 +347,7 @@ Columns columns_of(const core::Value& value, const std::string& where) {
     // Before everything else: columns of a newer format may have other names.
     Numbers number;
     read(value.at(std::string(format_key)), number);
-    unreadable = base::unreadable_format("format", number.at(0), format);
+    unreadable = base::unreadable_format(number.at(0), format);
     if (unreadable.empty())
       for_each_column(columns,
                       [&](const char* name, auto& column) { read(value.at(std::string(name)), column); });

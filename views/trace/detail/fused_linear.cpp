@@ -65,7 +65,7 @@ std::size_t linear_at(const Log& log, std::size_t first) {
 }  // namespace
 
 std::vector<Step> steps_of(const Log& log) {
-  const bool fold = !log.options.as_called() && log.options.level() == Options::Level::program;
+  const bool fold = !log.options.as_called() && log.options.level() == TraceOptions::Level::program;
   std::vector<Step> steps;
   for (std::size_t i = 0; i < log.operations.size();) {
     const std::size_t together = fold ? linear_at(log, i) : 0;

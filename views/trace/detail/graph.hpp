@@ -62,8 +62,8 @@ struct Graph {
   bool replayable() const noexcept { return log != nullptr && log->replayable; }
 };
 
-/// Makes the graph of a log, and forgets tensors that `Options::save` did not mean. Throws `c10::IndexError`
-/// if a name in it finds nothing.
+/// Makes the graph of a log, and forgets tensors that `TraceOptions::save` did not mean. Throws
+/// `c10::IndexError` if a name in it finds nothing.
 std::shared_ptr<const Graph> build_graph(const std::shared_ptr<Log>& log);
 
 /// Fills what follows from nodes, parents and layers: children, distances, labels, names.

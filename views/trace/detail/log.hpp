@@ -154,7 +154,7 @@ struct Log final : watch::CallListener {
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
 
-  Options options;
+  TraceOptions options;
   bool replayable = false;  // everything is kept as it was
   bool scripted = false;    // whose numbers are constants: it makes tensors of them without an operation
 

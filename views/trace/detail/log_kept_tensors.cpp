@@ -10,11 +10,11 @@
 #include <algorithm>
 #include <atomic>
 
-#include <torchtap/base/bulk_copy.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/glob.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/base/reused_memory.hpp>
+#include <torchtap/views/frames/bulk_copy.hpp>
 #include <torchtap/views/trace/detail/generator.hpp>
 #include <torchtap/views/trace/detail/log.hpp>
 
@@ -42,7 +42,7 @@ bool is_worth_copying(const at::Tensor& kept) {
 
 c10::Storage copy_of(const c10::Storage& storage) {
   c10::Storage copy = base::reused_storage(storage.nbytes());
-  base::bulk_copy(copy.data_ptr().get(), storage.data_ptr().get(), storage.nbytes());
+  frames::bulk_copy(copy.data_ptr().get(), storage.data_ptr().get(), storage.nbytes());
   return copy;
 }
 
@@ -142,7 +142,7 @@ bool Log::afford(std::int64_t bytes, const Value& value) {
   TORCH_CHECK(options.over_budget() == OverBudget::drop, "trace: a tensor of shape ",
               c10::IntArrayRef(value.sizes.data(), value.sizes.size()), " takes ", bytes, " bytes more, ",
               held_bytes, " are held, and the memory budget is ", *options.memory_budget(),
-              "; keep fewer tensors, raise Options::memory_budget, or give it OverBudget::drop.");
+              "; keep fewer tensors, raise TraceOptions::memory_budget, or give it OverBudget::drop.");
   ++dropped;
   return false;
 }
@@ -159,7 +159,7 @@ void Log::keep(const at::Tensor& tensor, std::int64_t number, Memory* memory) {
     const base::RecordingMode quiet;
     kept = tensor.detach();
     if (options.transform()) kept = options.transform()(kept);
-    TORCH_CHECK_VALUE(kept.defined(), "trace: Options::transform returned no tensor.");
+    TORCH_CHECK_VALUE(kept.defined(), "trace: TraceOptions::transform returned no tensor.");
     kept = kept.to(options.device().value_or(kept.device()), options.dtype().value_or(kept.scalar_type()));
   } else if (tensor.has_storage()) {
     kept = alias_of(tensor);

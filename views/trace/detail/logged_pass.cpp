@@ -55,9 +55,9 @@ void for_each_constant(torch::jit::graph_node_list nodes, const Visit& visit) {
 
 }  // namespace
 
-LoggedPass::LoggedPass(Options options) : log_(std::make_shared<Log>()) {
+LoggedPass::LoggedPass(TraceOptions options) : log_(std::make_shared<Log>()) {
   log_->options = std::move(options);
-  const Options& given = log_->options;
+  const TraceOptions& given = log_->options;
   log_->replayable = given.saved() == Save::all && !given.predicate() && given.names().empty() &&
                      !given.transform() && !given.device() && !given.dtype() && !given.memory_budget();
 }

@@ -17,7 +17,7 @@ namespace torchtap::views::trace::detail {
 
 class LoggedPass {
  public:
-  explicit LoggedPass(Options options);
+  explicit LoggedPass(TraceOptions options);
   ~LoggedPass();
   LoggedPass(const LoggedPass&) = delete;
   LoggedPass& operator=(const LoggedPass&) = delete;

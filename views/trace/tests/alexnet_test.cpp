@@ -18,7 +18,7 @@ const trace::History& alexnet() {
     model->eval();
     const torch::NoGradGuard no_grad;
     return trace::log_forward_pass(*model, {torch::rand({1, 3, 224, 224})},
-                                   trace::Options().save(trace::Save::all));
+                                   trace::TraceOptions().save(trace::Save::all));
   }();
   return history;
 }
@@ -138,7 +138,7 @@ BOOST_AUTO_TEST_CASE(logs_linear_as_called_on_request) {
   nn::Sequential model(nn::Linear(4, 5), nn::ReLU(), nn::Linear(nn::LinearOptions(5, 3).bias(false)));
   const at::Tensor flat = torch::rand({2, 4}), deep = torch::rand({3, 2, 4});
   for (const at::Tensor& x : {flat, deep}) {
-    const auto history = trace::log_forward_pass(*model, {x}, trace::Options().save(trace::Save::all));
+    const auto history = trace::log_forward_pass(*model, {x}, trace::TraceOptions().save(trace::Save::all));
     BOOST_TEST(history.labels() == (Names{"input_1_0", "linear_1_1", "relu_1_2", "linear_2_3", "output_1_4"}),
                boost::test_tools::per_element());
     const trace::Node first = history["linear_1"];
@@ -150,7 +150,7 @@ BOOST_AUTO_TEST_CASE(logs_linear_as_called_on_request) {
     BOOST_TEST(first.output_of().at(0).path == "0");
     BOOST_TEST(bool(history.validate()), text(history.validate()));
   }
-  const auto history = trace::log_forward_pass(*model, {flat}, trace::Options().as_called(true));
+  const auto history = trace::log_forward_pass(*model, {flat}, trace::TraceOptions().as_called(true));
   std::vector<std::string> functions;
   for (const trace::Node& node : history) functions.push_back(node.function());
 #if TORCH_VERSION_MAJOR < 2

@@ -225,7 +225,7 @@ BOOST_AUTO_TEST_CASE(a_long_loop_without_modules_is_rolled) {
         at::Tensor x = torch::ones({2});
         for (int i = 0; i < 100; ++i) x = x.sin().cos().exp();
       },
-      trace::Options());
+      trace::TraceOptions());
   BOOST_TEST(history.layers() == 4);
   const Drawn picture = drawn(history, DrawOptions().max_nodes(50));
   BOOST_TEST(picture.boxes.size() == 4U);
@@ -259,7 +259,7 @@ BOOST_AUTO_TEST_CASE(arrows_are_named_where_their_order_matters) {
         const at::Tensor a = torch::ones({2, 2}), b = torch::zeros({2, 2});
         torch::cat({a.sub(b), a.add(b), a}).sum();
       },
-      trace::Options());
+      trace::TraceOptions());
   std::map<std::pair<std::string, std::string>, std::string> labels;
   for (const auto& arrow : drawn(history).arrows) labels[{arrow.from, arrow.to}] = arrow.label;
   const auto label = [&](const std::string& from, const std::string& to) {
@@ -297,7 +297,7 @@ BOOST_AUTO_TEST_CASE(parameters_and_buffers_can_be_boxes) {
 
 BOOST_AUTO_TEST_CASE(gradients_run_back) {
   nn::Sequential model(nn::Linear(3, 4), nn::ReLU());
-  trace::Tracer tracer(*model, trace::Options().save(trace::Save::all).gradients(true));
+  trace::Tracer tracer(*model, trace::TraceOptions().save(trace::Save::all).gradients(true));
   const at::Tensor x = torch::rand({2, 3});
   tracer.input(x);
   at::Tensor y;

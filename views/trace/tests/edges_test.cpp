@@ -33,7 +33,7 @@ class Program {
   explicit Program(unsigned seed) : dice_(seed) {}
 
   trace::History run(int steps) {
-    trace::Tracer tracer(trace::Options().save(trace::Save::all));
+    trace::Tracer tracer(trace::TraceOptions().save(trace::Save::all));
     const auto x = torch::rand({3, 4, 5});
     tracer.input(x, "x");
     tracer.run([&] {
@@ -162,7 +162,7 @@ class Program {
 
 BOOST_AUTO_TEST_CASE(gates_that_are_activated_in_place) {
   const auto x = torch::rand({2, 6});
-  trace::Tracer tracer(trace::Options().save(trace::Save::all));
+  trace::Tracer tracer(trace::TraceOptions().save(trace::Save::all));
   tracer.input(x);
   tracer.run([&] {
     const auto gates = (x * 2).chunk(3, 1);

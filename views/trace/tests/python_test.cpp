@@ -38,9 +38,10 @@ BOOST_DATA_TEST_CASE(a_scripted_model_has_the_operations_and_bits_of_the_eager_o
   const auto expected = torchtap::storage::load_value(file(one.model + "." + one.level + ".expected"));
   std::vector<c10::IValue> inputs;
   for (const at::Tensor& input : expected.at("inputs").tensors()) inputs.emplace_back(input);
-  const auto level = one.level == "leaf" ? trace::Options::Level::leaf : trace::Options::Level::program;
+  const auto level =
+      one.level == "leaf" ? trace::TraceOptions::Level::leaf : trace::TraceOptions::Level::program;
   const auto history =
-      trace::log_forward_pass(model, inputs, trace::Options().save(trace::Save::all).level(level));
+      trace::log_forward_pass(model, inputs, trace::TraceOptions().save(trace::Save::all).level(level));
   const auto tensors = expected.at("tensors").tensors();
   if (one.operations > 0) BOOST_TEST(tensors.size() == one.operations);
   std::size_t next = 0;
@@ -62,7 +63,7 @@ BOOST_DATA_TEST_CASE(a_scripted_model_has_the_operations_and_bits_of_the_eager_o
 BOOST_AUTO_TEST_CASE(alexnet_in_torchscript_has_modules_parameters_and_labels) {
   const torch::NoGradGuard no_grad;
   const auto history = trace::log_forward_pass(
-      torch::jit::load(file("alexnet")), {torch::rand({1, 3, 224, 224})}, trace::Options().source(true));
+      torch::jit::load(file("alexnet")), {torch::rand({1, 3, 224, 224})}, trace::TraceOptions().source(true));
   BOOST_TEST(history.size() == 24);
   BOOST_TEST(history["features.6"].label() == "conv2d_3_7");
   BOOST_TEST(history.unreached_modules().empty());
@@ -113,7 +114,7 @@ BOOST_AUTO_TEST_CASE(inputs_inside_of_containers_have_names) {
 #ifndef __SANITIZE_THREAD__  // see tests/script/values_test.cpp
 BOOST_AUTO_TEST_CASE(forks_are_in_the_log) {
   const auto history = trace::log_forward_pass(torch::jit::load(file("fork")), {torch::rand({2})},
-                                               trace::Options().save(trace::Save::all));
+                                               trace::TraceOptions().save(trace::Save::all));
   BOOST_TEST(history.find("tanh*").size() == 2U);
   BOOST_TEST(history["mul_1"].parents().size() == 2U);
   BOOST_TEST(bool(history.validate()));

@@ -15,7 +15,7 @@ namespace {
 using namespace support;
 using torchtap_test::says;
 
-trace::History some(const trace::Options& options = trace::Options().save(trace::Save::all)) {
+trace::History some(const trace::TraceOptions& options = trace::TraceOptions().save(trace::Save::all)) {
   torch::manual_seed(0);
   auto model = nn::Sequential(nn::Linear(4, 4), nn::ReLU(true), nn::BatchNorm1d(4), nn::Linear(4, 2));
   model->eval();
@@ -24,7 +24,8 @@ trace::History some(const trace::Options& options = trace::Options().save(trace:
 
 BOOST_AUTO_TEST_CASE(a_saved_history_is_the_same_when_loaded) {
   torchtap_test::TemporaryDirectory directory;
-  for (const auto& options : {trace::Options().save(trace::Save::all), trace::Options().save({"relu_1"})}) {
+  for (const auto& options :
+       {trace::TraceOptions().save(trace::Save::all), trace::TraceOptions().save({"relu_1"})}) {
     const auto history = some(options);
     history.save(directory / "history", torchtap::storage::SaveOptions().mkdir(true).overwrite(true));
     const auto loaded = trace::History::load(directory / "history");

@@ -119,7 +119,8 @@ inline std::vector<std::string> labels(const std::vector<trace::Node>& nodes) {
 
 /// Runs code without a model, keeping everything.
 template <class Function>
-trace::History logged(Function&& function, trace::Options options = trace::Options().save(trace::Save::all)) {
+trace::History logged(Function&& function,
+                      trace::TraceOptions options = trace::TraceOptions().save(trace::Save::all)) {
   trace::Tracer tracer(std::move(options));
   tracer.run(function);
   return tracer.finish();

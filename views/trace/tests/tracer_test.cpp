@@ -44,16 +44,16 @@ TORCHTAP_MODULE(CatchingModel);
 BOOST_AUTO_TEST_CASE(keeps_what_names_patterns_positions_and_predicates_say) {
   auto model = small();
   const auto x = torch::rand({3, 4});
-  const auto log = [&](const trace::Options& options) {
+  const auto log = [&](const trace::TraceOptions& options) {
     return trace::log_forward_pass(*model, {x}, options);
   };
-  const auto all = log(trace::Options().save(trace::Save::all));
+  const auto all = log(trace::TraceOptions().save(trace::Save::all));
   const Names everything{"input_1_0", "linear_1_1", "relu_1_2",  "linear_2_3",
                          "relu_2_4",  "linear_3_5", "output_1_6"};
   BOOST_TEST(kept(all) == everything, boost::test_tools::per_element());
   BOOST_TEST(kept(log({})).empty());
   const auto some = [&](const std::vector<std::string>& names, const Names& expected) {
-    const auto history = log(trace::Options().save(names));
+    const auto history = log(trace::TraceOptions().save(names));
     BOOST_TEST(kept(history) == expected, boost::test_tools::per_element());
     for (const auto& label : expected) BOOST_TEST(history[label].tensor().equal(all[label].tensor()), label);
     BOOST_TEST(history.labels() == all.labels(), boost::test_tools::per_element());
@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(keeps_what_names_patterns_positions_and_predicates_say) {
   some({"2", "4"}, {"linear_2_3", "linear_3_5"});  // paths of modules come before positions
   some({"-7", "-1"}, {"input_1_0", "output_1_6"});
   some({"input_1", "relu_1"}, {"input_1_0", "relu_1_2"});
-  const auto predicate = log(trace::Options().save([](const trace::Candidate& candidate) {
+  const auto predicate = log(trace::TraceOptions().save([](const trace::Candidate& candidate) {
     return candidate.type == "relu" && candidate.module == "1" && candidate.tensor.dim() == 2;
   }));
   BOOST_TEST(kept(predicate) == (Names{"relu_1_2"}), boost::test_tools::per_element());
@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(keeps_what_names_patterns_positions_and_predicates_say) {
 BOOST_AUTO_TEST_CASE(a_name_that_finds_nothing_is_an_error_and_nothing_is_lost) {
   auto model = small();
   const auto x = torch::rand({3, 4});
-  trace::Tracer tracer(*model, trace::Options().save({"relu_9"}));
+  trace::Tracer tracer(*model, trace::TraceOptions().save({"relu_9"}));
   tracer.input(x);
   tracer.run([&] { tracer.output(model->forward(x)); });
   BOOST_CHECK_EXCEPTION(tracer.finish(), c10::IndexError, says({"relu_9", "relu_1_2"}));
@@ -89,10 +89,10 @@ BOOST_AUTO_TEST_CASE(a_name_that_finds_nothing_is_an_error_and_nothing_is_lost) 
 BOOST_AUTO_TEST_CASE(transforms_dtypes_and_devices_apply_to_what_is_kept) {
   auto model = small();
   const auto x = torch::rand({3, 4});
-  const auto plain = trace::log_forward_pass(*model, {x}, trace::Options().save(trace::Save::all));
+  const auto plain = trace::log_forward_pass(*model, {x}, trace::TraceOptions().save(trace::Save::all));
   const auto history = trace::log_forward_pass(
       *model, {x},
-      trace::Options().save(trace::Save::all).dtype(at::kDouble).transform([](const at::Tensor& t) {
+      trace::TraceOptions().save(trace::Save::all).dtype(at::kDouble).transform([](const at::Tensor& t) {
         return t.mean(0);
       }));
   for (const auto& node : history) {
@@ -103,7 +103,7 @@ BOOST_AUTO_TEST_CASE(transforms_dtypes_and_devices_apply_to_what_is_kept) {
   // A row shares memory with the tensor, which is overwritten.
   const auto rows = trace::log_forward_pass(
       *model, {x},
-      trace::Options().save(trace::Save::all).transform([](const at::Tensor& t) { return t[0]; }));
+      trace::TraceOptions().save(trace::Save::all).transform([](const at::Tensor& t) { return t[0]; }));
   for (const auto& node : rows)
     BOOST_TEST(node.tensor().equal(plain[node.position()].tensor()[0]), node.label());
 }
@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(transforms_dtypes_and_devices_apply_to_what_is_kept) {
 BOOST_AUTO_TEST_CASE(keeps_gradients_of_the_next_backward) {
   auto model = small();
   const auto x = torch::rand({3, 4});
-  trace::Tracer tracer(*model, trace::Options().save(trace::Save::all).gradients(true));
+  trace::Tracer tracer(*model, trace::TraceOptions().save(trace::Save::all).gradients(true));
   tracer.input(x);
   at::Tensor y;
   tracer.run([&] { tracer.output(y = model->forward(x)); });
@@ -137,7 +137,7 @@ BOOST_AUTO_TEST_CASE(keeps_gradients_of_inputs) {
     const auto expected = torch::autograd::grad({model->forward(x).pow(2).sum()}, {x})[0];
     const auto uses = x.use_count();
     {
-      const auto options = trace::Options().save(trace::Save::all).gradients(true);
+      const auto options = trace::TraceOptions().save(trace::Save::all).gradients(true);
       trace::Tracer tracer(*model, options);
       tracer.input(x, "x");
       at::Tensor y;
@@ -156,10 +156,10 @@ BOOST_AUTO_TEST_CASE(a_memory_budget_drops_or_throws) {
   const auto x = torch::rand({256});  // 1 KiB
   const auto run = [&] { x.exp().sin().cos(); };
   const auto dropped =
-      logged(run, trace::Options().save(trace::Save::all).memory_budget(2100, trace::OverBudget::drop));
+      logged(run, trace::TraceOptions().save(trace::Save::all).memory_budget(2100, trace::OverBudget::drop));
   BOOST_TEST(dropped.saved() == 2);
   BOOST_TEST(dropped.dropped() == 2);
-  trace::Tracer tracer(trace::Options().save(trace::Save::all).memory_budget(2100));
+  trace::Tracer tracer(trace::TraceOptions().save(trace::Save::all).memory_budget(2100));
   BOOST_CHECK_EXCEPTION(tracer.run(run), c10::Error, says({"1024 bytes", "budget is 2100"}));
   const auto history = tracer.finish();
   BOOST_TEST(history.saved() == 2);
@@ -169,7 +169,7 @@ BOOST_AUTO_TEST_CASE(a_memory_budget_drops_or_throws) {
 BOOST_AUTO_TEST_CASE(a_pass_that_throws_leaves_its_log) {
   auto model = nn::Sequential(nn::Linear(4, 4), nn::ReLU(), nn::Linear(5, 2));
   const auto x = torch::rand({3, 4});
-  trace::Tracer tracer(*model, trace::Options().save(trace::Save::all));
+  trace::Tracer tracer(*model, trace::TraceOptions().save(trace::Save::all));
   tracer.input(x);
   BOOST_CHECK_THROW(tracer.run([&] { tracer.output(model->forward(x)); }), c10::Error);
   const auto history = tracer.finish();
@@ -228,7 +228,7 @@ BOOST_AUTO_TEST_CASE(results_gradients_and_statistics_are_the_same_bits) {
     ResNet model;
     at::Tensor y;
     if (traced) {
-      trace::Tracer tracer(*model, trace::Options().save(trace::Save::all).gradients(true).source(true));
+      trace::Tracer tracer(*model, trace::TraceOptions().save(trace::Save::all).gradients(true).source(true));
       tracer.run([&] {
         y = model->forward(x);
         y.pow(2).sum().backward();
@@ -255,7 +255,7 @@ BOOST_AUTO_TEST_CASE(nothing_is_left_of_a_trace) {
   const auto weight = model->parameters()[0];
   const auto weight_uses = weight.use_count();
   {
-    auto history = trace::log_forward_pass(*model, {x}, trace::Options().save(trace::Save::all));
+    auto history = trace::log_forward_pass(*model, {x}, trace::TraceOptions().save(trace::Save::all));
     BOOST_TEST(history.saved() == 7);
     int calls = 0;
     model->forward(x);
@@ -295,7 +295,7 @@ BOOST_AUTO_TEST_CASE(modules_that_are_called_several_times_have_passes) {
   torch::manual_seed(0);
   auto cell = nn::Sequential(nn::Linear(3, 3), nn::Tanh());
   const auto x = torch::rand({2, 3});
-  trace::Tracer tracer(*cell, trace::Options().save(trace::Save::all));
+  trace::Tracer tracer(*cell, trace::TraceOptions().save(trace::Save::all));
   tracer.input(x);
   tracer.run([&] {
     auto h = x;

@@ -34,7 +34,7 @@ struct Cube : torch::autograd::Function<Cube> {
 
 template <class Model, class Function>
 trace::History pass(Model& model, const at::Tensor& x, Function&& function) {
-  trace::Tracer tracer(*model, trace::Options().save(trace::Save::all));
+  trace::Tracer tracer(*model, trace::TraceOptions().save(trace::Save::all));
   tracer.input(x);
   tracer.run([&] { function(model->forward(x)); });
   return tracer.finish();
@@ -58,14 +58,14 @@ BOOST_AUTO_TEST_CASE(models_in_train_and_eval_with_backward_and_inference) {
 BOOST_AUTO_TEST_CASE(recurrent_nets_and_transformers_with_dropout_and_autocast) {
   torch::manual_seed(0);
   nn::LSTM lstm(nn::LSTMOptions(4, 5).num_layers(2).dropout(0.3));
-  trace::Tracer tracer(*lstm, trace::Options().save(trace::Save::all));
+  trace::Tracer tracer(*lstm, trace::TraceOptions().save(trace::Save::all));
   tracer.run([&] { lstm->forward(torch::rand({7, 2, 4})); });
   const auto history = tracer.finish();
   check(history, "LSTM");
   BOOST_TEST(history.validate().random >= 2);
   nn::TransformerEncoderLayer layer(nn::TransformerEncoderLayerOptions(16, 4).dropout(0.1));
   const auto transformer = [&] {
-    trace::Tracer traced(*layer, trace::Options().save(trace::Save::all));
+    trace::Tracer traced(*layer, trace::TraceOptions().save(trace::Save::all));
     traced.run([&] { layer->forward(torch::rand({7, 2, 16})); });
     return traced.finish();
   };
@@ -179,7 +179,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_confirmed_is_no_mistake) {
 }
 
 BOOST_AUTO_TEST_CASE(wrong_parents_are_found) {
-  trace::detail::LoggedPass recording(trace::Options().save(trace::Save::all));
+  trace::detail::LoggedPass recording(trace::TraceOptions().save(trace::Save::all));
   const auto x = torch::rand({2, 6});
   recording.input(x, "x");
   recording.start();
@@ -214,8 +214,8 @@ BOOST_AUTO_TEST_CASE(wrong_parents_are_found) {
 }
 
 BOOST_AUTO_TEST_CASE(needs_everything) {
-  for (const auto& options : {trace::Options(), trace::Options().save({"exp*"}),
-                              trace::Options().save(trace::Save::all).dtype(at::kHalf)}) {
+  for (const auto& options : {trace::TraceOptions(), trace::TraceOptions().save({"exp*"}),
+                              trace::TraceOptions().save(trace::Save::all).dtype(at::kHalf)}) {
     BOOST_CHECK_EXCEPTION(logged([] { torch::ones({2}).exp(); }, options).validate(), c10::ValueError,
                           says({"validate", "Save::all"}));
   }

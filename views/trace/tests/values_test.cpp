@@ -83,11 +83,12 @@ BOOST_AUTO_TEST_CASE(a_tensor_that_a_transform_has_kept_stays_where_it_is) {
   for (int pass = 0; pass < 2; ++pass) {
     std::vector<at::Tensor> seen;
     std::vector<const void*> where;
-    trace::Tracer tracer(trace::Options().save(trace::Save::all).transform([&](const at::Tensor& tensor) {
-      seen.push_back(tensor);
-      where.push_back(tensor.data_ptr());
-      return tensor;
-    }));
+    trace::Tracer tracer(
+        trace::TraceOptions().save(trace::Save::all).transform([&](const at::Tensor& tensor) {
+          seen.push_back(tensor);
+          where.push_back(tensor.data_ptr());
+          return tensor;
+        }));
     tracer.run([&] { x.exp().sin().cos().mul_(2).neg(); });
     const auto history = tracer.finish();
     BOOST_TEST(history["exp_1"].tensor().equal(x.exp()));
@@ -110,7 +111,7 @@ BOOST_AUTO_TEST_CASE(an_output_that_is_its_input_is_a_value_of_its_own) {
 BOOST_AUTO_TEST_CASE(tensors_that_no_operation_made_are_views_parameters_or_from_outside) {
   nn::Linear model(3, 2);
   const auto constant = torch::ones({2});
-  trace::Tracer tracer(*model, trace::Options().save(trace::Save::all));
+  trace::Tracer tracer(*model, trace::TraceOptions().save(trace::Save::all));
   const auto x = torch::rand({4, 3});
   tracer.input(x, "x");
   at::Tensor y;
@@ -167,7 +168,7 @@ BOOST_AUTO_TEST_CASE(lists_with_gaps_are_arguments) {
 BOOST_AUTO_TEST_CASE(what_is_written_to_and_not_returned_is_a_value) {
   nn::BatchNorm1d norm(3);
   norm->train();
-  trace::Tracer tracer(*norm, trace::Options().save(trace::Save::all));
+  trace::Tracer tracer(*norm, trace::TraceOptions().save(trace::Save::all));
   const auto x = torch::rand({4, 3});
   tracer.input(x);
   tracer.run([&] {
@@ -255,7 +256,7 @@ BOOST_AUTO_TEST_CASE(the_memory_of_a_dead_tensor_is_not_taken_for_a_new_one) {
       [] {
         for (int i = 0; i < 50; ++i) torch::ones({4}).exp();
       },
-      trace::Options());
+      trace::TraceOptions());
   for (int i = 1; i <= 50; ++i) {
     const auto exp = history["exp_1:" + std::to_string(i)];
     BOOST_TEST(labels(exp.parents()) == (Names{"ones_1_0:" + std::to_string(i)}),

@@ -83,7 +83,7 @@ const Entry entries[]{
      }}};
 
 void check(const Network& network, bool backward, const std::string& how) {
-  trace::Tracer tracer(*network.model, trace::Options().save(trace::Save::all));
+  trace::Tracer tracer(*network.model, trace::TraceOptions().save(trace::Save::all));
   tracer.run([&] {
     const at::Tensor loss = network.forward();
     if (backward) loss.backward();

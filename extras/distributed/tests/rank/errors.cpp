@@ -52,25 +52,26 @@ class Errors {
   Errors() : group_(make_group(std::chrono::seconds(60))), rank_(group_.rank()) {}
 
   void run() {
-    attempt("recipe", Options().reduction(rank_ == 1 ? parse("mean") : parse("moments")));
-    attempt("configuration", Options().reduction(Histogram(HistogramOptions(rank_ == 2 ? 32 : 64))));
-    attempt("shape", Options().reduction(Moments()), rank_ == 2 ? 5 : 4);
-    attempt("shape-of-last", Options().reduction(Moments()), rank_ == 2 ? 5 : 4, {}, rank_ != 0);
-    attempt("version", Options().reduction(Versioned(rank_ == 1 ? 2 : 1)));
-    attempt("unsaved", Options().reduction(Unsaved()));
-    attempt("keeps", rank_ == 1 ? Options() : Options().reduction(Moments()));
-    attempt("kept", Options());
-    attempt("too-many", Options(), 4, limits().samples(100));
-    attempt("options", Options().reduction(Moments()), 4, limits().everywhere(rank_ != 2));
-    attempt("options-root", Options().reduction(Moments()), 4, limits().root(rank_ == 2 ? 1 : 0));
-    attempt("options-order", Options().reduction(Moments()), 4,
+    attempt("recipe", RecorderOptions().reduction(rank_ == 1 ? parse("mean") : parse("moments")));
+    attempt("configuration", RecorderOptions().reduction(Histogram(HistogramOptions(rank_ == 2 ? 32 : 64))));
+    attempt("shape", RecorderOptions().reduction(Moments()), rank_ == 2 ? 5 : 4);
+    attempt("shape-of-last", RecorderOptions().reduction(Moments()), rank_ == 2 ? 5 : 4, {}, rank_ != 0);
+    attempt("version", RecorderOptions().reduction(Versioned(rank_ == 1 ? 2 : 1)));
+    attempt("unsaved", RecorderOptions().reduction(Unsaved()));
+    attempt("keeps", rank_ == 1 ? RecorderOptions() : RecorderOptions().reduction(Moments()));
+    attempt("kept", RecorderOptions());
+    attempt("too-many", RecorderOptions(), 4, limits().samples(100));
+    attempt("options", RecorderOptions().reduction(Moments()), 4, limits().everywhere(rank_ != 2));
+    attempt("options-root", RecorderOptions().reduction(Moments()), 4, limits().root(rank_ == 2 ? 1 : 0));
+    attempt("options-order", RecorderOptions().reduction(Moments()), 4,
             limits().order(rank_ == 1 ? tap::distributed::Order::tree : tap::distributed::Order::ranks));
     without_recorder();
-    attempt("spooled", rank_ == 2 ? Options().spool(variable("RANKS_FILE") + ".spool",
-                                                    tap::storage::SpoolOptions().mkdir(true).sync(false))
-                                  : Options());
+    attempt("spooled", rank_ == 2
+                           ? RecorderOptions().spool(variable("RANKS_FILE") + ".spool",
+                                                     tap::storage::SpoolOptions().mkdir(true).sync(false))
+                           : RecorderOptions());
     // The merge itself throws, on the root: 3 samples are no multiple of 2.
-    attempt("in-merge", Options().reduction(every(2, Mean())));
+    attempt("in-merge", RecorderOptions().reduction(every(2, Mean())));
     by_hand();
     kind();
     modules();
@@ -81,8 +82,8 @@ class Errors {
   }
 
  private:
-  static tap::distributed::Options limits() {
-    return tap::distributed::Options().timeout(std::chrono::seconds(60));
+  static tap::distributed::MergeRanksOptions limits() {
+    return tap::distributed::MergeRanksOptions().timeout(std::chrono::seconds(60));
   }
 
   std::string thrown(const std::function<void()>& call) {
@@ -97,7 +98,8 @@ class Errors {
   }
 
   /// Merges and says the error, and whether anything was changed.
-  void report(const std::string& name, Recorder& recorder, const tap::distributed::Options& options) {
+  void report(const std::string& name, Recorder& recorder,
+              const tap::distributed::MergeRanksOptions& options) {
     const auto values = [&] {
       std::ostringstream text;
       for (const auto& one : recorder) text << one.path() << one.samples() << one.value();
@@ -109,8 +111,8 @@ class Errors {
     say(name, "-changed ", values() == before ? "no" : "YES");
   }
 
-  void attempt(const std::string& name, const Options& how, std::int64_t width = 4,
-               const tap::distributed::Options& options = limits(), bool data = true) {
+  void attempt(const std::string& name, const RecorderOptions& how, std::int64_t width = 4,
+               const tap::distributed::MergeRanksOptions& options = limits(), bool data = true) {
     torch::NoGradGuard no_grad;
     torch::nn::Sequential net(
         {{"first", torch::nn::Linear(width, 3)}, {"layer", torch::nn::Linear(3, width)}});
@@ -132,7 +134,8 @@ class Errors {
 
   void kind() {
     torch::nn::Sequential net({{"layer", torch::nn::Linear(4, 3)}});
-    const auto recorder = make(rank_ == 1 ? "ForwardInput" : "ForwardOutput", Options().reduction(Count()));
+    const auto recorder =
+        make(rank_ == 1 ? "ForwardInput" : "ForwardOutput", RecorderOptions().reduction(Count()));
     recorder->attach(*net, tap::selectors::names("layer"));
     report("kind", *recorder, limits());
   }
@@ -149,7 +152,7 @@ class Errors {
       tap::distributed::refuse_ranks("the data set is gone", group_, limits());
       return;
     }
-    attempt("refused", Options().reduction(Moments()));
+    attempt("refused", RecorderOptions().reduction(Moments()));
   }
 
   void no_root() {
@@ -157,12 +160,12 @@ class Errors {
       say("no-root ", thrown([&] { tap::distributed::merge_ranks(group_, limits()); }));
       return;
     }
-    attempt("no-root", Options().reduction(Moments()));
+    attempt("no-root", RecorderOptions().reduction(Moments()));
   }
 
   /// Ranks without a recorder have options, too.
   void without_recorder() {
-    if (rank_ != 1) return attempt("options-without", Options().reduction(Moments()));
+    if (rank_ != 1) return attempt("options-without", RecorderOptions().reduction(Moments()));
     say("options-without ",
         thrown([&] { tap::distributed::merge_ranks(group_, limits().everywhere(false)); }));
   }

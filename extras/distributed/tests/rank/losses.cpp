@@ -17,8 +17,8 @@ using namespace torchtap::reductions;
 using tap::distributed::Group;
 using tap::distributed::Order;
 
-tap::distributed::Options limits() {
-  return tap::distributed::Options()
+tap::distributed::MergeRanksOptions limits() {
+  return tap::distributed::MergeRanksOptions()
       .timeout(std::chrono::milliseconds(std::stoll(variable("RANKS_TIMEOUT", "1500"))))
       .order(variable("RANKS_ORDER") == "tree" ? Order::tree : Order::ranks);
 }
@@ -35,7 +35,8 @@ Series<Moments, Max> data(int rank) {
 }
 
 /// Merges, and says what came of it and what is left.
-void attempt(const std::string& name, const Group& group, const tap::distributed::Options& options) {
+void attempt(const std::string& name, const Group& group,
+             const tap::distributed::MergeRanksOptions& options) {
   auto mine = data(group.rank());
   const std::string before = digest(state_of(mine));
   const auto begin = std::chrono::steady_clock::now();

@@ -28,7 +28,7 @@ std::vector<at::Tensor> shard(int rank, int size, std::int64_t columns = 6) {
 /// Compares one reduction, merged by all ranks, with the same merged in this process.
 struct Check {
   tap::distributed::Group group;
-  tap::distributed::Options options;
+  tap::distributed::MergeRanksOptions options;
 
   template <class R>
   void operator()(const std::string& name, const R& blank) const {
@@ -126,7 +126,7 @@ void against_torch(const Check& check) {
   say("variance-count ", moments.count(), " ", whole.size(0));
 }
 
-Check check_of(tap::distributed::Options options) {
+Check check_of(tap::distributed::MergeRanksOptions options) {
   if (!variable("RANKS_ROOT").empty()) options.root(std::stoi(variable("RANKS_ROOT")));
   return {make_group(std::chrono::seconds(60)), options.timeout(std::chrono::seconds(60))};
 }
@@ -282,7 +282,8 @@ struct SharedCheck {
 void shared_states() {
   using tap::distributed::Order;
   const bool tree = variable("RANKS_ORDER") == "tree";
-  const SharedCheck check{check_of(tap::distributed::Options().order(tree ? Order::tree : Order::ranks))};
+  const SharedCheck check{
+      check_of(tap::distributed::MergeRanksOptions().order(tree ? Order::tree : Order::ranks))};
   check("added", Added());
   check("extrema", Series(Min(), Max(), AbsMax(), First(), Last()));
   check("count", Series(Max(), Count(), LogHistogram(LogHistogramOptions().over_all(true)),
@@ -355,7 +356,7 @@ void add_merging(std::map<std::string, Scenario>& all) {
   all["combinators"] = [] { every_combinator(check_of({})); };
   all["tree"] = [] {
     // Another order of the same merges, so other last bits: compared with plain LibTorch, and among ranks.
-    const Check check = check_of(tap::distributed::Options().order(tap::distributed::Order::tree));
+    const Check check = check_of(tap::distributed::MergeRanksOptions().order(tap::distributed::Order::tree));
     against_torch(check);
     auto last = check.fed(Series(Last(), First(), Count()), check.group.rank());
     auto expected = check.fed(Series(Last(), First(), Count()), 0);
@@ -369,7 +370,7 @@ void add_merging(std::map<std::string, Scenario>& all) {
     say("moments ", digest(state_of(moments)));
   };
   all["root-only"] = [] {
-    const Check check = check_of(tap::distributed::Options().everywhere(false));
+    const Check check = check_of(tap::distributed::MergeRanksOptions().everywhere(false));
     auto mine = check.fed(Moments(), check.group.rank());
     const std::string before = state_of(mine);
     tap::distributed::merge_ranks(mine, check.group, check.options);

@@ -33,8 +33,8 @@ std::vector<at::Tensor> batches(int rank, int size) {
   return mine;
 }
 
-Options statistics() {
-  return Options().reduction(Series(Moments(MomentsOptions().over({0})), LogHistogram(), Count()));
+RecorderOptions statistics() {
+  return RecorderOptions().reduction(Series(Moments(MomentsOptions().over({0})), LogHistogram(), Count()));
 }
 
 /// What a recorder has, module by module.
@@ -53,7 +53,7 @@ void describe(const Recorder& recorder) {
 }
 
 /// One process that has the recorders of all ranks and merges them in their order.
-void expect(const Recorder& got, const Options& options, int size) {
+void expect(const Recorder& got, const RecorderOptions& options, int size) {
   torch::NoGradGuard no_grad;
   auto net = model();
   ForwardOutput all(options);
@@ -72,11 +72,11 @@ void expect(const Recorder& got, const Options& options, int size) {
   say("as-one-process ", same && all.size() == got.size() ? "yes" : "NO");
 }
 
-tap::distributed::Options limits() {
-  return tap::distributed::Options().timeout(std::chrono::seconds(60));
+tap::distributed::MergeRanksOptions limits() {
+  return tap::distributed::MergeRanksOptions().timeout(std::chrono::seconds(60));
 }
 
-void run(const Options& how, const tap::distributed::Options& options, bool reversed) {
+void run(const RecorderOptions& how, const tap::distributed::MergeRanksOptions& options, bool reversed) {
   torch::NoGradGuard no_grad;
   const Group group = make_group(std::chrono::seconds(60));
   auto net = model();
@@ -172,14 +172,15 @@ void with_python() {
   torch::NoGradGuard no_grad;
   const Group group = make_group(std::chrono::seconds(60));
   auto net = model();
-  ForwardOutput recorder(Options().reduction(Series(Moments(), Max())));
+  ForwardOutput recorder(RecorderOptions().reduction(Series(Moments(), Max())));
   recorder.attach(net);
   for (int i = 0; i < 3; ++i) net->forward(at::full({20000, 6}, 0.1 * (i + group.rank())));
   tap::distributed::merge_ranks(recorder, group, limits());
   describe(recorder);
   recorder.detach();
   // A callable's state cannot be cut, and one state alone is the root's.
-  ForwardOutput sum(Options().reduction([](const at::Tensor& a, const at::Tensor& b) { return a + b; }));
+  ForwardOutput sum(
+      RecorderOptions().reduction([](const at::Tensor& a, const at::Tensor& b) { return a + b; }));
   sum.attach(net, tap::selectors::names("in"));
   net->forward(at::full({50000, 6}, 0.1));
   tap::distributed::merge_ranks(sum, group, limits());
@@ -206,7 +207,7 @@ void entries() {
                              {"c", torch::nn::Linear(200, 300)},
                              {"d", torch::nn::Linear(300, 5)}});
   // A rank of four has no data, and some have their modules in another order.
-  const auto fed = [&](const Options& how, int rank, bool reversed) {
+  const auto fed = [&](const RecorderOptions& how, int rank, bool reversed) {
     ForwardOutput recorder(how);
     for (const char* path : {"d", "c", "b", "a"}) {
       if (reversed) recorder.attach(net, tap::selectors::names(path));
@@ -218,9 +219,9 @@ void entries() {
     recorder.detach();  // the next one's forwards are not for it
     return recorder;
   };
-  for (const auto& [name, how] : std::vector<std::pair<const char*, Options>>{
-           {"covariance", Options().reduction(Covariance(CovarianceOptions().over({0})))},
-           {"moments", Options().reduction(Moments())}}) {
+  for (const auto& [name, how] : std::vector<std::pair<const char*, RecorderOptions>>{
+           {"covariance", RecorderOptions().reduction(Covariance(CovarianceOptions().over({0})))},
+           {"moments", RecorderOptions().reduction(Moments())}}) {
     ForwardOutput mine = fed(how, group.rank(), group.rank() % 2 == 1);
     tap::distributed::merge_ranks(mine, group, options);
     ForwardOutput expected = fed(how, 0, false);
@@ -238,7 +239,7 @@ void entries() {
 void slots() {
   const Group group = make_group(std::chrono::seconds(60));
   torch::nn::Sequential net({{"in", torch::nn::Linear(6, 3)}});
-  BackwardOutput gradients(Options().all_tensors().reduction(Sum()));
+  BackwardOutput gradients(RecorderOptions().all_tensors().reduction(Sum()));
   gradients.attach(net);
   if (group.rank() != 0) {
     for (const at::Tensor& batch : batches(group.rank(), group.size())) net->forward(batch).sum().backward();
@@ -254,10 +255,11 @@ void add_recorders(std::map<std::string, Scenario>& all) {
   all["recorder"] = [] { run(statistics(), limits(), false); };
   all["reversed"] = [] { run(statistics(), limits(), true); };
   all["recorder-callable"] = [] {
-    run(Options().reduction([](const at::Tensor& a, const at::Tensor& b) { return a + b; }), limits(), false);
+    run(RecorderOptions().reduction([](const at::Tensor& a, const at::Tensor& b) { return a + b; }), limits(),
+        false);
   };
   all["recorder-tree"] = [] {
-    run(Options().reduction(Series(Min(), Max(), Count(), First(), Last())),
+    run(RecorderOptions().reduction(Series(Min(), Max(), Count(), First(), Last())),
         limits().order(tap::distributed::Order::tree).root(1), true);
   };
   all["pipeline"] = pipeline;

@@ -49,8 +49,8 @@ TORCH_MODULE(Log);
 
 BOOST_AUTO_TEST_CASE(a_graph_names_calls_ports_parameters_and_series) {
   Net net;
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(*net);
   for (const int batch : {2, 3}) {
     const auto [y, z] = net->forward(torch::randn({batch, 3, 8, 8}));
     y.sum().backward();
@@ -116,8 +116,8 @@ BOOST_AUTO_TEST_CASE(names_are_data_whatever_they_look_like) {
                                   std::string("\xc3\xbc\xe2\x9c\x93"), std::string("bad \xff byte"),
                                   std::string(500, 'x'), std::string("\"\\\n")}) {
     Odd net(name);
-    explorer::Explorer watched(explorer::Options().every(1).name(name));
-    watched.watch(*net);
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1).name(name));
+    watched.attach(*net);
     net->forward(torch::randn({1, 2}));
     const rapid::Document graph = parsed(parts::models_of(watched).first()->run()->graph(Mode::train).json);
     BOOST_TEST(graph["calls"].Size() == 2U);
@@ -136,8 +136,8 @@ BOOST_AUTO_TEST_CASE(the_first_nan_leads_to_the_call_that_made_it) {
     net->named_parameters()["0.weight"].copy_(torch::eye(4));
     net->named_parameters()["0.bias"].zero_();
   }
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(*net);
   for (int step = 0; step < 4; ++step)
     net->forward(torch::full({1, 4}, step == 2 ? -1.0 : 3.0)).sum().backward();
   auto& run = *parts::models_of(watched).first()->run();
@@ -164,11 +164,11 @@ BOOST_AUTO_TEST_CASE(a_call_is_no_producer_of_what_it_was_given_or_may_have_been
     }
   };
   TORCH_MODULE(Named);
-  const auto first_bad = [](explorer::Options options, bool negative, bool between, double gradient) {
+  const auto first_bad = [](explorer::ExplorerOptions options, bool negative, bool between, double gradient) {
     torch::manual_seed(0);
     Named net;
     explorer::Explorer watched(options.every(1));
-    watched.watch(*net);
+    watched.attach(*net);
     const at::Tensor y = net->forward(torch::ones({1, 4}), negative, between);
     (y * gradient).sum().backward();
     auto& run = *parts::models_of(watched).first()->run();
@@ -181,7 +181,7 @@ BOOST_AUTO_TEST_CASE(a_call_is_no_producer_of_what_it_was_given_or_may_have_been
     }
     return std::string("none");
   };
-  const explorer::Options all, outputs = explorer::Options().record(explorer::Output);
+  const explorer::ExplorerOptions all, outputs = explorer::ExplorerOptions().record(explorer::Output);
   BOOST_TEST(first_bad(all, true, false, 1) == "log made it");
   BOOST_TEST(first_bad(outputs, true, false, 1) == "log");
   BOOST_TEST(first_bad(all, true, true, 1) == "bad");
@@ -195,8 +195,8 @@ BOOST_AUTO_TEST_CASE(dead_and_saturated_values_are_marked) {
     net->named_parameters()["0.bias"].fill_(-100);
     net->named_parameters()["2.bias"].fill_(50);
   }
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(*net);
   for (int step = 0; step < 3; ++step) (net->forward(torch::rand({8, 4})).sum() * 1e4).backward();
   auto& run = *parts::models_of(watched).first()->run();
   const rapid::Document health = parsed(parts::health_json(run));
@@ -222,8 +222,8 @@ BOOST_AUTO_TEST_CASE(gradients_have_the_verdict_of_the_report) {
     const torch::NoGradGuard no_grad;
     net->named_parameters()["2.weight"].fill_(1e-6);  // what comes before it has tiny gradients
   }
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(*net);
   const torch::Tensor input = torch::rand({8, 4});
   const auto step = [&](double scale) { (net->forward(input).sum() * scale).backward(); };
   const auto marks = [&] {
@@ -256,8 +256,8 @@ BOOST_AUTO_TEST_CASE(of_two_runs_the_module_that_was_changed_comes_first) {
       const torch::NoGradGuard no_grad;
       net->named_parameters()["2.weight"].mul_(scale);
     }
-    explorer::Explorer watched(explorer::Options().every(1).save(directory / name));
-    watched.watch(*net);
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1).save(directory / name));
+    watched.attach(*net);
     for (int step = 0; step < 3; ++step) net->forward(torch::randn({16, 8})).pow(2).mean().backward();
   };
   record("a", 1);
@@ -302,8 +302,8 @@ BOOST_AUTO_TEST_CASE(a_run_fits_into_one_file) {
   BOOST_TEST(parts::base64("foob") == "Zm9vYg==");
   const TemporaryDirectory directory;
   nn::Sequential net(nn::Linear(4, 4));
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(*net);
   net->forward(torch::randn({2, 4})).sum().backward();
   const rapid::Document all = parsed(parts::export_json({parts::models_of(watched).first()->run()}));
   BOOST_TEST(all["runs"].Size() == 1U);

@@ -93,14 +93,14 @@ struct Response {
 /// A server of a net that trained.
 struct Served {
   nn::Sequential net{nn::Linear(6, 5), nn::ReLU(), nn::Linear(5, 3)};
-  explorer::Explorer watched{explorer::Options().every(1).name("run <1>")};
+  explorer::Explorer watched{explorer::ExplorerOptions().every(1).name("run <1>")};
   std::unique_ptr<parts::HttpServer> server;
   bool v6 = false;
   unsigned port = 0;
   std::string token;
 
   explicit Served(const explorer::ServeOptions& options = {}) {
-    watched.watch(*net);
+    watched.attach(*net);
     train(3);
     server =
         std::make_unique<parts::HttpServer>(parts::Runs{parts::models_of(watched).first()->run()}, options);

@@ -178,8 +178,8 @@ BOOST_AUTO_TEST_CASE(a_million_steps_need_bounded_memory) {
 
 BOOST_AUTO_TEST_CASE(a_long_training_needs_bounded_memory) {
   nn::Sequential net(nn::Linear(3, 3), nn::Tanh(), nn::Linear(3, 1));
-  explorer::Explorer watched(explorer::Options().every(5).columns(16));
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(5).columns(16));
+  watched.attach(*net);
   torch::optim::SGD optimizer(net->parameters(), 0.01);
   const at::Tensor x = torch::randn({4, 3});
   double after_some = 0;
@@ -216,8 +216,8 @@ BOOST_AUTO_TEST_CASE(an_attached_tensor_is_recorded_in_evaluation_and_before_it_
   for (const bool inference : {false, true}) {
     const c10::InferenceMode mode(inference);
     const torch::NoGradGuard no_grad;
-    explorer::Explorer watched(explorer::Options().every(1));
-    watched.watch(*net);
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+    watched.attach(*net);
     BOOST_TEST(net(x).equal(expected));
     std::map<std::string, watch::Column> seen;
     for (const auto& [call, name] : parts::models_of(watched).first()->run()->call_names()) {

@@ -87,8 +87,8 @@ BOOST_AUTO_TEST_CASE(a_finished_run_is_read_back_whole) {
   std::vector<std::string> written;
   std::map<std::int32_t, std::string> columns;
   {
-    explorer::Explorer watched(explorer::Options().every(1).columns(8).save(path));
-    watched.watch(*net);
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1).columns(8).save(path));
+    watched.attach(*net);
     train(net, watched, 30);
     written = everything(*parts::models_of(watched).first()->run());
     columns = columns_of(*parts::models_of(watched).first()->run());
@@ -114,10 +114,10 @@ BOOST_AUTO_TEST_CASE(a_run_is_followed_while_it_is_written) {
   const TemporaryDirectory directory;
   const std::string path = directory / "run";
   nn::Sequential net = small_net();
-  auto watched = std::make_unique<explorer::Explorer>(explorer::Options().every(1).save(path));
+  auto watched = std::make_unique<explorer::Explorer>(explorer::ExplorerOptions().every(1).save(path));
   parts::FileRun run(path);
   BOOST_TEST(run.info().state == "running");
-  watched->watch(*net);
+  watched->attach(*net);
   for (int round = 1; round <= 3; ++round) {
     train(net, *watched, 4);
     run.refresh();
@@ -135,8 +135,8 @@ BOOST_AUTO_TEST_CASE(writes_until_it_is_killed, *boost::unit_test::disabled()) {
   const char* const path = std::getenv("TORCHTAP_TEST_RUN");
   BOOST_REQUIRE(path != nullptr);
   nn::Sequential net = small_net();
-  explorer::Explorer watched(explorer::Options().every(1).save(path));
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1).save(path));
+  watched.attach(*net);
   for (;;) train(net, watched, 1);
 }
 
@@ -182,8 +182,8 @@ BOOST_AUTO_TEST_CASE(damage_is_an_error_that_says_where) {
   const std::string path = directory / "run";
   {
     nn::Sequential net = small_net();
-    explorer::Explorer watched(explorer::Options().every(1).save(path));
-    watched.watch(*net);
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1).save(path));
+    watched.attach(*net);
     train(net, watched, 5);
   }
   const std::string file = parts::run_file_path(path);
@@ -206,7 +206,8 @@ BOOST_AUTO_TEST_CASE(damage_is_an_error_that_says_where) {
   BOOST_TEST(parts::FileRun(path).info().state == "finished");
   std::ofstream(file, std::ios::binary | std::ios::trunc) << "something else";
   BOOST_CHECK_EXCEPTION(parts::FileRun{path}, c10::ValueError, says({"is no run"}));
-  BOOST_CHECK_EXCEPTION(parts::FileRun{directory / "none"}, c10::Error, says({"none", "Options().save()"}));
+  BOOST_CHECK_EXCEPTION(parts::FileRun{directory / "none"}, c10::Error,
+                        says({"none", "ExplorerOptions().save()"}));
 }
 
 /// A file of the first format, as tests/formats/write/views.cpp made it.
@@ -254,8 +255,8 @@ BOOST_AUTO_TEST_CASE(any_content_is_read_or_refused) {
   const std::string path = directory / "run", file = parts::run_file_path(path);
   {
     nn::Sequential net = small_net();
-    explorer::Explorer watched(explorer::Options().every(1).save(path));
-    watched.watch(*net);
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1).save(path));
+    watched.attach(*net);
     train(net, watched, 3);
   }
   std::vector<std::pair<parts::BlockKind, std::string>> blocks;
@@ -297,11 +298,11 @@ BOOST_AUTO_TEST_CASE(any_content_is_read_or_refused) {
 BOOST_AUTO_TEST_CASE(a_run_is_never_written_over) {
   const TemporaryDirectory directory;
   const std::string path = directory / "run";
-  { explorer::Explorer watched(explorer::Options().save(path)); }
-  BOOST_CHECK_EXCEPTION(explorer::Explorer(explorer::Options().save(path)), c10::ValueError,
+  { explorer::Explorer watched(explorer::ExplorerOptions().save(path)); }
+  BOOST_CHECK_EXCEPTION(explorer::Explorer(explorer::ExplorerOptions().save(path)), c10::ValueError,
                         says({"holds a run already", "another directory"}));
   std::ofstream(directory / "file") << "x";
-  BOOST_CHECK_EXCEPTION(explorer::Explorer(explorer::Options().save(directory / "file")), c10::Error,
+  BOOST_CHECK_EXCEPTION(explorer::Explorer(explorer::ExplorerOptions().save(directory / "file")), c10::Error,
                         says({"cannot make the directory"}));
 }
 
@@ -312,10 +313,10 @@ BOOST_AUTO_TEST_CASE(a_full_disk_is_told_and_ends_the_file_alone) {
     const std::string path = directory / std::to_string(room);
     std::vector<std::string> told;
     const FullDisk disk(static_cast<rlim_t>(room));
-    explorer::Explorer watched(explorer::Options().every(1).save(path).on_error(
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1).save(path).on_error(
         [&](const std::string& text) { told.push_back(text); }));
     nn::Sequential net = small_net();
-    watched.watch(*net);
+    watched.attach(*net);
     train(net, watched, 5);
     // More than is gathered before it is written, outside of any forward.
     BOOST_CHECK_NO_THROW(watched.scalar(std::string(std::size_t{1} << 20, 'x'), 1));

@@ -16,7 +16,7 @@ BOOST_AUTO_TEST_CASE(of_a_net_with_everything_in_training) {
     torch::manual_seed(0);
     Net net;
     explorer::Explorer watched;
-    watched.watch(*net);
+    watched.attach(*net);
     net->forward(torch::randn({2, 3, 8, 8}).set_requires_grad(input_needs_gradient));
     check_same(edges_of(watched, Mode::train), expected_edges());
     check_no_errors(watched);
@@ -27,7 +27,7 @@ BOOST_AUTO_TEST_CASE(of_a_net_with_everything_without_gradients) {
   Net net;
   net->eval();
   explorer::Explorer watched;
-  watched.watch(*net);
+  watched.attach(*net);
   const torch::NoGradGuard no_grad;
   net->forward(torch::randn({2, 3, 8, 8}));
   check_same(edges_of(watched, Mode::eval), expected_edges());
@@ -38,7 +38,7 @@ BOOST_AUTO_TEST_CASE(of_a_net_with_everything_in_inference_mode) {
   Net net;
   net->eval();
   explorer::Explorer watched;
-  watched.watch(*net);
+  watched.attach(*net);
   const c10::InferenceMode inference;
   net->forward(torch::randn({2, 3, 8, 8}));
   check_same(edges_of(watched, Mode::eval), expected_edges());
@@ -82,7 +82,7 @@ std::set<std::string> resnet_edges() {
 BOOST_AUTO_TEST_CASE(of_resnet_18) {
   zoo::ResNet18 net;
   explorer::Explorer watched;
-  watched.watch(*net);
+  watched.attach(*net);
   net->forward(torch::randn({2, 3, 32, 32}));
   check_same(edges_of(watched, Mode::train), resnet_edges());
   check_no_errors(watched);
@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(of_resnet_18_as_torchscript_also_once_it_is_optimised) {
       const at::Tensor x = torch::randn({1, 3, 32, 32});
       for (int i = 0; i < 3 && warm; ++i) net.forward({x});
       explorer::Explorer watched;
-      watched.watch(net);
+      watched.attach(net);
       net.forward({x});
       const Mode mode = net.is_training() ? Mode::train : Mode::eval;
       check_same(edges_of(watched, mode), resnet_edges());
@@ -119,8 +119,8 @@ TORCH_MODULE(Branches);
 
 BOOST_AUTO_TEST_CASE(says_in_how_many_forwards_each_branch_ran) {
   Branches net;
-  explorer::Explorer watched(explorer::Options().every(1));  // has time to look again
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));  // has time to look again
+  watched.attach(*net);
   // The first right branch is noticed by its calls, and the second one is looked at.
   for (const bool left : {true, true, false, false, true, false}) {
     net->left = left;
@@ -159,7 +159,7 @@ TORCH_MODULE(Loop);
 BOOST_AUTO_TEST_CASE(of_loops_and_of_tensors_that_no_argument_carries) {
   Loop net;
   explorer::Explorer watched;
-  watched.watch(*net);
+  watched.attach(*net);
   net->forward(torch::randn({1, 4}));
   check_same(
       edges_of(watched, Mode::train),
@@ -186,7 +186,7 @@ BOOST_AUTO_TEST_CASE(an_attached_tensor_is_a_node) {
   TORCH_MODULE(Named);
   Named net;
   explorer::Explorer watched;
-  watched.watch(*net);
+  watched.attach(*net);
   net->forward(torch::randn({1, 4}));
   check_same(edges_of(watched, Mode::train),
              {"net: In0 -> a.0", "net: a.0 -> twice.0", "twice: In0 -> Out0", "net: twice.0 -> b.0",
@@ -202,7 +202,7 @@ BOOST_AUTO_TEST_CASE(of_two_models_in_two_threads) {
   const auto train = [] {  // checked in one thread: Boost.Test knows no others
     Net net;
     explorer::Explorer watched;
-    watched.watch(*net);
+    watched.attach(*net);
     for (int i = 0; i < 5; ++i) {
       const at::Tensor y = std::get<0>(net->forward(torch::randn({2, 3, 8, 8})));
       y.sum().backward();
@@ -233,7 +233,7 @@ BOOST_AUTO_TEST_CASE(a_forward_that_throws_leaves_no_trace) {
   TORCH_MODULE(Fails);
   Fails net;
   explorer::Explorer watched;
-  watched.watch(*net);
+  watched.attach(*net);
   const std::set<std::string> expected{"net: In0 -> a.0", "a: In0 -> Out0", "net: a.0 -> Out0"};
   for (int i = 0; i < 3; ++i) BOOST_CHECK_THROW(net->forward(torch::randn({1, 4})), c10::Error);
   BOOST_TEST(edges_of(watched, Mode::train).empty());
@@ -264,8 +264,8 @@ BOOST_AUTO_TEST_CASE(an_operation_reads_a_tensor_that_was_there_before) {
   };
   TORCH_MODULE(Keeps);
   Keeps net;
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(*net);
   const std::set<std::string> expected{"net: In0 -> a.0",       "a: In0 -> Out0", "net: a.0 -> b.0",
                                        "net: Inunknown -> b.0", "b: In0 -> Out0", "net: b.0 -> Out0"};
   for (int i = 0; i < 2; ++i) {
@@ -306,7 +306,7 @@ BOOST_AUTO_TEST_CASE(a_residual_stream_has_as_many_edges_as_blocks) {
   for (const bool in_place : {false, true}) {
     Stream small(6, in_place);
     explorer::Explorer watched;
-    watched.watch(*small);
+    watched.attach(*small);
     for (int i = 0; i < 2; ++i) small->forward(torch::randn({2, 4}));
     std::set<std::string> expected{
         "net: In0 -> 0.0",   "net: In0 -> 1.0",   "net: In0 -> 2.0",    "net: In0 -> 3.0",
@@ -318,7 +318,7 @@ BOOST_AUTO_TEST_CASE(a_residual_stream_has_as_many_edges_as_blocks) {
     for (int i = 0; i < 6; ++i) expected.insert(c10::str("blocks.", i, ": In0 -> Out0"));
     check_same(edges_of(watched, Mode::train), expected);
     Stream large(100, in_place);
-    watched.watch(*large);
+    watched.attach(*large);
     large->forward(torch::randn({2, 4}));
     const auto& session = *explorer::detail::models_of(watched).sessions().back();
     BOOST_TEST(edges_of_session(session, Mode::train).size() < 6U * 100U);

@@ -70,7 +70,7 @@ void check_edges(const Case& one, bool optimised, const std::set<std::string>& e
   const auto given = arguments(one);
   for (int i = 0; i < 3 && optimised; ++i) net.forward(given);
   explorer::Explorer watched;
-  watched.watch(net);
+  watched.attach(net);
   net.forward(given);
   check_same(edges_of(watched, Mode::eval), expected);
   check_no_errors(watched);
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(a_module_behind_an_interface_is_a_call) {
   const Case one{"interfaced", "script", false};
   torch::jit::Module net = load(one);
   explorer::Explorer watched;
-  watched.watch(net);
+  watched.attach(net);
   net.forward(arguments(one));
   check_same(edges_of(watched, Mode::eval),
              {"net: In0 -> layer.0", "layer: In0 -> Out0", "net: layer.0 -> Out0"});
@@ -119,7 +119,7 @@ BOOST_AUTO_TEST_CASE(a_module_that_two_others_share_is_called_inside_of_each) {
   net.register_module("b", b);
   net.define("def forward(self, x):\n  return self.b.forward(self.a.forward(x))\n");
   explorer::Explorer watched;
-  watched.watch(net);
+  watched.attach(net);
   net.forward({torch::ones({2})});
   check_same(edges_of(watched, net.is_training() ? Mode::train : Mode::eval),
              {"net: In0 -> a.0", "a: In0 -> inner.0", "a.inner: In0 -> Out0", "a: inner.0 -> Out0",
@@ -134,8 +134,8 @@ BOOST_AUTO_TEST_CASE(calls_that_torchscript_forks_compute_the_same) {
   torch::jit::Module net = load(one);
   const auto given = arguments(one);
   const at::Tensor expected = net.forward(given).toTensor();
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(net);
   // It is not recorded where it waits for a fork: another thread goes on with it then.
   for (int i = 0; i < 20; ++i) BOOST_TEST(net.forward(given).toTensor().equal(expected));
   check_no_errors(watched);

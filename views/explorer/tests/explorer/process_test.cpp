@@ -83,8 +83,8 @@ struct Program {
   unsigned port = 0;
 
   Program() {
-    watched = std::make_unique<explorer::Explorer>(explorer::Options().every(1).save(path()));
-    watched->watch(*net);
+    watched = std::make_unique<explorer::Explorer>(explorer::ExplorerOptions().every(1).save(path()));
+    watched->attach(*net);
     train(3);
     port = free_port();
     watched->serve(explorer::ServeOptions().port(port));
@@ -163,9 +163,9 @@ BOOST_AUTO_TEST_CASE(a_child_that_outlives_its_parent_keeps_neither_port_nor_loc
   parts::models_of(*program->watched).first()->run()->save_to(nullptr);  // as if the process were killed
   {
     nn::Linear other(2, 2);
-    explorer::Explorer free(explorer::Options().every(1));
+    explorer::Explorer free(explorer::ExplorerOptions().every(1));
     program->watched.reset();
-    free.watch(*other);
+    free.attach(*other);
     BOOST_TEST(free.serve(explorer::ServeOptions().port(port)).find(std::to_string(port)) !=
                std::string::npos);
     parts::FileRun run(path);

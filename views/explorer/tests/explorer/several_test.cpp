@@ -96,10 +96,10 @@ BOOST_AUTO_TEST_CASE(adversaries_train_in_turns_and_to_the_same_bits) {
   const auto train = [](bool watch) {
     torch::manual_seed(3);
     Gan gan;
-    explorer::Explorer watched(explorer::Options().every(1).name("gan"));
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1).name("gan"));
     if (watch) {
-      watched.watch(*gan.generator);
-      watched.watch(*gan.critic);
+      watched.attach(*gan.generator);
+      watched.attach(*gan.critic);
     }
     for (int step = 0; step < 5; ++step) {
       gan.step();
@@ -139,14 +139,14 @@ BOOST_AUTO_TEST_CASE(a_directory_has_a_file_for_each_and_all_are_shown) {
   const std::string path = directory / "gan";
   torch::manual_seed(3);
   Gan gan;
-  auto watched = std::make_unique<explorer::Explorer>(explorer::Options().every(1).save(path));
-  watched->watch(*gan.generator);
+  auto watched = std::make_unique<explorer::Explorer>(explorer::ExplorerOptions().every(1).save(path));
+  watched->attach(*gan.generator);
   parts::Folders folders({path});
   parts::Runs runs = folders.open();
   BOOST_REQUIRE(runs.size() == 1U);
   BOOST_TEST(runs[0]->info().name == "gan");
   BOOST_TEST(folders.appeared().empty());
-  watched->watch(*gan.critic, {}, "judge");
+  watched->attach(*gan.critic, {}, "judge");
   const parts::Runs more = folders.appeared();
   BOOST_REQUIRE(more.size() == 1U);
   BOOST_TEST(folders.appeared().empty());
@@ -181,10 +181,10 @@ BOOST_AUTO_TEST_CASE(a_directory_has_a_file_for_each_and_all_are_shown) {
 
 BOOST_AUTO_TEST_CASE(steps_may_be_counted_for_all) {
   Gan gan;
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(*gan.generator);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(*gan.generator);
   watched.step(10);
-  watched.watch(*gan.critic);
+  watched.attach(*gan.critic);
   for (std::int64_t step = 11; step <= 13; ++step) {
     watched.step(step);
     gan.step();
@@ -200,10 +200,10 @@ BOOST_AUTO_TEST_CASE(torchscript_beside_cpp_a_teacher_and_its_student) {
   teacher.eval();
   nn::Sequential student(nn::Flatten(), nn::Linear(3 * 32 * 32, 1000));
   nn::Sequential other(nn::Linear(3, 3));
-  explorer::Explorer watched(explorer::Options().every(1).name("distil"));
-  watched.watch(teacher, {}, "teacher");
-  watched.watch(*student);
-  watched.watch(*other);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1).name("distil"));
+  watched.attach(teacher, {}, "teacher");
+  watched.attach(*student);
+  watched.attach(*other);
   for (int step = 0; step < 2; ++step) {
     const at::Tensor x = torch::randn({2, 3, 32, 32});
     at::Tensor wanted;
@@ -239,9 +239,9 @@ TORCH_MODULE(Outer);
 
 BOOST_AUTO_TEST_CASE(a_part_of_a_model_may_be_watched_too_and_both_may_throw) {
   Outer net;
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(*net);
-  watched.watch(*net->inner);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(*net);
+  watched.attach(*net->inner);
   for (int i = 0; i < 2; ++i) {
     BOOST_CHECK_THROW(net->forward(torch::randn({2, 16})), c10::Error);
     BOOST_CHECK_THROW(net->forward(torch::randn({2, 15})), c10::Error);  // in the inner one, too
@@ -262,9 +262,9 @@ BOOST_AUTO_TEST_CASE(a_part_of_a_model_may_be_watched_too_and_both_may_throw) {
 BOOST_AUTO_TEST_CASE(attach_names_a_tensor_of_the_model_that_runs_and_not_of_one_that_threw) {
   Outer first, second;
   second->fails = false;
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(*first, {}, "first");
-  watched.watch(*second, {}, "second");
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(*first, {}, "first");
+  watched.attach(*second, {}, "second");
   first->fails = false;
   first->forward(torch::randn({2, 16}));
   first->fails = true;
@@ -288,15 +288,15 @@ BOOST_AUTO_TEST_CASE(says_why_a_model_cannot_be_watched_and_leaves_nothing) {
   const TemporaryDirectory directory;
   const std::string path = directory / "run";
   Net net;
-  explorer::Explorer watched(explorer::Options().save(path));
-  watched.watch(*net);
-  BOOST_CHECK_EXCEPTION(watched.watch(*net), c10::ValueError,
-                        says({"explorer::Explorer::watch", "watches this", "already"}));
+  explorer::Explorer watched(explorer::ExplorerOptions().save(path));
+  watched.attach(*net);
+  BOOST_CHECK_EXCEPTION(watched.attach(*net), c10::ValueError,
+                        says({"explorer::Explorer::attach", "watches this", "already"}));
   nn::ModuleList list;  // has no forward
-  BOOST_CHECK_THROW(watched.watch(*list), c10::ValueError);
+  BOOST_CHECK_THROW(watched.attach(*list), c10::ValueError);
   BOOST_TEST(parts::runs_in(path) == (std::vector<std::int64_t>{1}), boost::test_tools::per_element());
   nn::Sequential other(nn::Linear(2, 2));
-  watched.watch(*other);
+  watched.attach(*other);
   BOOST_TEST(parts::runs_in(path) == (std::vector<std::int64_t>{1, 2}), boost::test_tools::per_element());
 }
 
@@ -305,8 +305,8 @@ BOOST_AUTO_TEST_CASE(the_models_share_time_and_memory) {
   using std::chrono::milliseconds;
   const auto models = std::make_shared<std::atomic<int>>(2);
   const parts::Control control(0);
-  parts::Pace one(explorer::Options().overhead(0.02), control, models),
-      other(explorer::Options().overhead(0.02), control, models);
+  parts::Pace one(explorer::ExplorerOptions().overhead(0.02), control, models),
+      other(explorer::ExplorerOptions().overhead(0.02), control, models);
   Clock::time_point now{};
   Clock::duration spent{}, of_other{};
   for (std::int64_t step = 0; step < 40000; ++step) {
@@ -329,9 +329,9 @@ BOOST_AUTO_TEST_CASE(the_models_share_time_and_memory) {
   BOOST_TEST(share(of_other) > 0.007);  // the dear one is not crowded out
 
   Gan gan;
-  explorer::Explorer watched(explorer::Options().every(1).columns(256).memory(256 << 10));
-  watched.watch(*gan.generator);
-  watched.watch(*gan.critic);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1).columns(256).memory(256 << 10));
+  watched.attach(*gan.generator);
+  watched.attach(*gan.critic);
   for (int step = 0; step < 100; ++step) gan.step();
   std::size_t bytes = 0;
   for (const auto& session : parts::models_of(watched).sessions())
@@ -340,13 +340,13 @@ BOOST_AUTO_TEST_CASE(the_models_share_time_and_memory) {
 }
 
 BOOST_AUTO_TEST_CASE(a_model_after_another_may_have_its_address) {
-  explorer::Explorer watched(explorer::Options().every(1).name("folds"));
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1).name("folds"));
   constexpr int folds = 6;
   for (int fold = 0; fold < folds; ++fold) {
     nn::Sequential net(nn::Linear(4, 4), nn::ReLU());
-    BOOST_REQUIRE_NO_THROW(watched.watch(*net));
+    BOOST_REQUIRE_NO_THROW(watched.attach(*net));
     for (int step = 0; step <= fold; ++step) net->forward(torch::ones({2, 4})).sum().backward();
-    BOOST_CHECK_EXCEPTION(watched.watch(*net), c10::ValueError, says({"watches this Sequential already"}));
+    BOOST_CHECK_EXCEPTION(watched.attach(*net), c10::ValueError, says({"watches this Sequential already"}));
   }
   const auto sessions = parts::models_of(watched).sessions();
   BOOST_REQUIRE(sessions.size() == static_cast<std::size_t>(folds));
@@ -364,8 +364,8 @@ BOOST_AUTO_TEST_CASE(each_run_has_an_identity_of_its_own) {
   std::set<std::string> identities;
   for (const char* const name : {"a", "b", "c"}) {
     nn::Sequential net(nn::Linear(4, 4));
-    explorer::Explorer watched(explorer::Options().every(1).save(directory / name));
-    watched.watch(*net);
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1).save(directory / name));
+    watched.attach(*net);
     net->forward(torch::ones({2, 4})).sum().backward();
     const parts::Runs runs{parts::models_of(watched).first()->run()};
     const std::string identity = runs.front()->info().identity;

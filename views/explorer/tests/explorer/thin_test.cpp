@@ -64,7 +64,7 @@ void train(explorer::Explorer& watched, int steps, int broken_at) {
   torch::manual_seed(0);
   nn::Sequential net(nn::Linear(16, 32), nn::ReLU(), nn::Linear(32, 4));
   torch::optim::SGD optimizer(net->parameters(), 0.01);
-  watched.watch(*net);
+  watched.attach(*net);
   for (int step = 0; step < steps; ++step) {
     at::Tensor x = torch::randn({8, 16});
     if (step == broken_at) x[0][0] = std::nan("");
@@ -85,17 +85,17 @@ BOOST_AUTO_TEST_CASE(a_bounded_file_stays_small_and_loses_no_count) {
   const TemporaryDirectory directory;
   const std::string all = directory / "all", some = directory / "some";
   {
-    explorer::Explorer watched(explorer::Options().every(1).save(all));
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1).save(all));
     train(watched, steps, broken_at);
   }
   std::uintmax_t largest = 0;
   {
-    explorer::Explorer watched(explorer::Options().every(1).save(some).disk(most));
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1).save(some).disk(most));
     parts::FileRun follower(some);
     torch::manual_seed(0);
     nn::Sequential net(nn::Linear(16, 32), nn::ReLU(), nn::Linear(32, 4));
     torch::optim::SGD optimizer(net->parameters(), 0.01);
-    watched.watch(*net);
+    watched.attach(*net);
     int followed = 0;
     for (int step = 0; step < steps; ++step) {
       at::Tensor x = torch::randn({8, 16});
@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_CASE(a_bounded_file_stays_small_and_loses_no_count) {
 BOOST_AUTO_TEST_CASE(viewers_of_a_file_that_was_replaced_get_all_of_its_columns_again) {
   const TemporaryDirectory directory;
   const std::string path = directory / "run";
-  explorer::Explorer watched(explorer::Options().every(1).save(path).disk(200000));
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1).save(path).disk(200000));
   parts::FileRun run(path);
   train(watched, 20, -1);
   run.refresh();
@@ -163,7 +163,7 @@ BOOST_AUTO_TEST_CASE(viewers_of_a_file_that_was_replaced_get_all_of_its_columns_
   parts::models_of(watched).first()->run()->reach(20);
   {
     torch::manual_seed(0);
-    explorer::Explorer other(explorer::Options().every(1).save(directory / "other").disk(200000));
+    explorer::Explorer other(explorer::ExplorerOptions().every(1).save(directory / "other").disk(200000));
     train(other, 200, -1);
   }
   // As the writer does it.
@@ -183,10 +183,10 @@ BOOST_AUTO_TEST_CASE(viewers_of_a_file_that_was_replaced_get_all_of_its_columns_
 BOOST_AUTO_TEST_CASE(a_file_that_cannot_be_replaced_goes_on_as_it_was) {
   const TemporaryDirectory directory;
   const std::string path = directory / "run";
-  explorer::Explorer watched(explorer::Options().every(1).save(path).disk(100000));
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1).save(path).disk(100000));
   torch::manual_seed(0);
   nn::Sequential net(nn::Linear(16, 32), nn::ReLU(), nn::Linear(32, 4));
-  watched.watch(*net);
+  watched.attach(*net);
   rlimit files{};
   BOOST_REQUIRE(::getrlimit(RLIMIT_NOFILE, &files) == 0);
   rlimit none = files;
@@ -197,7 +197,7 @@ BOOST_AUTO_TEST_CASE(a_file_that_cannot_be_replaced_goes_on_as_it_was) {
   BOOST_REQUIRE(watched.errors().size() == 1U);
   BOOST_TEST(watched.errors().front().find("run.tapx") != std::string::npos);
   BOOST_TEST(parts::FileRun(path).steps().second == 99);
-  BOOST_CHECK_EXCEPTION(explorer::Options().disk(-1), c10::ValueError, says({"disk", "-1"}));
+  BOOST_CHECK_EXCEPTION(explorer::ExplorerOptions().disk(-1), c10::ValueError, says({"disk", "-1"}));
 }
 
 BOOST_AUTO_TEST_CASE(the_optimizers_steps_are_measured) {
@@ -213,8 +213,8 @@ BOOST_AUTO_TEST_CASE(the_optimizers_steps_are_measured) {
   std::map<std::string, double> expected;
   std::string series, health;
   {
-    explorer::Explorer watched(explorer::Options().every(1).save(path));
-    watched.watch(*net);
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1).save(path));
+    watched.attach(*net);
     for (int step = 0; step < 30; ++step) {
       // The last ten steps are far too large, those of one weight alone; one weight has stopped.
       optimizer.zero_grad();
@@ -275,8 +275,8 @@ BOOST_AUTO_TEST_CASE(the_optimizers_steps_are_measured) {
 BOOST_AUTO_TEST_CASE(backwards_without_a_step_of_the_optimizer_say_nothing) {
   torch::manual_seed(0);
   nn::Linear net(6, 5);
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(*net);
   for (int step = 0; step < 3; ++step) net->forward(torch::randn({4, 6})).pow(2).mean().backward();
   parts::models_of(watched).first()->run()->each_series(
       [](const parts::Series& series) { BOOST_TEST(series.updates.last().empty()); });

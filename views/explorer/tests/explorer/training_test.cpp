@@ -30,12 +30,12 @@ void set_autocast(bool on) {
 }
 
 /// Losses, gradients of each step, weights and buffers after `steps` steps of SGD.
-std::vector<at::Tensor> train(Network (*make)(), const std::optional<explorer::Options>& options, int steps,
-                              const std::function<at::Tensor(const Network&, int)>& backward) {
+std::vector<at::Tensor> train(Network (*make)(), const std::optional<explorer::ExplorerOptions>& options,
+                              int steps, const std::function<at::Tensor(const Network&, int)>& backward) {
   torch::manual_seed(0);
   const Network net = make();
-  explorer::Explorer watched(options.value_or(explorer::Options()));
-  if (options) watched.watch(*net.model);
+  explorer::Explorer watched(options.value_or(explorer::ExplorerOptions()));
+  if (options) watched.attach(*net.model);
   torch::optim::SGD optimizer(net.model->parameters(),
                               torch::optim::SGDOptions(0.01).momentum(0.9).weight_decay(1e-4));
   std::vector<at::Tensor> result;
@@ -67,8 +67,8 @@ void check_same_bits(Network (*make)(), int steps,
                      const std::function<at::Tensor(const Network&, int)>& backward = one_batch) {
   at::set_num_threads(1);
   const auto plain = train(make, std::nullopt, steps, backward);
-  for (const auto& options :
-       {explorer::Options().every(1), explorer::Options().every(3), explorer::Options()}) {
+  for (const auto& options : {explorer::ExplorerOptions().every(1), explorer::ExplorerOptions().every(3),
+                              explorer::ExplorerOptions()}) {
     const auto watched = train(make, options, steps, backward);
     BOOST_REQUIRE(plain.size() == watched.size());
     bool changed = false;
@@ -147,8 +147,8 @@ BOOST_AUTO_TEST_CASE(frozen_parts_are_the_same_bits_and_have_no_gradients) {
   };
   check_same_bits(frozen, 5);
   const Network net = frozen();
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(*net.model);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(*net.model);
   net.forward().backward();
   BOOST_TEST(find_series(watched, "0", parts::What::parameter) != nullptr);
   BOOST_TEST(find_series(watched, "0", parts::What::parameter_grad) == nullptr);
@@ -172,11 +172,11 @@ BOOST_AUTO_TEST_CASE(autocast_is_the_same_bits_and_has_the_same_edges) {
   };
   check_same_bits(make_gpt, 4, backward);
   const Network net = make_gpt();
-  explorer::Explorer plain, watched(explorer::Options().every(1));
-  plain.watch(*net.model);
+  explorer::Explorer plain, watched(explorer::ExplorerOptions().every(1));
+  plain.attach(*net.model);
   net.forward();
   const auto expected = edges_of(plain, Mode::train);
-  watched.watch(*net.model);
+  watched.attach(*net.model);
   backward(net, 0);
   check_same(edges_of(watched, Mode::train), expected);
   // What the module returned is bfloat16.
@@ -193,8 +193,8 @@ BOOST_AUTO_TEST_CASE(autocast_is_the_same_bits_and_has_the_same_edges) {
 
 BOOST_AUTO_TEST_CASE(steps_of_the_program_gather_all_their_batches) {
   const Network net = make_small();
-  explorer::Explorer watched(explorer::Options().every(2));
-  watched.watch(*net.model);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(2));
+  watched.attach(*net.model);
   for (std::int64_t step = 0; step < 4; ++step) {
     watched.step(step);
     for (int batch = 0; batch < 3; ++batch) net.forward().backward();
@@ -227,8 +227,8 @@ BOOST_AUTO_TEST_CASE(operations_are_left_alone_once_the_graph_is_known) {
   net(x);
   const auto included = net->included, excluded = net->excluded;
   {
-    explorer::Explorer watched(explorer::Options().every(2));
-    watched.watch(*net);
+    explorer::Explorer watched(explorer::ExplorerOptions().every(2));
+    watched.attach(*net);
     net(x);
     BOOST_TEST((net->included != included));
     for (int i = 0; i < 3; ++i) {  // recorded or not
@@ -266,8 +266,8 @@ BOOST_AUTO_TEST_CASE(the_gradient_of_an_image_that_is_optimised_belongs_to_its_s
     nn::Sequential net(nn::Linear(4, 4), nn::ReLU(), nn::Linear(4, 4));
     at::Tensor image = torch::randn({2, 4}).requires_grad_();
     torch::optim::SGD optimizer({image}, 0.01);
-    explorer::Explorer watched(explorer::Options().every(every));
-    watched.watch(*net);
+    explorer::Explorer watched(explorer::ExplorerOptions().every(every));
+    watched.attach(*net);
     at::Tensor loss;  // keeps the graph of the step before, and with it the image's node
     std::vector<double> largest;
     for (int step = 0; step < 30; ++step) {
@@ -293,8 +293,8 @@ BOOST_AUTO_TEST_CASE(the_gradient_of_what_was_computed_once_belongs_to_each_step
   torch::manual_seed(0);
   nn::Sequential net(nn::Linear(4, 4), nn::ReLU(), nn::Linear(4, 4));
   const at::Tensor features = torch::randn({2, 4}).requires_grad_() * 2;
-  explorer::Explorer watched(explorer::Options().every(2));
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(2));
+  watched.attach(*net);
   for (int step = 0; step < 12; ++step)
     net->forward(features).square().mean().backward({}, /*retain_graph=*/true);
   const auto columns = root_columns(watched, parts::What::grad_input, Mode::train);
@@ -305,8 +305,8 @@ BOOST_AUTO_TEST_CASE(the_gradient_of_what_was_computed_once_belongs_to_each_step
 BOOST_AUTO_TEST_CASE(forwards_in_training_mode_without_a_backward_are_steps) {
   nn::Sequential net(nn::Linear(4, 4), nn::ReLU(), nn::Linear(4, 4));
   {
-    explorer::Explorer watched(explorer::Options().every(1));
-    watched.watch(*net);
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+    watched.attach(*net);
     for (int i = 0; i < 20; ++i) net->forward(torch::randn({2, 4}));
     BOOST_TEST(watched.step() == 19);
     BOOST_TEST(root_columns(watched, parts::What::output, Mode::train).size() == 20U);
@@ -315,14 +315,14 @@ BOOST_AUTO_TEST_CASE(forwards_in_training_mode_without_a_backward_are_steps) {
     BOOST_TEST(weight->last().count == 16U);
   }
   {
-    explorer::Explorer watched(explorer::Options().every(1));
-    watched.watch(*net);
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+    watched.attach(*net);
     at::Tensor out;  // lives until the next one has come
     for (int i = 0; i < 20; ++i) out = net->forward(torch::randn({2, 4}));
     BOOST_TEST(watched.step() == 18);
   }
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(*net);
   const at::Tensor real = net->forward(torch::randn({2, 4})), made = net->forward(torch::randn({2, 4}));
   BOOST_TEST(watched.step() == 0);  // their backward may come, and does
   (real + made).sum().backward();
@@ -334,8 +334,8 @@ BOOST_AUTO_TEST_CASE(forwards_in_training_mode_without_a_backward_are_steps) {
 BOOST_AUTO_TEST_CASE(evaluations_are_recorded_wherever_they_come) {
   const auto train = [](int evaluate_every, int after) {
     nn::Sequential net(nn::Linear(4, 4), nn::ReLU(), nn::Linear(4, 4));
-    explorer::Explorer watched(explorer::Options().every(10));
-    watched.watch(*net);
+    explorer::Explorer watched(explorer::ExplorerOptions().every(10));
+    watched.attach(*net);
     for (int step = 0; step < 60; ++step) {
       net->forward(torch::randn({2, 4})).sum().backward();
       if (step % evaluate_every != after) continue;
@@ -356,8 +356,8 @@ BOOST_AUTO_TEST_CASE(evaluations_are_recorded_wherever_they_come) {
 BOOST_AUTO_TEST_CASE(a_parameter_is_counted_once_a_step) {
   nn::Sequential net(nn::Linear(4, 3));
   for (const bool trains : {false, true}) {
-    explorer::Explorer watched(explorer::Options().every(1));
-    watched.watch(*net);
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+    watched.attach(*net);
     net->train(trains);
     const at::Tensor out = net->forward(torch::randn({2, 4}));
     out.sum().backward({}, /*retain_graph=*/true);
@@ -388,8 +388,8 @@ BOOST_AUTO_TEST_CASE(a_backward_inside_of_a_forward_ends_no_step) {
   Forces net;
   for (const bool trains : {false, true}) {
     net->train(trains);
-    explorer::Explorer watched(explorer::Options().every(1));
-    watched.watch(*net);
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+    watched.attach(*net);
     for (int i = 0; i < 6; ++i) {
       const at::Tensor forces = net(torch::randn({5, 3}));
       if (trains) forces.pow(2).mean().backward();

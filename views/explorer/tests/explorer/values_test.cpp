@@ -187,8 +187,8 @@ BOOST_AUTO_TEST_CASE(training_is_the_same_bits_with_and_without) {
   const auto train = [](bool watch) {
     torch::manual_seed(3);
     Net net;
-    explorer::Explorer watched(explorer::Options().every(1));
-    if (watch) watched.watch(*net);
+    explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+    if (watch) watched.attach(*net);
     torch::optim::SGD optimizer(net->parameters(), 0.05);
     std::vector<at::Tensor> result;
     for (int step = 0; step < 4; ++step) {
@@ -213,8 +213,8 @@ BOOST_AUTO_TEST_CASE(training_is_the_same_bits_with_and_without) {
 BOOST_AUTO_TEST_CASE(values_gradients_and_parameters_are_those_of_the_step) {
   torch::manual_seed(4);
   nn::Sequential net(nn::Linear(6, 5), nn::ReLU(nn::ReLUOptions(true)), nn::Linear(5, 3));
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(*net);
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   for (int step = 0; step < 3; ++step) {
     optimizer.zero_grad();
@@ -245,8 +245,8 @@ BOOST_AUTO_TEST_CASE(values_gradients_and_parameters_are_those_of_the_step) {
 BOOST_AUTO_TEST_CASE(batches_between_two_backwards_are_one_step) {
   nn::Sequential net(nn::Linear(3, 3));
   net->named_parameters()["0.bias"].set_requires_grad(false);
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(*net);
   for (int step = 0; step < 2; ++step) {
     at::Tensor loss = torch::zeros({});
     for (int batch = 0; batch < 3; ++batch) loss = loss + net->forward(torch::randn({2, 3})).sum();
@@ -262,8 +262,8 @@ BOOST_AUTO_TEST_CASE(batches_between_two_backwards_are_one_step) {
 
 BOOST_AUTO_TEST_CASE(evaluation_between_two_steps_has_series_of_its_own) {
   nn::Sequential net(nn::Linear(3, 3));
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(*net);
   for (int step = 0; step < 3; ++step) {
     net->forward(torch::randn({2, 3})).sum().backward();
     if (step != 1) continue;
@@ -283,8 +283,8 @@ BOOST_AUTO_TEST_CASE(evaluation_between_two_steps_has_series_of_its_own) {
 
 BOOST_AUTO_TEST_CASE(steps_may_be_counted_by_the_program_and_some_left_out) {
   nn::Sequential net(nn::Linear(3, 3));
-  explorer::Explorer watched(explorer::Options().every(10));
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(10));
+  watched.attach(*net);
   for (std::int64_t step = 5; step <= 35; step += 5) {
     watched.step(step);
     watched.scalar("loss", static_cast<double>(step) / 2);
@@ -319,8 +319,8 @@ BOOST_AUTO_TEST_CASE(attach_records_and_returns_the_tensor_itself) {
   TORCH_MODULE(Named);
   Named net;
   net->forward(torch::randn({2, 4}));  // nobody watches
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(*net);
   net->forward(torch::randn({2, 4})).sum().backward();
   check_last(find_series(watched, "twice", parts::What::attach, 0, 0), net->y);
   check_last(find_series(watched, "twice", parts::What::grad_output, 0, 0), net->y.grad());
@@ -329,8 +329,8 @@ BOOST_AUTO_TEST_CASE(attach_records_and_returns_the_tensor_itself) {
 
 BOOST_AUTO_TEST_CASE(values_that_are_not_finite_are_counted_and_harm_nothing) {
   nn::Sequential net(nn::Linear(3, 3), nn::ReLU());
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(*net);
   for (const double value : {1.0, infinity, not_a_number, 2.0}) {
     net->forward(torch::full({2, 3}, value)).sum().backward();
   }
@@ -345,7 +345,7 @@ BOOST_AUTO_TEST_CASE(the_share_of_the_time_is_kept) {
   using Clock = parts::Pace::Clock;
   using std::chrono::milliseconds;
   const parts::Control control(0);
-  parts::Pace pace(explorer::Options().overhead(0.02), control);
+  parts::Pace pace(explorer::ExplorerOptions().overhead(0.02), control);
   Clock::time_point now{};
   Clock::duration spent{};
   int recorded = 0;
@@ -367,10 +367,10 @@ BOOST_AUTO_TEST_CASE(the_share_of_the_time_is_kept) {
 }
 
 BOOST_AUTO_TEST_CASE(options_are_checked) {
-  BOOST_CHECK_THROW(explorer::Options().every(0), c10::ValueError);
-  BOOST_CHECK_THROW(explorer::Options().overhead(0), c10::ValueError);
-  BOOST_CHECK_THROW(explorer::Options().overhead(2), c10::ValueError);
-  BOOST_CHECK_THROW(explorer::Options().columns(1), c10::ValueError);
+  BOOST_CHECK_THROW(explorer::ExplorerOptions().every(0), c10::ValueError);
+  BOOST_CHECK_THROW(explorer::ExplorerOptions().overhead(0), c10::ValueError);
+  BOOST_CHECK_THROW(explorer::ExplorerOptions().overhead(2), c10::ValueError);
+  BOOST_CHECK_THROW(explorer::ExplorerOptions().columns(1), c10::ValueError);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -37,7 +37,7 @@ BOOST_AUTO_TEST_CASE(through_one_chunk_do_not_reach_the_others) {
   Cell net;
   net->eval();
   explorer::Explorer watched;
-  watched.watch(*net);
+  watched.attach(*net);
   const torch::NoGradGuard no_grad;
   net->forward(torch::randn({2, 4}));
   std::set<std::string> expected{"net: In0 -> gates.0",   "net: In0 -> left.0",   "net: In0 -> right.0",
@@ -91,7 +91,7 @@ BOOST_AUTO_TEST_CASE(before_a_call_do_not_hide_that_it_made_a_view) {
   Keeps net;
   net->eval();
   explorer::Explorer watched;
-  watched.watch(*net);
+  watched.attach(*net);
   const torch::NoGradGuard no_grad;
   net->forward(torch::randn({4}));
   check_same(edges_of(watched, Mode::eval),
@@ -287,7 +287,7 @@ BOOST_AUTO_TEST_CASE(of_random_programs_reach_what_shows_their_bytes) {
     Program net(seed);
     net->eval();
     explorer::Explorer watched;
-    watched.watch(*net);
+    watched.attach(*net);
     const torch::NoGradGuard no_grad;
     net->forward(torch::ones({1}, at::kLong));
     std::set<std::string> got;

@@ -31,7 +31,7 @@ struct Edges {
 void check_in_all_modes(const Network& network, const std::set<std::string>& training,
                         const std::set<std::string>& evaluation) {
   explorer::Explorer watched;
-  watched.watch(*network.model);
+  watched.attach(*network.model);
   network.forward();
   check_same(edges_of(watched, Mode::train), training);
   network.model->eval();
@@ -40,7 +40,7 @@ void check_in_all_modes(const Network& network, const std::set<std::string>& tra
   check_no_errors(watched);
   for (const bool inference : {false, true}) {
     explorer::Explorer again;
-    again.watch(*network.model);
+    again.attach(*network.model);
     const c10::InferenceMode mode(inference);
     const torch::NoGradGuard no_grad;
     network.forward();
@@ -214,8 +214,8 @@ TORCH_MODULE(Tied);
 
 BOOST_AUTO_TEST_CASE(of_shared_parts_and_undefined_tensors) {
   Tied net;
-  explorer::Explorer watched(explorer::Options().every(1));
-  watched.watch(*net);
+  explorer::Explorer watched(explorer::ExplorerOptions().every(1));
+  watched.attach(*net);
   net->forward(torch::randint(7, {2, 4}), torch::randn({2, 4, 4})).sum().backward();
   check_same(edges_of(watched, Mode::train),
              {"net: In0 -> embed.0",       "embed: In0 -> Out0",        "net: embed.0 -> first.0",

@@ -36,7 +36,7 @@ class Training {
     torch::manual_seed(0);
     model_ = zoo::ResNet18(zoo::ResNet18Options().num_classes(10).in_channels(1).width(8));
     optimizer_ = std::make_unique<torch::optim::SGD>(model_->parameters(), 0.05);
-    auto options = explorer::Options().every(1).name(name);
+    auto options = explorer::ExplorerOptions().every(1).name(name);
     if (!folder.empty()) options.save(folder);
     watched_.emplace(std::move(options));
     watched_->watch(*model_);

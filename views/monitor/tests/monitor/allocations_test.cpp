@@ -38,7 +38,7 @@ BOOST_AUTO_TEST_SUITE(monitor_allocations)
 
 namespace tap = torchtap;
 using tap::views::monitor::Monitor;
-using tap::views::monitor::Options;
+using tap::views::monitor::MonitorOptions;
 
 namespace {
 
@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(the_thousandth_forward_that_is_not_sampled_allocates_nothin
   }
 
   for (const bool thread : {true, false}) {
-    Monitor watch(model, "", Options().cost(1e-9).thread(thread).incidents(folder / "incidents"));
+    Monitor watch(model, "", MonitorOptions().cost(1e-9).thread(thread).incidents(folder / "incidents"));
     const auto sampled = [&] {
       const std::string text = watch.metrics(), name = "torchtap_forwards_sampled_total{model=\"model\"} ";
       return std::stol(text.substr(text.find(name) + name.size()));

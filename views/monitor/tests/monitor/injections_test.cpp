@@ -53,7 +53,7 @@ BOOST_AUTO_TEST_CASE(each_of_100_is_noticed_replayed_and_traced_to_its_module) {
       std::string incident;
       {
         const torch::NoGradGuard no_grad;
-        monitor::Monitor watch(model, "", monitor::Options().incidents(folder.path()).ring(1 << 20));
+        monitor::Monitor watch(model, "", monitor::MonitorOptions().incidents(folder.path()).ring(1 << 20));
         for (int i = 0; i < forwards; ++i) {
           at::Tensor shift = at::ones({layers});
           if (i == bad) shift[layer] = -1e3;
@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(each_of_100_is_noticed_replayed_and_traced_to_its_module) {
       // A copy, as in another process: the monitor's calls have warmed the original up, and newer versions of
       // LibTorch keep the kernels that they fused then.
       torch::jit::Module copy = model.clone();
-      report::Report search(copy, report::Options().memory(false).work(false));
+      report::Report search(copy, report::ReportOptions().memory(false).work(false));
       monitor::ReplayOptions options;
       options.from = bad;
       options.to = bad;

@@ -36,7 +36,7 @@ namespace fs = std::filesystem;
 namespace sel = tap::selectors;
 using tap::views::monitor::Alarm;
 using tap::views::monitor::Monitor;
-using tap::views::monitor::Options;
+using tap::views::monitor::MonitorOptions;
 using torchtap_test::contains;
 using torchtap_test::says;
 using Folder = torchtap_test::TemporaryDirectory;
@@ -46,8 +46,8 @@ namespace {
 const std::string fashion_mnist = "/usr/share/datasets/fashion-mnist";
 
 /// Every forward is sampled, and windows are judged in the forward that ends them.
-Options at_once(std::int64_t rows) {
-  return Options().cost(1).thread(false).window(rows);
+MonitorOptions at_once(std::int64_t rows) {
+  return MonitorOptions().cost(1).thread(false).window(rows);
 }
 
 /// The value of a sample in Prometheus' text, such as `torchtap_forwards_total{model="model"}`; NaN if there
@@ -75,7 +75,7 @@ std::vector<tap::base::rapid::Document> lines_of(const std::string& file) {
   for (std::string line; std::getline(stream, line);) {
     all.emplace_back();
     all.back().Parse(line.c_str());
-    BOOST_TEST(all.back()["schema"].GetInt() == 1);
+    BOOST_TEST(all.back()["format"].GetInt() == 1);
   }
   return all;
 }
@@ -129,7 +129,7 @@ BOOST_AUTO_TEST_CASE(drift_alarms_for_other_data_and_not_for_the_same,
   torch::nn::Sequential model = cnn();
   const std::string reference = folder / "reference";
   {
-    Monitor learns(*model, "", Options().learn(reference));
+    Monitor learns(*model, "", MonitorOptions().learn(reference));
     run(model, data.images.slice(0, 0, 6000), 20);
     learns.flush();
     BOOST_TEST(tap::views::monitor::Reference::load(reference).tensors().size() == 8U);
@@ -236,7 +236,7 @@ BOOST_AUTO_TEST_CASE(no_element_is_lost_between_windows_of_eight_threads) {
     constexpr int kForwards = 150;
     {
       Monitor watch(model, "",
-                    Options().cost(1).window(64).thread(thread).metrics_file(folder / "metrics.prom"));
+                    MonitorOptions().cost(1).window(64).thread(thread).metrics_file(folder / "metrics.prom"));
       std::vector<std::thread> threads;
       for (int t = 0; t < 8; ++t) {
         threads.emplace_back([&] {
@@ -267,7 +267,7 @@ BOOST_AUTO_TEST_CASE(a_nan_is_found_within_its_forward_and_written_with_its_inpu
     const Folder folder;
     torch::nn::Sequential model = mlp();
     // So little may be taken that hardly any forward is sampled.
-    Monitor watch(model, "", Options().cost(1e-9).thread(thread).incidents(folder / "incidents"));
+    Monitor watch(model, "", MonitorOptions().cost(1e-9).thread(thread).incidents(folder / "incidents"));
     const torch::NoGradGuard no_grad;
     for (int i = 0; i < 20; ++i) model->forward(at::randn({2, 6}));
     at::Tensor bad = at::randn({2, 6});
@@ -346,12 +346,12 @@ BOOST_AUTO_TEST_CASE(a_program_that_ends_at_once_is_told_of_drift) {
   torch::nn::Sequential model = mlp();
   const torch::NoGradGuard no_grad;
   {
-    Monitor learns(model, "", Options().learn(folder / "reference"));
+    Monitor learns(model, "", MonitorOptions().learn(folder / "reference"));
     for (int i = 0; i < 120; ++i) model->forward(at::randn({32, 6}));
   }
   std::vector<Alarm> alarms;
   {
-    Monitor watch(model, folder / "reference", Options().cost(1));
+    Monitor watch(model, folder / "reference", MonitorOptions().cost(1));
     watch.on_alarm([&](const Alarm& alarm) { alarms.push_back(alarm); });
     for (int i = 0; i < 32; ++i) model->forward(at::randn({32, 6}) * 9 + 3);
   }
@@ -371,7 +371,7 @@ BOOST_AUTO_TEST_CASE(a_nan_in_training_is_replayed_with_the_parameters_it_had) {
   torch::optim::SGD sgd(model->parameters(), torch::optim::SGDOptions(0.1));
   std::string incident;
   {
-    Monitor watch(model, "", Options().incidents(folder / "incidents"));
+    Monitor watch(model, "", MonitorOptions().incidents(folder / "incidents"));
     for (int i = 0; i < 40; ++i) {
       at::Tensor x = at::randn({8, 6});
       if (i == 30) x[3][2] = std::nan("");
@@ -412,7 +412,7 @@ BOOST_AUTO_TEST_CASE(lines_that_could_not_be_written_are_told_once_they_can) {
   const double lost = metric_of_model(watch.metrics(), "torchtap_alarm_lines_lost_total");
   BOOST_TEST(lost >= 1);
   fs::remove(file);
-  std::ofstream(file) << "{\"schema\":1,\"torn";  // by a killed process
+  std::ofstream(file) << "{\"format\":1,\"torn";  // by a killed process
   watch.on_alarm([](const Alarm&) { throw std::runtime_error("a note"); });
   model->forward(at::full({4, 4}, -1.0));
   watch.flush();
@@ -420,7 +420,7 @@ BOOST_AUTO_TEST_CASE(lines_that_could_not_be_written_are_told_once_they_can) {
   std::istringstream stream(read(file));
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
   BOOST_REQUIRE(lines.size() >= 3U);
-  BOOST_TEST(lines[0] == "{\"schema\":1,\"torn");
+  BOOST_TEST(lines[0] == "{\"format\":1,\"torn");
   bool told = false;
   for (std::size_t i = 1; i < lines.size(); ++i) {
     tap::base::rapid::Document json;
@@ -804,14 +804,17 @@ BOOST_AUTO_TEST_CASE(metrics_are_written_whole_at_the_end_of_each_window) {
 BOOST_AUTO_TEST_CASE(mistakes_are_errors_that_say_what_to_do) {
   const Folder folder;
   torch::nn::Sequential model = mlp();
-  BOOST_CHECK_EXCEPTION(Monitor(model, "", Options().cost(0)), c10::ValueError, says({"cost", "positive"}));
-  BOOST_CHECK_EXCEPTION(Monitor(model, "", Options().window(0)), c10::ValueError, says({"window", "got 0"}));
-  BOOST_CHECK_EXCEPTION(Monitor(model, "", Options().loss_scale(-1)), c10::ValueError, says({"loss_scale"}));
+  BOOST_CHECK_EXCEPTION(Monitor(model, "", MonitorOptions().cost(0)), c10::ValueError,
+                        says({"cost", "positive"}));
+  BOOST_CHECK_EXCEPTION(Monitor(model, "", MonitorOptions().window(0)), c10::ValueError,
+                        says({"window", "got 0"}));
+  BOOST_CHECK_EXCEPTION(Monitor(model, "", MonitorOptions().loss_scale(-1)), c10::ValueError,
+                        says({"loss_scale"}));
   BOOST_CHECK_EXCEPTION(Monitor(model, folder / "none"), c10::ValueError, says({"none"}));
   BOOST_CHECK_EXCEPTION(Monitor(std::vector<tap::model::ModuleRef>{}, ""), c10::ValueError,
                         says({"no modules"}));
   torch::nn::Sequential other(torch::nn::Linear(6, 6), Block(mlp()));
-  const auto only = [](const char* name) { return Options().select(sel::names(name)); };
+  const auto only = [](const char* name) { return MonitorOptions().select(sel::names(name)); };
   {
     Monitor learns(other, "", only("1.inner.0").learn(folder / "reference"));
     other->forward(at::randn({4, 6}));
@@ -821,14 +824,14 @@ BOOST_AUTO_TEST_CASE(mistakes_are_errors_that_say_what_to_do) {
   BOOST_TEST(metric(partly.metrics(), "torchtap_modules{model=\"model\",state=\"without_reference\"}") == 3);
   fs::create_directories(folder / "real");
   fs::create_directory_symlink(folder / "real", folder / "link");
-  BOOST_CHECK_EXCEPTION(Monitor(model, "", Options().incidents(folder / "link")), c10::ValueError,
+  BOOST_CHECK_EXCEPTION(Monitor(model, "", MonitorOptions().incidents(folder / "link")), c10::ValueError,
                         says({"symbolic link"}));
   // Before hours of learning, not behind them.
   std::ofstream(folder / "file") << "text";
-  BOOST_CHECK_EXCEPTION(Monitor(model, "", Options().learn(folder / "file")), c10::ValueError,
+  BOOST_CHECK_EXCEPTION(Monitor(model, "", MonitorOptions().learn(folder / "file")), c10::ValueError,
                         says({"learn", "file", "something else"}));
-  BOOST_CHECK_EXCEPTION(Monitor(model, "", Options().learn(folder / "file/reference")), c10::ValueError,
-                        says({"learn", "file/reference", "cannot write"}));
+  BOOST_CHECK_EXCEPTION(Monitor(model, "", MonitorOptions().learn(folder / "file/reference")),
+                        c10::ValueError, says({"learn", "file/reference", "cannot write"}));
   // A module of the program's own type, which hooks cannot reach.
   struct Plain : torch::nn::Module {
     at::Tensor forward(const at::Tensor& x) { return x + 1; }
@@ -841,7 +844,7 @@ BOOST_AUTO_TEST_CASE(a_reference_of_another_model_is_refused) {
   const Folder folder;
   torch::nn::Sequential one({{"a", torch::nn::Linear(3, 3)}}), other({{"b", torch::nn::Linear(3, 3)}});
   {
-    Monitor learning(one, "", Options().learn(folder / "reference"));
+    Monitor learning(one, "", MonitorOptions().learn(folder / "reference"));
     one->forward(at::randn({4, 3}));
   }
   BOOST_CHECK_NO_THROW(Monitor(one, folder / "reference"));

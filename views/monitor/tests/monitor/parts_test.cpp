@@ -196,7 +196,7 @@ BOOST_AUTO_TEST_CASE(an_alarm_is_a_line_for_people_and_a_line_of_json) {
 
   tap::base::rapid::Document json;
   json.Parse(monitor::to_json(alarm, "res\"net\n").c_str());
-  BOOST_TEST(json["schema"].GetInt() == 1);
+  BOOST_TEST(json["format"].GetInt() == 1);
   BOOST_TEST(json["time"].GetString() == std::string("2026-11-23T16:04:55.123Z"));
   BOOST_TEST(json["model"].GetString() == std::string("res\"net\n"));
   BOOST_TEST(json["state"].GetString() == std::string("raised"));

@@ -383,7 +383,7 @@ BOOST_AUTO_TEST_CASE(the_folder_has_what_is_known) {
   for (const char* folder : {"inputs", "statistics", "reference"})
     BOOST_TEST(torchtap::storage::load(incident + "/" + folder).size() == 1U);
   const std::string json = bytes_of(incident + "/incident.json");
-  for (const char* part : {"\"schema\":1", "\"reason\":\"non/finite \"", "\"type\":\"Noisy\"",
+  for (const char* part : {"\"format\":1", "\"reason\":\"non/finite \"", "\"type\":\"Noisy\"",
                            "\"rule\":\"nonfinite\"", "\"inputs\":true", "\"forwards\":3"})
     BOOST_TEST(contains(json, part), part << " in " << json);
   const auto slots = torchtap::storage::load(incident + "/inputs").at(0).value();
@@ -490,8 +490,7 @@ BOOST_AUTO_TEST_CASE(damaged_incidents_are_errors) {
     write_bytes(path, before);
     return text;
   };
-  BOOST_TEST(
-      contains(error("incident.json", "{\"schema\":2}"), "written by a newer torchtap (schema version 2"));
+  BOOST_TEST(contains(error("incident.json", "{\"format\":2}"), "written by a newer torchtap (format 2"));
   BOOST_TEST(contains(error("incident.json", "[]"), "is no incident of a monitor"));
   BOOST_TEST(contains(error("forwards.jsonl", "x\n"), "a line of forwards.jsonl is no JSON object"));
   BOOST_TEST(contains(error("forwards.jsonl", ""), "in slot 0"));

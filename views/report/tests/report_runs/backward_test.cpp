@@ -12,8 +12,8 @@ using namespace support;
 using report::Phase;
 using report::Report;
 
-report::Options times_only() {
-  return report::Options().memory(false).work(false).non_finite(report::OnNonFinite::ignore);
+report::ReportOptions times_only() {
+  return report::ReportOptions().memory(false).work(false).non_finite(report::OnNonFinite::ignore);
 }
 
 /// Lets a clock pass when its gradient is computed.
@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(torchscript_is_differentiated_module_by_module) {
   auto model = torch::jit::load(model_file("resnet18"));
   model.train();
   for (const auto& parameter : model.parameters()) parameter.requires_grad_();
-  Report report(model, report::Options().memory(false).non_finite(report::OnNonFinite::ignore));
+  Report report(model, report::ReportOptions().memory(false).non_finite(report::OnNonFinite::ignore));
   for (int i = 0; i < 4; ++i) {  // the first are interpreted, then TorchScript optimises
     auto recording = report.record();
     const auto loss = model.forward({torch::rand({1, 3, 64, 64})}).toTensor().sum();
@@ -216,7 +216,7 @@ struct Backwards : nn::Module {
 
 BOOST_AUTO_TEST_CASE(the_module_before_is_the_one_that_ran_before) {
   Backwards model;
-  const auto measured = [&](const report::Options& options) {
+  const auto measured = [&](const report::ReportOptions& options) {
     Report report(model, options);
     {
       auto recording = report.record();
@@ -232,7 +232,7 @@ BOOST_AUTO_TEST_CASE(the_module_before_is_the_one_that_ran_before) {
   BOOST_TEST((row(results, "second").marks == std::vector<std::string>{"exploding_gradient"}));
   BOOST_TEST(row(results, "first").marks.empty());
   // Rules of the program's own, and other thresholds.
-  const auto judged = measured(report::Options().rules(
+  const auto judged = measured(report::ReportOptions().rules(
       torchtap::rules::Rules()
           .set("exploding_gradient", "ratio", 1e9)
           .add("narrow", [](const torchtap::rules::Facts& facts) -> std::optional<std::string> {

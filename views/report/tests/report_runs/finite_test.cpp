@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(in_backward_only) {
   check_culprit(findings, Role::producer, "aten::div", "root", true);
   BOOST_TEST(findings[0].values.inf == 12);
 
-  Report report(*model, report::Options().non_finite(OnNonFinite::raise));
+  Report report(*model, report::ReportOptions().non_finite(OnNonFinite::raise));
   {
     auto recording = report.record();
     const auto y = model->forward(x).sum();
@@ -227,7 +227,7 @@ BOOST_AUTO_TEST_CASE(masks_are_no_culprits) {
         "new_full", "where", "fill_", "pad", "topk", "running maximum", "logsumexp"}) {
     BOOST_TEST_CONTEXT(kind) {
       MaskedImpl model(kind);
-      Report report(model, report::Options().non_finite(OnNonFinite::raise));
+      Report report(model, report::ReportOptions().non_finite(OnNonFinite::raise));
       {
         auto recording = report.record();
         const auto y = model.forward(torch::randn({2, 6, 4})).sum();
@@ -259,7 +259,7 @@ BOOST_AUTO_TEST_CASE(a_mask_of_everything_makes_nan) {
   const auto findings = report.results().findings;
   check_culprit(findings, Role::producer, "aten::softmax", "");
   BOOST_TEST(findings[0].values.nan == 2 * 36);
-  Report raising(model, report::Options().non_finite(OnNonFinite::raise));
+  Report raising(model, report::ReportOptions().non_finite(OnNonFinite::raise));
   const auto recording = raising.record();
   BOOST_CHECK_EXCEPTION(model.forward(torch::randn({2, 6, 4})), c10::Error,
                         torchtap_test::says({"aten::softmax", "72 NaN", "on purpose"}));
@@ -270,7 +270,7 @@ BOOST_AUTO_TEST_CASE(one_nan_stands_before_all_masks) {
   for (int i = 0; i < 6; ++i) model->push_back("block" + std::to_string(i), MaskedImpl("masked_fill"));
   model->push_back("log", nn::Functional([](const at::Tensor& x) { return (x - 1000).log(); }));
   model->push_back("last", nn::Linear(4, 2));
-  Report report(*model, report::Options().memory(false));
+  Report report(*model, report::ReportOptions().memory(false));
   for (int i = 0; i < 2; ++i) {
     const auto recording = report.record();
     model->forward(torch::randn({2, 6, 4}));
@@ -299,7 +299,7 @@ BOOST_AUTO_TEST_CASE(findings_beyond_the_most_are_counted) {
   const std::vector<std::string> further{"", "1 further finding was left out.",
                                          "2 further findings were left out."};
   for (std::size_t i = 0; i < further.size(); ++i) {
-    Report report(*model, report::Options().memory(false));
+    Report report(*model, report::ReportOptions().memory(false));
     {
       const auto recording = report.record();
       for (std::size_t call = 0; call < 1000 + i; ++call) model->forward(torch::zeros(1));
@@ -328,7 +328,7 @@ BOOST_AUTO_TEST_CASE(infinities_that_are_made_come_first) {
   BOOST_TEST(findings[1].function == "aten::sub");
   BOOST_TEST((findings[1].role == Role::propagator));
   BOOST_TEST(findings[1].values.nan == 48);
-  Report report(*model, report::Options().non_finite(OnNonFinite::raise));
+  Report report(*model, report::ReportOptions().non_finite(OnNonFinite::raise));
   const auto recording = report.record();
   BOOST_CHECK_EXCEPTION(model->forward(torch::randn({2, 6, 4})), c10::Error,
                         torchtap_test::says({"aten::log", "48 infinite"}));
@@ -337,7 +337,7 @@ BOOST_AUTO_TEST_CASE(infinities_that_are_made_come_first) {
 BOOST_AUTO_TEST_CASE(the_repeat_is_named) {
   int calls = 0;
   nn::Sequential model(nn::Functional([&](const at::Tensor& x) { return x / (++calls == 5 ? 0 : 1); }));
-  Report report(*model, report::Options().warmup(2));
+  Report report(*model, report::ReportOptions().warmup(2));
   for (int i = 0; i < 8; ++i) {
     const auto recording = report.record();
     model->forward(torch::ones({3}).masked_fill(torch::ones({3}) > 2, -INFINITY));
@@ -416,7 +416,7 @@ BOOST_AUTO_TEST_CASE(weights_that_are_read_without_a_call) {
   for (const auto how : {OnNonFinite::ignore, OnNonFinite::note}) {
     nn::Sequential model;
     model->push_back("attention", AttentionImpl());
-    Report report(*model, report::Options().non_finite(how));
+    Report report(*model, report::ReportOptions().non_finite(how));
     {
       const auto recording = report.record();
       model->forward(torch::randn({3, 4}));
@@ -446,7 +446,7 @@ BOOST_AUTO_TEST_CASE(raised_at_once) {
                      reached = true;
                      return x + 1;
                    }));
-  Report report(*model, report::Options().non_finite(OnNonFinite::raise));
+  Report report(*model, report::ReportOptions().non_finite(OnNonFinite::raise));
   {
     const auto recording = report.record();
     BOOST_CHECK_EXCEPTION(

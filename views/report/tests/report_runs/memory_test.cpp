@@ -15,8 +15,8 @@ namespace {
 using namespace support;
 using report::Report;
 
-report::Options memory_only() {
-  return report::Options().work(false).non_finite(report::OnNonFinite::ignore);
+report::ReportOptions memory_only() {
+  return report::ReportOptions().work(false).non_finite(report::OnNonFinite::ignore);
 }
 
 constexpr double megabyte = 1e6;

@@ -24,8 +24,8 @@ struct FakeClock {
   std::shared_ptr<std::int64_t> now = std::make_shared<std::int64_t>(0);
 
   void pass(std::int64_t nanoseconds) const { *now += nanoseconds; }
-  report::Options options() const {
-    return report::Options().clock([counted = now] { return *counted; });
+  report::ReportOptions options() const {
+    return report::ReportOptions().clock([counted = now] { return *counted; });
   }
 };
 

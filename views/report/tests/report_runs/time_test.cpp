@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(torchtaps_own_time_is_nobodys) {
   const auto root = step(clock, 0, 0);
   root->add("a", step(clock, 50, 0))->add("b", step(clock, 7, 0));
   // Each look at the clock takes one: what lies between torchtap's two looks is torchtap's.
-  Report report(*root, report::Options().clock([clock] {
+  Report report(*root, report::ReportOptions().clock([clock] {
     clock.pass(1);
     return *clock.now;
   }));
@@ -400,11 +400,11 @@ BOOST_AUTO_TEST_CASE(calls_at_wrong_times_say_so) {
   moved.stop();
   moved.stop();
   BOOST_TEST(report.results().repeats == 1);
-  BOOST_CHECK_EXCEPTION(Report(*root, report::Options().warmup(-1)), c10::ValueError,
+  BOOST_CHECK_EXCEPTION(Report(*root, report::ReportOptions().warmup(-1)), c10::ValueError,
                         torchtap_test::says({"warm-up", "-1"}));
-  BOOST_CHECK_EXCEPTION(report::Options().formula("mm", [](auto&&...) { return 1; }), c10::ValueError,
+  BOOST_CHECK_EXCEPTION(report::ReportOptions().formula("mm", [](auto&&...) { return 1; }), c10::ValueError,
                         torchtap_test::says({"\"mm\"", "namespace"}));
-  BOOST_CHECK_EXCEPTION(report::Options().formula("aten::mm", nullptr), c10::ValueError,
+  BOOST_CHECK_EXCEPTION(report::ReportOptions().formula("aten::mm", nullptr), c10::ValueError,
                         torchtap_test::says({"aten::mm", "empty"}));
 }
 

@@ -16,8 +16,8 @@ using namespace support;
 using report::Report;
 
 /// Only work is measured.
-report::Options work_only() {
-  return report::Options().memory(false).non_finite(report::OnNonFinite::ignore);
+report::ReportOptions work_only() {
+  return report::ReportOptions().memory(false).non_finite(report::OnNonFinite::ignore);
 }
 
 report::Measurements measured(torch::jit::Module& model, const std::vector<c10::IValue>& inputs) {

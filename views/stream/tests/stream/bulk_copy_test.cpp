@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include <torchtap/base/bulk_copy.hpp>
+#include <torchtap/views/frames/bulk_copy.hpp>
 
 #include "transport.hpp"
 
@@ -27,7 +27,7 @@ BOOST_AUTO_TEST_CASE(bulk_copies_are_exact_at_any_length_and_alignment) {
     for (const std::size_t to : {64, 128, 65, 72}) {
       for (const std::size_t from : {0, 1, 8}) {
         std::memset(base, kUntouched, to + bytes + 64);
-        torchtap::base::bulk_copy(base + to, source.data() + from, bytes);
+        torchtap::views::frames::bulk_copy(base + to, source.data() + from, bytes);
         BOOST_TEST(std::memcmp(base + to, source.data() + from, bytes) == 0,
                    bytes << ' ' << to << ' ' << from);
         BOOST_TEST(std::count(base, base + to, kUntouched) == static_cast<std::ptrdiff_t>(to));

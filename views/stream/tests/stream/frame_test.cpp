@@ -88,8 +88,8 @@ BOOST_AUTO_TEST_CASE(another_version_is_refused_with_a_sentence) {
   std::string file = golden_file();
   file[4] = 2;
   BOOST_CHECK_EXCEPTION(read_frame(file.data(), file.size()), c10::ValueError,
-                        says({"newer torchtap (version 2; this one reads up to 1)", "update torchtap"}));
-  BOOST_CHECK_EXCEPTION(frame_length(file.data(), 16), c10::ValueError, says({"version 2"}));
+                        says({"newer torchtap (format 2; this one reads up to 1)", "update torchtap"}));
+  BOOST_CHECK_EXCEPTION(frame_length(file.data(), 16), c10::ValueError, says({"format 2"}));
 }
 
 BOOST_AUTO_TEST_CASE(what_a_later_minor_change_adds_is_skipped) {

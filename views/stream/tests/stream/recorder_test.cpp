@@ -144,9 +144,9 @@ BOOST_AUTO_TEST_CASE(results_of_training_do_not_depend_on_who_watches) {
     const TemporaryDirectory here;
     auto model = small_model();
     Publisher publisher("test", placed(here));
-    recorders::ForwardOutput outputs(recorders::Options().stream(publisher));
-    recorders::BackwardOutput gradients(recorders::Options().stream(publisher));
-    recorders::ForwardPre inputs(recorders::Options().stream(publisher).all_tensors());
+    recorders::ForwardOutput outputs(recorders::RecorderOptions().stream(publisher));
+    recorders::BackwardOutput gradients(recorders::RecorderOptions().stream(publisher));
+    recorders::ForwardPre inputs(recorders::RecorderOptions().stream(publisher).all_tensors());
     outputs.attach(model);
     gradients.attach(model);
     inputs.attach(model);
@@ -173,7 +173,7 @@ BOOST_AUTO_TEST_CASE(readers_see_what_the_module_returned) {
   Publisher publisher("test", placed(here));
   recorders::ForwardOutput kept;
   kept.attach(model);
-  recorders::ForwardOutput streamed(recorders::Options().stream(publisher));
+  recorders::ForwardOutput streamed(recorders::RecorderOptions().stream(publisher));
   streamed.attach(model);
   Reader client = reader(here, Subscription().kinds({Kind::forward_output}));
   model->forward(torch::randn({2, 3, 8, 8}));  // the ReLU changes what the normalization returned
@@ -197,7 +197,7 @@ BOOST_AUTO_TEST_CASE(conditions_come_before_the_limit_of_frames_a_second) {
   Publisher publisher("test", placed(here));
   bool looking = false;
   recorders::ForwardOutput streamed(
-      recorders::Options().stream(publisher).condition([&] { return looking; }));
+      recorders::RecorderOptions().stream(publisher).condition([&] { return looking; }));
   streamed.attach(model);
   Reader client = reader(here, Subscription().names({"0"}).hz(0.001));
   const at::Tensor input = torch::randn({2, 3, 8, 8});
@@ -218,7 +218,7 @@ BOOST_AUTO_TEST_CASE(nobody_watching_costs_no_call_and_no_allocation) {
   Publisher publisher("test", placed(here));
   int conditions = 0;
   int transforms = 0;
-  recorders::ForwardOutput streamed(recorders::Options()
+  recorders::ForwardOutput streamed(recorders::RecorderOptions()
                                         .stream(publisher)
                                         .condition([&] {
                                           ++conditions;
@@ -278,7 +278,7 @@ BOOST_AUTO_TEST_CASE(results_of_reductions_are_sent) {
   model->eval();
   Publisher publisher("test", placed(here));
   recorders::ForwardOutput moments(
-      recorders::Options().reduction(reductions::Moments{}).stream(publisher, /*every=*/10));
+      recorders::RecorderOptions().reduction(reductions::Moments{}).stream(publisher, /*every=*/10));
   moments.attach(model, selectors::names("4"));
   Reader client = reader(here);
   const torch::NoGradGuard no_grad;
@@ -300,7 +300,7 @@ BOOST_AUTO_TEST_CASE(several_threads_run_the_model) {
   auto model = small_model();
   model->eval();
   auto publisher = std::make_unique<Publisher>("test", placed(here));
-  recorders::ForwardOutput streamed(recorders::Options().stream(*publisher));
+  recorders::ForwardOutput streamed(recorders::RecorderOptions().stream(*publisher));
   streamed.attach(model, selectors::names("4"));
   Reader client = reader(here, Subscription().when_full(WhenFull::wait));
   std::thread forwards([&] {
@@ -333,7 +333,7 @@ BOOST_AUTO_TEST_CASE(publisher_and_recorder_end_in_any_order) {
   const TemporaryDirectory here;
   auto model = small_model();
   auto publisher = std::make_unique<Publisher>("test", placed(here));
-  recorders::ForwardOutput streamed(recorders::Options().stream(*publisher));
+  recorders::ForwardOutput streamed(recorders::RecorderOptions().stream(*publisher));
   streamed.attach(model);
   Reader client = reader(here);
   publisher->annotate("epoch 3");
@@ -356,13 +356,14 @@ BOOST_AUTO_TEST_CASE(publisher_and_recorder_end_in_any_order) {
 BOOST_AUTO_TEST_CASE(options_that_contradict_each_other_are_errors) {
   const TemporaryDirectory here;
   Publisher publisher("test", placed(here));
-  const auto stream = [&] { return recorders::Options().stream(publisher); };
+  const auto stream = [&] { return recorders::RecorderOptions().stream(publisher); };
   BOOST_CHECK_EXCEPTION(recorders::ForwardOutput(stream().spool(here / "spool")), c10::ValueError,
                         says({"ForwardOutput", "stream()", "second recorder"}));
   BOOST_CHECK_EXCEPTION(recorders::ForwardOutput(stream().memory_budget(100)), c10::ValueError,
                         says({"stream()"}));
-  BOOST_CHECK_EXCEPTION(recorders::Options().stream(nullptr), c10::ValueError, says({"no stream"}));
-  BOOST_CHECK_EXCEPTION(recorders::Options().stream(publisher, 0), c10::ValueError, says({"every 0"}));
+  BOOST_CHECK_EXCEPTION(recorders::RecorderOptions().stream(nullptr), c10::ValueError, says({"no stream"}));
+  BOOST_CHECK_EXCEPTION(recorders::RecorderOptions().stream(publisher, 0), c10::ValueError,
+                        says({"every 0"}));
   auto model = small_model();
   recorders::ForwardOutput streamed(stream());
   streamed.attach(model);

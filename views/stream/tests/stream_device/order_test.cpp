@@ -193,7 +193,7 @@ BOOST_AUTO_TEST_CASE(a_recorder_sends_what_modules_on_a_device_return) {
   auto client = streaming.reader();
   at::Tensor watched;
   {
-    recorders::ForwardOutput streamed(recorders::Options().stream(*streaming.publisher));
+    recorders::ForwardOutput streamed(recorders::RecorderOptions().stream(*streaming.publisher));
     streamed.attach(model);
     watched = model->forward(fake::on_device(input));
   }  // detached while its tensors are on their way

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include <torchtap/base/bulk_copy.hpp>
+#include <torchtap/views/frames/bulk_copy.hpp>
 
-namespace torchtap::base {
+namespace torchtap::views::frames {
 
 #ifdef __SSE2__
 namespace {
@@ -47,4 +47,4 @@ void bulk_copy(void* to, const void* from, std::size_t bytes) noexcept {
   std::memcpy(to, from, bytes);
 }
 
-}  // namespace torchtap::base
+}  // namespace torchtap::views::frames
