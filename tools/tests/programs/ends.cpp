@@ -186,8 +186,8 @@ int err_out() {
 #define COPY_DATA 0
 #endif
 
-/// Ends the program in the middle of what torchtap does with the layer's result, which takes memory. Threads of
-/// torchtap take memory, too; the program ends in its own, so that it ends once.
+/// Ends the program in the middle of what torchtap does with the layer's result, which takes memory. Threads
+/// of torchtap take memory, too; the program ends in its own, so that it ends once.
 struct Failing final : c10::Allocator {
   c10::Allocator* const all = c10::GetAllocator(c10::DeviceType::CPU);
   const std::thread::id own = std::this_thread::get_id();
