@@ -125,6 +125,11 @@ class Case:
             return False
         return (changed[self.some] - self.y[self.some]).norm().item() > 2 * self.allowed * self.norm
 
+    def likeness(self, changed):
+        """How near some numbers are to a multiple of the other's, and an offset: 0 to 1."""
+        some = torch.stack([changed[self.some], self.y[self.some]])
+        return torch.nan_to_num(torch.corrcoef(some))[0, 1].abs().item()
+
     def cause(self, rules):
         """(text, error) of the first rule that explains: its first change that is about as good as its best."""
         for rule in rules:
@@ -681,7 +686,10 @@ def find_input(own, other, own_name="A", other_name="B"):
     a, b, dtypes = wide(own), wide(other), [own.dtype, other.dtype]
     case = Case(a, b, dtypes, own_name, other_name)
     found = case.cause([order, rows, rounding, quantized, affine, few, by_channel, other_size])
-    for text, change in order(case) if found is None else ():
+    orders = list(order(case)) if found is None else []
+    if case.some:  # the likeliest first, as the time may not suffice for all
+        orders.sort(key=lambda o: -case.likeness(o[1]()))
+    for text, change in orders:
         if time.monotonic() > case.until:
             break
         moved, comma, note = text.partition(" = ")[2].partition(" (")

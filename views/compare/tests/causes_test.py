@@ -357,6 +357,7 @@ class Large(unittest.TestCase):
         for b, expected in (
             (a.transpose(2, 3).contiguous(), "B = A.permute(0, 1, 3, 2)"),
             (a.roll(1, 1) * (1 + 3e-8 * torch.randn_like(a)), "B = A.roll(1, 1) (off by one)"),
+            (2 * a.transpose(2, 3) + 1, "B = 2 A.permute(0, 1, 3, 2) + 1"),
             (one, "one of 1204224 values differs, at [1, 2, 3, 4]"),
         ):
             self.assertIn(expected, (causes.find_input(a, b) or ("",))[0])
