@@ -23,6 +23,7 @@ namespace {
 using detail::kInfinity;
 
 constexpr std::int64_t kLowest = -1022;  // least exponent: the smallest normal float64
+constexpr double kLargest = std::numeric_limits<double>::max();
 
 /// 2^e exactly, for int64 e in [-1022, 1023], built from the bits of a float64; pow() may be off by one ulp.
 at::Tensor power_of_two(const at::Tensor& e) {
@@ -187,6 +188,10 @@ bool Histogram::count_rows(const Pass& pass, const detail::Rows& rows) {
 /// Only needed for the kernels and loops, which only run on the CPU.
 void Histogram::find_edges() {
   if (growing_ ? !exponent_ || !exponent_->device().is_cpu() : !intake_.device().is_cpu()) return;
+  if (growing_)
+    return set_edges(
+        detail::BinRange{*exponent_->data_ptr<std::int64_t>(), *start_->data_ptr<std::int64_t>()}.edges(
+            bins_));
   const at::Tensor edges = this->edges().contiguous();
   const auto* const first = edges.data_ptr<double>();
   set_edges({first, first + bins_ + 1});
@@ -309,7 +314,9 @@ at::Tensor Histogram::edges() const {
   if (!growing_) return fixed_edges(intake_.device());
   TORCH_CHECK_VALUE(bool(slots_),
                     "Histogram::edges: there are no samples yet; call update first, or check count().");
-  return scaled(at::add(at::arange(bins_ + 1, slots_->options()), *start_).to(at::kDouble), *exponent_);
+  // Bins that would reach beyond the largest number end there, where their elements do.
+  return scaled(at::add(at::arange(bins_ + 1, slots_->options()), *start_).to(at::kDouble), *exponent_)
+      .clamp_(-kLargest, kLargest);
 }
 
 at::Tensor Histogram::fixed_edges(const at::Device& device) const {

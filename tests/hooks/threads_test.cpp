@@ -67,8 +67,8 @@ BOOST_AUTO_TEST_CASE(counts_are_exact_while_others_attach_and_detach) {
       std::vector<Handle> temporary;
       for (const auto& module : modules) {
         auto state = std::make_shared<std::atomic<int>>(0);
-        temporary.push_back(
-            hooks::attach(module, Kind::forward, [state, &others](Event&) { ++*state, ++others; }));
+        temporary.push_back(hooks::attach(
+            module, Kind::forward, [state, &others](Event&) { ++*state, ++others; }, hooks::Place::first));
       }
       attached = true;
       while (others == 0) std::this_thread::yield();  // the first hooks stay until one was called

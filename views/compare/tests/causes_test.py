@@ -348,6 +348,22 @@ class Distances(unittest.TestCase):
         self.assertEqual(said, ["the search for a cause ended after -1 s"])
 
 
+class Large(unittest.TestCase):
+    def test_some_numbers_stand_for_all_where_they_are_far(self):
+        a = torch.randn(3, 8, 224, 224)
+        self.assertGreater(a.numel(), causes.LARGE)
+        one = a.clone()
+        one[1, 2, 3, 4] = 9
+        for b, expected in (
+            (a.transpose(2, 3).contiguous(), "B = A.permute(0, 1, 3, 2)"),
+            (a.roll(1, 1) * (1 + 3e-8 * torch.randn_like(a)), "B = A.roll(1, 1) (off by one)"),
+            (2 * a.transpose(2, 3) + 1, "B = 2 A.permute(0, 1, 3, 2) + 1"),
+            (one, "one of 1204224 values differs, at [1, 2, 3, 4]"),
+        ):
+            self.assertIn(expected, (causes.find_input(a, b) or ("",))[0])
+        self.assertIsNone(causes.find_input(a, a.sin()))
+
+
 class Calls(unittest.TestCase):
     def test_names_of_the_sides(self):
         x = [IMAGES]
