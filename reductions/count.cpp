@@ -58,7 +58,8 @@ void Count::fold(const Pass& pass) {
     return intake_.commit(rows);
   }
   const auto dtype = sample.scalar_type();
-  const at::Tensor zeros = at::eq(sample, 0).sum();
+  // In one pass; `eq` makes a tensor of the same length, and sums it as int64.
+  const at::Tensor zeros = at::rsub(at::count_nonzero(sample), sample.numel());
   if (c10::isFloatingType(dtype) || c10::isComplexType(dtype)) {
     const at::Tensor nan = at::isnan(sample).sum();
     const at::Tensor inf = at::isinf(sample).sum();

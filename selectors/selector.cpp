@@ -90,14 +90,14 @@ Selector Selector::allow_none() const {
 TORCHTAP_API Selector operator&&(const Selector& a, const Selector& b) {
   const auto part = [](const Selector& s) { return s.atomic_ ? s.description_ : "(" + s.description_ + ")"; };
   Selector both([a, b](const model::ModuleRef& module) { return a(module) && b(module); },
-                part(a) + " && " + part(b));
+                a.everything_ ? b.description_ : part(a) + " && " + part(b));
   both.paths_ = joined(a.paths_, b.paths_);
   both.indices_ = joined(a.indices_, b.indices_);
   both.required_paths_ = joined(a.required_paths_, b.required_paths_);
   both.required_indices_ = joined(a.required_indices_, b.required_indices_);
   both.required_types_ = joined(a.required_types_, b.required_types_);
   both.allow_none_ = a.allow_none_ || b.allow_none_;
-  both.atomic_ = false;
+  both.atomic_ = a.everything_ && b.atomic_;
   return both;
 }
 

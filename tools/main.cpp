@@ -100,12 +100,29 @@ std::string unexpected(const CLI::App& command, const std::vector<std::string>& 
   return "unknown option \"" + name + "\"" + tools::did_you_mean(name, tools::option_names(command));
 }
 
+/// The text with the option that it begins with as it was typed: CLI11 says the first of an option's names.
+std::string as_typed(const CLI::App& command, const std::string& text,
+                     const std::vector<std::string>& words) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string first = option->get_name();
+    if (text.rfind(first + ":", 0) != 0 && text.rfind(first + " ", 0) != 0) continue;
+    for (const auto& word : words) {
+      if (word == "--") break;  // what follows is a program's
+      const std::string name = word.substr(0, word.find('='));
+      if (name[0] == '-' && option->check_name(name)) return name + text.substr(first.size());
+    }
+  }
+  return text;
+}
+
 /// The error in the command line, and a hint at --help.
-std::string describe(const CLI::App& app, const CLI::ParseError& error, const std::string& first_word) {
+std::string describe(const CLI::App& app, const CLI::ParseError& error,
+                     const std::vector<std::string>& words) {
+  const std::string first_word = words.empty() ? "" : words.front();
   const auto chosen = app.get_subcommands();
   const CLI::App& command = chosen.empty() ? app : *chosen.front();
   const std::string name = chosen.empty() ? "torchtap" : "torchtap " + command.get_name();
-  std::string text = error.what();
+  std::string text = as_typed(command, error.what(), words);
   // A misspelt option may be the cause of a missing required one.
   auto left = command.remaining();
   left.erase(std::find(left.begin(), left.end(), "--"), left.end());  // what follows is a program's
@@ -162,7 +179,7 @@ int run(int argc, char** argv, tools::Notes& notes) {
   } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
-    std::cerr << describe(app, error, argc > 1 ? argv[1] : "");
+    std::cerr << describe(app, error, {argv + std::min(argc, 1), argv + argc});
     return 2;
   }
   return 0;

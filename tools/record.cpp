@@ -387,8 +387,23 @@ selectors::Selector watched(const Which& which, const std::vector<model::ModuleR
   return (any ? selector_of(which, modules) : views::monitor::default_selection()) || selectors::depth(0);
 }
 
+/// Throws an error with the nearest types if no module's type matches.
+void check_types(const std::string& types, const std::vector<model::ModuleRef>& modules) {
+  if (types.empty()) return;
+  const selectors::Selector wanted = matching_types("--types", types, modules);
+  std::set<std::string> known;
+  for (const auto& module : modules) {
+    if (wanted(module)) return;
+    known.insert(module.type());
+  }
+  TORCH_CHECK_VALUE(false, "--types '", types, "' matches none of the ", modules.size(),
+                    " modules; the nearest types are ",
+                    base::quoted(base::nearest(types, {known.begin(), known.end()})), ".");
+}
+
 void attach(Run& run) {
   const auto& modules = run.methods.modules;
+  check_types(run.options.which.types, modules);
   run.modules = selectors::select(modules, run.options.learn ? watched(run.options.which, modules)
                                                              : selector_of(run.options.which, modules));
   publish(run);

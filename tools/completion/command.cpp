@@ -4,6 +4,8 @@
 #include <memory>
 #include <sstream>
 
+#include <torchtap/reductions/parse.hpp>
+
 #include "commands.hpp"
 #include "completion.hpp"
 
@@ -44,6 +46,10 @@ completion::Command describe(const CLI::App& app, const std::string& name) {
     described.takes_value = option->get_items_expected_max() > 0;
     described.repeats = option->get_items_expected_max() > 1;
     described.choices = choices(*option);
+    if (option->get_name() == "--reduce") {
+      for (const auto& entry : reductions::catalogue())
+        described.choices.push_back(entry.usage.substr(0, entry.usage.find_first_of("[:")));
+    }
     command.options.push_back(std::move(described));
     if (option->get_positional() && option->get_name() == "program") command.runs_program = true;
   }

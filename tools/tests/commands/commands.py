@@ -465,6 +465,7 @@ def check_completion(folder):
         completed("torchtap convert --to s") == ["safetensors"] and completed("torchtap convert --to = c") == ["csv"],
         "completion of a choice",
     )
+    check(completed("torchtap record --reduce mom") == ["moments"], "completion of a reduction")
     check("grad-output" in completed("torchtap preload --what "), "completion of choices of preload")
     check(completed("torchtap completion ") == ["bash", "zsh", "fish"], "completion of a positional choice")
     here = folder / "files"

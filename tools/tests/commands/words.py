@@ -395,7 +395,33 @@ def check_words(folder):
     error(
         "record", model, *x, "--types", "Conv2d", "--save", folder / "w", says=["matches none"], silent=["allow_none"]
     )
+    error("record", model, *x, "--types", "linear", "--save", folder / "w", says=['types are "Linear"'], silent=["&&"])
+    error("record", model, *x, "--not-types", ".*", "--save", folder / "w", says=["none of"], silent=["everything"])
     error("record", model, *x, "--types", "(", "--save", folder / "w", says=["--types"])
+    error(
+        "record",
+        model,
+        "--idx3",
+        folder / "nosuch",
+        "--save",
+        folder / "w",
+        says=["--idx3: "],
+        silent=["--input"],
+        command="record",
+    )
+    error(
+        "record",
+        model,
+        *x,
+        "--over",
+        7,
+        "--reduce",
+        "mean",
+        "--save",
+        folder / "w",
+        says=["over([7])"],
+        silent=["Traceback"],
+    )
     # Recordings.
     error("merge", maps, maps, "--save", maps, says=["--overwrite"])
     error("record", model, *x, "--save", maps, says=["--overwrite"])
