@@ -39,7 +39,7 @@ class Training {
     auto options = explorer::ExplorerOptions().every(1).name(name);
     if (!folder.empty()) options.save(folder);
     watched_.emplace(std::move(options));
-    watched_->watch(*model_);
+    watched_->attach(*model_);
   }
 
   void step() {
