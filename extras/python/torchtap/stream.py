@@ -82,7 +82,7 @@ class Frame:
             _,
         ) = HEADER.unpack_from(data)
         if (magic, version) != (b"TTF1", VERSION):
-            raise ValueError(f"not a frame of version {VERSION}: {magic}, version {version}")
+            raise ValueError(f"not a frame of format {VERSION}: {magic}, format {version}")
         self.kind = KINDS[kind] if kind < len(KINDS) else "unknown"
         at = HEADER_BYTES
         for name, length in zip(("path", "type", "text", "result"), lengths):

@@ -85,9 +85,9 @@ damaged = bytearray(open(sys.argv[2], "rb").read())
 damaged[4] = 2
 try:
     stream.Frame(damaged)
-    sys.exit("a frame of version 2 was read")
+    sys.exit("a frame of format 2 was read")
 except ValueError as error:
-    assert "version 2" in str(error), error
+    assert "format 2" in str(error), error
 damaged = bytearray(open(sys.argv[2], "rb").read())
 damaged[192] = 0xFF  # the type of frame 0 begins here: its path is empty
 assert stream.Frame(damaged).type == "\ufffdonv2d", stream.Frame(damaged).type
