@@ -754,7 +754,7 @@ def read_calibration(path):
     assert whole["format"] == 1 and whole["library"]
     tensors = {}
     for one in whole["tensors"]:
-        least, largest = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7)}[one["format"]]
+        least, largest = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7)}[one["dtype"]]
         for name in ("scale", "zero_point", "low", "high"):
             assert isinstance(one[name], list) == ("axis" in one), one
             one[name] = one[name] if "axis" in one else [one[name]]
@@ -774,7 +774,7 @@ def calibrated(folder):
     method, tensors = read_calibration(folder + "/int8.json")
     assert method == "mse" and list(tensors) == [("", "input", 0), ("conv", "output", 0), ("lstm", "output", 2)]
     image, conv, lstm = tensors.values()
-    assert (image["format"], image["scale"], image["high"], "weights" in image) == ("uint8", [1 / 256], [1], False)
+    assert (image["dtype"], image["scale"], image["high"], "weights" in image) == ("uint8", [1 / 256], [1], False)
     assert (conv["weights"], conv["axis"], conv["type"]) == ("int4", 1, "Conv2d")
     # The outermost integers stand for the ends of the range, widened to include zero, within half a step.
     for channel, (scale, point) in enumerate(zip(conv["scale"], conv["zero_point"])):
