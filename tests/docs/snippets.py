@@ -490,6 +490,11 @@ def write_project(block, folder):
             (folder / name).write_text(content)
 
 
+def parts_named(block):
+    """The components that a CMake block asks for."""
+    return [part for found in re.findall(r"COMPONENTS ([\w ]+)\)", block.text) for part in found.split()]
+
+
 def program_of(page):
     return next((block for block in blocks(page)[0] if block.language == "cpp" and is_program(block)), None)
 
@@ -500,6 +505,10 @@ def build_projects(prefix, work):
         found = blocks(page)[0] if not left_out(page, parts) else []
         for block in found:
             if block.language != "cmake":
+                continue
+            lacking = set(parts_named(block)) & set(PARTS) - set(parts)
+            if lacking:
+                print(f"not built: {block.name}, which needs {', '.join(sorted(lacking))}")
                 continue
             folder = pathlib.Path(work, re.sub(r"\W", "_", block.name)).resolve()
             write_project(block, folder)
