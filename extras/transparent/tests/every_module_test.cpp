@@ -120,26 +120,6 @@ BOOST_AUTO_TEST_CASE(what_is_missed_is_told) {
                       "recorders::BackwardParameter"));
 }
 
-BOOST_AUTO_TEST_CASE(in_several_threads) {
-  std::atomic<int> calls{0};
-  torch::nn::Linear shared(4, 4);
-  {
-    const EveryModule hook(Kind::forward_output,
-                           [&](torch::nn::Module& /*module*/, Event& /*event*/) { ++calls; });
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 4; ++i) {
-      threads.emplace_back([&] {
-        for (int step = 0; step < 100; ++step) {
-          torch::nn::Linear fresh(4, 4);
-          fresh(shared(at::ones({1, 4})));
-        }
-      });
-    }
-    for (auto& thread : threads) thread.join();
-  }
-  BOOST_TEST(calls == 800);
-}
-
 // Hooks of all modules begin and end while several threads call modules; those of another one miss nothing.
 BOOST_AUTO_TEST_CASE(others_come_and_go_while_threads_call) {
   std::atomic<int> calls{0}, others{0}, running{4};
