@@ -49,7 +49,10 @@ PrintsAnswer answer_of(const prints::Verdict& verdict, const SecondPass* pass) {
     }
     answer.first = finding;
     answer.tried = tried;
-    if (pass != nullptr && finding.kind == Kind::input) answer.input_cause = pass->input_cause;
+    if (pass != nullptr && finding.kind == Kind::input) {
+      answer.input_cause = pass->input_cause;
+      answer.input_search = pass->input_search;
+    }
   }
   if (!answer.first && verdict.weight) answer.first = verdict.weight;
   if (answer.first) return answer;

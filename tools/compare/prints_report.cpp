@@ -61,6 +61,8 @@ class Printed {
         first["reason"] = or_null(answer_.tried->reason);
         first["search"] = or_null(answer_.tried->search);
         first["unseen"] = or_null(answer_.tried->unseen);
+      } else if (!answer_.input_search.empty()) {
+        first["search"] = answer_.input_search;
       }
     }
     Json suspects = Json::array(), pairs = Json::array(), weights = Json::array(), missing = Json::array();
@@ -380,6 +382,8 @@ class Printed {
         say("The inputs differ already", finding.slot == 0 ? "" : c10::str(", in tensor ", finding.slot),
             ": ", how, ".");
         if (why.empty() && options_.runs.empty()) say(how_to_prove());
+        if (why.empty() && !answer_.input_search.empty())
+          say("No cause is known: ", answer_.input_search, ".");
         return;
       case Kind::between: {
         std::string place;

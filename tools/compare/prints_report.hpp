@@ -20,7 +20,7 @@ struct PrintsAnswer {
   std::size_t innocent = 0;                // suspects before it that amplified rounding
   std::size_t judged = 0;                  // modules that only values can judge, and did
   std::vector<std::string> gaps;           // why agreement is not enough to say that nothing differs
-  std::string input_cause;
+  std::string input_cause, input_search;
   bool own_is_a = true;
 };
 

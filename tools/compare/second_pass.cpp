@@ -214,7 +214,10 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs,
     }
     if (result.own_is_a && finding.unseen != prints::kNone) tried.unseen = a.path(a.calls()[finding.unseen]);
   }
-  if (answer.at("input").is_object()) result.input_cause = text(answer.at("input").at("cause"));
+  if (answer.at("input").is_object()) {
+    result.input_cause = text(answer.at("input").at("cause"));
+    result.input_search = text(answer.at("input").at("search"));
+  }
   return result;
 }
 

@@ -31,6 +31,7 @@ struct SecondPass {
   bool own_is_a = true;  ///< A's modules were tried with what B gave them, or B's with what A gave them
   std::vector<std::optional<Tried>> tried;  ///< of each of `asked_of`; of those that are modules
   std::string input_cause;
+  std::string input_search;  ///< why no cause was found, if it was not looked for to the end
 };
 
 /// What a second pass is about, in the order of events: suspects, and modules that fingerprints do not judge.

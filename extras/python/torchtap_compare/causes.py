@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 SECONDS = 30  # which the search of a cause may take
+ENDED = "the search for a cause ended after {} s"
 LARGE = 1 << 20  # numbers of a tensor; every pass over them takes time
 UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -662,7 +663,7 @@ def find(module, own_inputs, own_output, other_inputs, other_output, f, own="A",
         large = case.base.numel() > LARGE  # what is quick comes first, where the rest may not be reached
         found = case.cause([few, affine, rounding, *OUTPUT_RULES] if large else OUTPUT_RULES)
         if found is None and case.ended and said is not None:
-            said.append(f"the search for a cause ended after {SECONDS} s")
+            said.append(ENDED.format(SECONDS))
         return found
 
 
@@ -681,8 +682,10 @@ def other_size(c):
             yield f"{c.b} is {c.a} resized: {said}", change
 
 
-def find_input(own, other, own_name="A", other_name="B"):
-    """How the other's input is made of the own one: (text, error), or None. Other orders are tried with scales, too."""
+def find_input(own, other, own_name="A", other_name="B", said=None):
+    """How the other's input is made of the own one: (text, error), or None. Other orders are tried with scales, too.
+
+    A search that took too long is said in the list `said`."""
     a, b, dtypes = wide(own), wide(other), [own.dtype, other.dtype]
     case = Case(a, b, dtypes, own_name, other_name)
     found = case.cause([order, rows, rounding, quantized, affine, few, by_channel, other_size])
@@ -691,8 +694,11 @@ def find_input(own, other, own_name="A", other_name="B"):
         orders.sort(key=lambda o: -case.likeness(o[1]()))
     for text, change in orders:
         if time.monotonic() > case.until:
+            case.ended = True
             break
         moved, comma, note = text.partition(" = ")[2].partition(" (")
         if moved and (found := Case(change(), b, dtypes, moved, other_name).cause([affine, by_channel])):
             return found[0] + comma + note, found[1]
+    if found is None and case.ended and said is not None:
+        said.append(ENDED.format(SECONDS))
     return found

@@ -282,8 +282,13 @@ class Trial:
         other = self.of_other(frames.INPUT, self.input)
         for mine, its in zip(own, other):
             if mine.shape != its.shape or mine.dtype != its.dtype or not torch.equal(mine, its):
-                cause = causes.find_input(mine, its, *self.names)
-                return cause and {"cause": cause[0], "error": finite(cause[1])}
+                said = []
+                cause, error = causes.find_input(mine, its, *self.names, said) or (None, None)
+                return {
+                    "cause": cause,
+                    "error": error if cause is None else finite(error),
+                    "search": said[0] if said else None,
+                }
         return None
 
 
