@@ -96,8 +96,12 @@ class Block:
         sys.exit(f"{self.name}: {message}")
 
 
+def is_installed(part, prefix):
+    return any(pathlib.Path(prefix).rglob(f"torchtap-{part}-targets.cmake"))
+
+
 def installed_parts(prefix):
-    return [part for part in PARTS if any(pathlib.Path(prefix).rglob(f"torchtap-{part}-targets.cmake"))]
+    return [part for part in PARTS if is_installed(part, prefix)]
 
 
 def pages():
@@ -491,8 +495,8 @@ def write_project(block, folder):
 
 
 def parts_named(block):
-    """The components that a CMake block asks for."""
-    return [part for found in re.findall(r"COMPONENTS ([\w ]+)\)", block.text) for part in found.split()]
+    """The parts that a CMake block links."""
+    return sorted(set(re.findall(r"torchtap::(\w+)", block.text)) - {"torchtap"})
 
 
 def program_of(page):
@@ -506,9 +510,9 @@ def build_projects(prefix, work):
         for block in found:
             if block.language != "cmake":
                 continue
-            lacking = set(parts_named(block)) & set(PARTS) - set(parts)
+            lacking = [part for part in parts_named(block) if not is_installed(part, prefix)]
             if lacking:
-                print(f"not built: {block.name}, which needs {', '.join(sorted(lacking))}")
+                print(f"not built: {block.name}, which needs {', '.join(lacking)}")
                 continue
             folder = pathlib.Path(work, re.sub(r"\W", "_", block.name)).resolve()
             write_project(block, folder)
