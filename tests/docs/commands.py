@@ -37,7 +37,7 @@ PUBLISHED = "torchtap streams | grep -q '^{}:'"
 RULES = [
     Rule(r"(scripts/\w+)", "installs packages, and takes minutes", r'test -x "$SOURCE/\1"'),
     Rule(
-        r"sudo apt-get install (.*)",
+        r"sudo apt-get install (?:--no-install-recommends )?(.*)",
         "needs root; scripts/setup has installed these",
         r"dpkg-query -W \1 >/dev/null",
         needs="command -v dpkg-query",
