@@ -162,7 +162,6 @@ int run(int argc, char** argv, tools::Notes& notes) {
   tools::stream::add_streams(app);
   tools::stream::add_tail(app);
   tools::stream::add_watch(app);
-  tools::stream::add_relay(app);
   tools::stream::add_video(app);
   for (CLI::App* command : app.get_subcommands({})) {
     notes.add_option(*command);

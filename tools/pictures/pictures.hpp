@@ -6,5 +6,4 @@
 #include "histogram.hpp"
 #include "image.hpp"
 #include "maps.hpp"
-#include "terminal.hpp"
 #include "text.hpp"

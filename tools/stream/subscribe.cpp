@@ -13,7 +13,6 @@
 #include "options/option_checks.hpp"
 #include "options/recorder_options.hpp"
 #include "terminal/terminal.hpp"
-#include "token.hpp"
 
 namespace torchtap::tools::stream {
 
@@ -23,7 +22,8 @@ using views::stream::Kind;
 void add_subscription(CLI::App& command, Asked& asked) {
   command
       .add_option("name", asked.name,
-                  "The stream: what the publisher calls itself; or tcp:HOST:PORT, where torchtap relay runs")
+                  "The stream: what the publisher calls itself; or -, which reads what torchtap tail NAME "
+                  "--frames writes")
       ->required();
   command.add_option("-n,--names", asked.names, "Globs on paths of modules: 'layer1.*'")->delimiter(',');
   command
@@ -45,7 +45,6 @@ void add_subscription(CLI::App& command, Asked& asked) {
   command.add_option("--directory", asked.directory,
                      "Where publishers are; by default in $XDG_RUNTIME_DIR/torchtap, /tmp/torchtap-UID and "
                      "$HOME/.torchtap");
-  command.add_option("--token-file", asked.token_file, "A file with the token that the relay wants");
 }
 
 views::stream::Reader open(const Asked& asked, const std::string& label, views::stream::WhenFull when_full) {
@@ -60,7 +59,6 @@ views::stream::Reader open(const Asked& asked, const std::string& label, views::
   }
   views::stream::ReaderOptions options;
   options.directory(asked.directory);
-  if (!asked.token_file.empty()) options.token(read_token(asked.token_file));
   options.wait(std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(asked.wait, 1e9) * 1e9)));
   return views::stream::Reader(asked.name, subscription, options);
 }

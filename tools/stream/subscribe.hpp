@@ -14,7 +14,6 @@ namespace torchtap::tools::stream {
 struct Asked {
   std::string name;
   std::string directory;
-  std::string token_file;
   std::vector<std::string> names;
   std::vector<std::string> what;
   std::int64_t every = 1;
@@ -22,8 +21,7 @@ struct Asked {
   double wait = 0;  ///< seconds for the publisher to appear
 };
 
-/// Adds the name of the stream, `--names`, `--what`, `--every`, `--hz`, `--wait-for`, `--directory` and
-/// `--token-file`.
+/// Adds the name of the stream, `--names`, `--what`, `--every`, `--hz`, `--wait-for` and `--directory`.
 void add_subscription(CLI::App& command, Asked& asked);
 /// Connects. `label` is what `torchtap streams` calls this reader.
 views::stream::Reader open(const Asked& asked, const std::string& label, views::stream::WhenFull when_full);

@@ -1,10 +1,14 @@
 #include <CLI/CLI.hpp>
+#include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 
+#include <torchtap/base/crc32.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/storage/spool.hpp>
 
@@ -29,13 +33,17 @@ show, compare and convert read, and Python. Results of reductions are entries of
 slots ("lstm#1"). With --save the program waits for the disk if it has to (at most 100 ms at once by default, then
 frames are lost); without, or with --skip, it never waits. In either case the number of frames that were missed is exact.
 
-Ends when the program ends, after --count frames, or by Ctrl-C. If the program was killed, or the connection to a relay
-was lost, it says so and ends with status 2; what came before is saved.
+With --frames the tensors themselves go to standard output, for a reader on another machine or for a file; "-" in place of
+a name reads them from standard input, here and in watch and video. The program is not waited for.
+
+Ends when the program ends, after --count frames, or by Ctrl-C. If the program was killed, or the connection to it was
+lost, it says so and ends with status 2; what came before is saved.
 
 Examples:
   torchtap tail resnet --names 'layer1*' --hz 1
   torchtap tail resnet --save maps/ --every 100 --count 1000
   torchtap tail resnet --json | jq .mean
+  ssh host torchtap tail resnet --frames | torchtap watch -
 
 Exit status: 0; 1 if no frame came; 2 on errors.)";
 
@@ -46,6 +54,7 @@ struct TailOptions {
   bool append = false;
   bool skip = false;
   bool json = false;
+  bool frames = false;
   std::int64_t count = 0;
 };
 
@@ -126,6 +135,53 @@ class Saved {
   std::int64_t without_data_ = 0;
 };
 
+/// Frames on their way through standard output. The first and the last one say where they come from, and that
+/// nothing follows.
+class Sent {
+ public:
+  explicit Sent(const Reader& reader) {
+    TORCH_CHECK_VALUE(
+        ::isatty(STDOUT_FILENO) == 0,
+        "--frames writes bytes, which a terminal cannot show; send them through a pipe, or into a file.");
+    say(c10::str("process\t", reader.publisher(), '\n'));
+  }
+
+  void add(Frame frame, std::int64_t missed) {
+    frame.readers = 0;
+    frame.missed = static_cast<std::uint64_t>(missed - missed_);
+    missed_ = missed;
+    frame.has_checksum = true;
+    frame.checksum = base::crc32(0, frame.data, frame.data_bytes);
+    write(frame);
+  }
+  /// `broken` is why the stream breaks off, empty if it does not.
+  void finish(const Reader& reader, const std::string& broken) {
+    say(c10::str("missed\t", reader.missed(), "\nend\t", broken, '\n'));
+  }
+
+ private:
+  void say(const std::string& text) {
+    Frame frame;
+    frame.kind = views::stream::Kind::header;
+    frame.without_data = true;
+    frame.text = text;
+    write(frame);
+  }
+  void write(const Frame& frame) {
+    const std::uint64_t header = views::stream::header_bytes(frame);
+    const std::uint64_t behind = views::stream::frame_bytes(frame) - header - frame.data_bytes;
+    bytes_.assign(std::max(header, behind), '\0');
+    views::stream::write_header(frame, bytes_.data());
+    std::cout.write(bytes_.data(), static_cast<std::streamsize>(header));
+    std::cout.write(static_cast<const char*>(frame.data), static_cast<std::streamsize>(frame.data_bytes));
+    bytes_.assign(behind, '\0');
+    std::cout.write(bytes_.data(), static_cast<std::streamsize>(behind)).flush();
+  }
+
+  std::string bytes_;
+  std::int64_t missed_ = 0;
+};
+
 void summarize(const TailOptions& options, const Reader& reader, const Saved* saved, std::int64_t taken) {
   if (saved != nullptr) {
     std::cout << tools::counted(static_cast<std::int64_t>(saved->entries()), "module") << ", "
@@ -144,6 +200,8 @@ int tail(const TailOptions& options) {
   Reader reader = open(options.asked, "torchtap tail", waits ? WhenFull::wait : WhenFull::skip);
   std::unique_ptr<Saved> saved;
   if (!options.save.empty()) saved = std::make_unique<Saved>(options);
+  std::optional<Sent> sent;
+  if (options.frames) sent.emplace(reader);
   const tools::Interrupt interrupt;
   std::int64_t taken = 0;
   while (interrupt.signal() == 0 && !reader.ended() && (options.count == 0 || taken < options.count)) {
@@ -151,6 +209,8 @@ int tail(const TailOptions& options) {
     if (!frame.has_value()) continue;
     if (saved != nullptr) {
       saved->add(*frame);
+    } else if (sent.has_value()) {
+      sent->add(*frame, reader.missed());
     } else if (options.json) {
       print_json(*frame);
     } else {
@@ -160,6 +220,8 @@ int tail(const TailOptions& options) {
     if (!std::cout.good()) break;
   }
   reader.release();
+  if (sent.has_value())
+    sent->finish(reader, interrupt.signal() == 0 ? reader.broken() : "torchtap tail was stopped");
   if (saved != nullptr) saved->finish();
   summarize(options, reader, saved.get(), taken);
   check_end(reader, saved != nullptr && taken != 0 ? "\"" + options.save + "\" has what came before" : "");
@@ -183,7 +245,10 @@ void add_tail(CLI::App& app) {
   command->add_flag("--skip", options->skip, "Miss frames rather than let the program wait")->needs(save);
   command->add_option("--count", options->count, "End after this many frames")
       ->transform(tools::whole_number(1));
-  command->add_flag("--json", options->json, "Print a JSON object on each line")->excludes(save);
+  auto* json = command->add_flag("--json", options->json, "Print a JSON object on each line")->excludes(save);
+  command->add_flag("--frames", options->frames, "Write the tensors themselves, for a reader elsewhere")
+      ->excludes(save)
+      ->excludes(json);
   command->callback([options] {
     if (const int signal = tail(*options)) {
       std::cout << std::flush;

@@ -41,7 +41,7 @@ FILE.mp4 becomes the folder FILE.
 
 A name of an existing file or folder is a recording, any other a stream. A stream is read without the program waiting,
 unless --wait is given. Ends when the program ends, after --count pictures, or by Ctrl-C; if the program was killed, or the
-connection to a relay was lost, it says so, and the pictures drawn before are kept.
+connection to it was lost, it says so, and the pictures drawn before are kept.
 
 Examples:
   torchtap video resnet --names layer1 --save layer1.mp4 --hz 10

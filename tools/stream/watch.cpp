@@ -12,9 +12,7 @@
 #include <torchtap/base/error.hpp>
 
 #include "commands.hpp"
-#include "graphics.hpp"
 #include "options/option_checks.hpp"
-#include "pictures/pictures.hpp"
 #include "subscribe.hpp"
 #include "terminal/drawing.hpp"
 #include "terminal/interrupt.hpp"
@@ -32,26 +30,22 @@ using views::stream::Reader;
 using views::stream::WhenFull;
 
 constexpr char kWatchExamples[] = R"(
-Shows what a program publishes, as it runs: a line of statistics for each module, and the maps of one of them as a
-picture, where the terminal has 24-bit colour and UTF-8. Modules are in the order in which their tensors came first. The
-program is never waited for. Values of one sign are drawn in viridis, of both signs from blue over white at 0 to red; NaN
-is magenta, an infinity orange. The picture is that of the first module that has maps; --picture MODULE chooses another, --picture none
-leaves it out. Terminals that know kitty's graphics or sixels get pixels, others half blocks.
+Shows what a program publishes, as it runs: a line of statistics for each module, and the histogram of its values. Modules
+are in the order in which their tensors came first. The program is never waited for.
 
-Into a file or a pipe the tables are written one after the other, without pictures. Ends when the program ends, after
---count tables, or by Ctrl-C. If the program was killed, or the connection to a relay was lost, it says so and ends with
+Into a file or a pipe the tables are written one after the other. Ends when the program ends, after
+--count tables, or by Ctrl-C. If the program was killed, or the connection to it was lost, it says so and ends with
 status 2.
 
 Examples:
   torchtap watch resnet --names 'layer*' --hz 5
-  torchtap watch train --what output,grad-output --picture layer1.0
+  torchtap watch train --what output,grad-output
+  ssh host torchtap tail resnet --frames | torchtap watch -
 
 Exit status: 0; 1 if no frame came; 2 on errors.)";
 
 struct WatchOptions {
   Asked asked;
-  std::string picture;
-  std::string graphics = "auto";
   std::int64_t count = 0;
 };
 
@@ -60,10 +54,7 @@ struct Row {
   std::string title, kind, form;
   std::string why;  // it has no data
   std::uint64_t sample = 0;
-  std::size_t dims = 0;
   Statistics statistics;
-  at::Tensor tensor;  // if it may be drawn
-  pictures::Range range;
 };
 
 struct Size {
@@ -75,12 +66,6 @@ Size terminal_size() {
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return {};
   return {size.ws_col, size.ws_row};
 }
-
-/// The content of the screen: lines, and below them a picture in the terminal's own graphics, if it has any.
-struct Shown {
-  std::vector<std::string> lines;
-  std::string graphics;
-};
 
 /// A separate screen while the object lives, where stdout is a terminal.
 class Screen {
@@ -95,8 +80,7 @@ class Screen {
   Screen& operator=(const Screen&) = delete;
 
   bool is_terminal() const noexcept { return is_terminal_; }
-  void show(const Shown& shown) const {
-    const auto& lines = shown.lines;
+  void show(const std::vector<std::string>& lines) const {
     if (!is_terminal_) {
       for (const auto& line : lines) std::cout << line << '\n';
       std::cout << std::endl;
@@ -107,7 +91,6 @@ class Screen {
     for (std::size_t i = 0; i < std::min(lines.size(), rows); ++i)
       text += (i == 0 ? "" : "\r\n") + lines[i] + "\033[K";
     text += "\033[J";
-    if (!shown.graphics.empty() && lines.size() < rows) text += "\r\n" + shown.graphics;
     std::cout << text << "\033[?2026l" << std::flush;
   }
 
@@ -117,9 +100,9 @@ class Screen {
 
 class Watched {
  public:
-  Watched(const WatchOptions& options, const Ability& ability) : options_(options), ability_(ability) {}
+  explicit Watched(const WatchOptions& options) : options_(options) {}
 
-  void add(const Frame& frame, bool pictures) {
+  void add(const Frame& frame) {
     const std::string title = shown_title_of(frame);
     const std::size_t place = places_.try_emplace(title, places_.size()).first->second;
     Row& row = rows_[{place, frame.kind}];
@@ -128,20 +111,13 @@ class Watched {
     row.form = form_of(frame);
     row.why = frame.without_data ? frame.text : "";
     row.sample = frame.sample;
-    row.dims = frame.dims;
     if (!frame.without_data) text_ = frame.text;
     row.statistics = statistics_of(frame, 64);
-    row.tensor.reset();
-    if (!pictures || frame.without_data) return;
-    const at::Tensor tensor = views::stream::to_tensor(frame);
-    if (!pictures::has_maps(tensor)) return;
-    row.tensor = pictures::maps_of(tensor);
-    row.range.widen(row.tensor);
   }
   bool empty() const { return rows_.empty(); }
 
-  Shown shown(const Reader& reader, const Size& size) const {
-    Shown all;
+  /// The lines of the screen.
+  std::vector<std::string> shown(const Reader& reader, const Size& size) const {
     const std::size_t width = size.columns == 0 ? tools::line_width() : size.columns;
     std::ostringstream text;
     print_table(text, width);
@@ -152,8 +128,7 @@ class Watched {
     for (auto& line : reasons(width)) below.push_back(std::move(line));
     lines.resize(1 + rows_.size());
     lines.insert(lines.begin(), heading(reader));
-    const Picture drawn = picture(size, lines.size() + below.size());
-    const std::size_t most = size.rows > drawn.rows + 1 ? size.rows - drawn.rows - 1 : 1;
+    const std::size_t most = size.rows > 1 ? size.rows - 1 : 1;
     if (size.rows != 0 && lines.size() + below.size() > most) {
       below.erase(std::remove(below.begin(), below.end(), ""), below.end());
       const std::size_t room = std::max<std::size_t>(most - std::min(most, below.size() + 1), 3);
@@ -164,17 +139,10 @@ class Watched {
       }
     }
     lines.insert(lines.end(), below.begin(), below.end());
-    lines.insert(lines.end(), drawn.lines.begin(), drawn.lines.end());
-    all.lines = std::move(lines);
-    all.graphics = drawn.graphics;
-    return all;
+    return lines;
   }
 
  private:
-  struct Picture : Shown {
-    std::size_t rows = 0;  // of the screen
-  };
-
   static std::vector<std::string> split(const std::string& text) {
     std::vector<std::string> lines;
     std::istringstream stream(text);
@@ -230,48 +198,7 @@ class Watched {
     return split(text.str());
   }
 
-  /// The one that was asked for, or the first that has maps: a matrix is rather a batch of vectors.
-  const Row* drawn_row() const {
-    const Row* found = nullptr;
-    for (const auto& [key, row] : rows_) {
-      const bool asked = options_.picture.empty() || options_.picture == row.title;
-      if (!asked || !row.tensor.defined()) continue;
-      if (row.dims > 2) return &row;
-      if (found == nullptr) found = &row;
-    }
-    return found;
-  }
-
-  Picture picture(const Size& size, std::size_t above) const {
-    constexpr std::size_t kLeast = 8;
-    const Row* const drawn = drawn_row();
-    if (drawn == nullptr || size.rows < kLeast + 4) return {};
-    const std::size_t rows = std::max(kLeast, size.rows > above + 2 ? size.rows - above - 2 : kLeast);
-    const Row& row = *drawn;
-    std::size_t shown = 0;
-    const std::size_t height = std::min(rows, size.rows - 4);
-    const bool blocks = ability_.graphics == Graphics::blocks;
-    const pictures::Image image =
-        pictures::draw_maps(row.tensor, row.range, blocks ? size.columns : size.columns * ability_.cell_width,
-                            blocks ? 2 * height : height * ability_.cell_height, shown);
-    Picture picture;
-    const auto cells = [](std::size_t pixels, std::size_t each) { return (pixels + each - 1) / each; };
-    if (blocks) picture.lines = pictures::half_blocks(image);
-    if (ability_.graphics == Graphics::kitty)
-      picture.graphics = pictures::kitty_graphics(image, cells(image.width, ability_.cell_width),
-                                                  cells(image.height, ability_.cell_height));
-    if (ability_.graphics == Graphics::sixel) picture.graphics = pictures::sixel_graphics(image);
-    picture.rows = 1 + (blocks ? picture.lines.size() : height);
-    picture.lines.insert(
-        picture.lines.begin(),
-        c10::str(tools::printable(row.title), " ", row.form, ", ", shown, " of ",
-                 tools::counted(row.tensor.size(0), "map"), ", ", tools::to_text(row.range.low(), 3), " … ",
-                 tools::to_text(row.range.high(), 3)));
-    return picture;
-  }
-
   const WatchOptions& options_;
-  const Ability ability_;
   std::map<std::string, std::size_t> places_;  // of modules, in the order in which they came
   std::map<std::pair<std::size_t, views::stream::Kind>, Row> rows_;
   std::string text_;  // what the program said last
@@ -282,12 +209,7 @@ int watch(WatchOptions& options) {
   if (options.asked.hz == 0) options.asked.hz = 5;
   Reader reader = open(options.asked, "torchtap watch", WhenFull::skip);
   const tools::Interrupt interrupt;
-  const bool asks = options.graphics == "auto" && options.picture != "none";
-  Ability ability = asks ? ask_terminal() : Ability();
-  if (options.graphics == "kitty") ability.graphics = Graphics::kitty;
-  if (options.graphics == "sixel") ability.graphics = Graphics::sixel;
-  Watched watched(options, ability);
-  const bool colours = tools::utf8_locale() && options.picture != "none";
+  Watched watched(options);
   {
     const Screen screen;
     const auto pause =
@@ -300,7 +222,7 @@ int watch(WatchOptions& options) {
       while (Clock::now() < due && interrupt.signal() == 0 && !reader.ended()) {
         const auto frame = reader.next(
             std::min<std::chrono::nanoseconds>(due - Clock::now(), std::chrono::milliseconds(100)));
-        if (frame.has_value()) watched.add(*frame, colours && screen.is_terminal());
+        if (frame.has_value()) watched.add(*frame);
         any = any || frame.has_value();
       }
       due = std::max(due, Clock::now() - pause);
@@ -312,7 +234,7 @@ int watch(WatchOptions& options) {
     }
   }
   if (reader.ended()) {
-    for (const auto& line : watched.empty() ? std::vector<std::string>{} : watched.shown(reader, {}).lines) {
+    for (const auto& line : watched.empty() ? std::vector<std::string>{} : watched.shown(reader, {})) {
       if (::isatty(STDOUT_FILENO) != 0) std::cout << line << '\n';  // what was last is left on the screen
     }
     check_end(reader);
@@ -329,10 +251,6 @@ void add_watch(CLI::App& app) {
   CLI::App* command = app.add_subcommand("watch", "Show what a program publishes, live");
   command->footer(kWatchExamples);
   add_subscription(*command, options->asked);
-  command->add_option("--picture", options->picture, "The module whose maps are drawn, or none");
-  command->add_option("--graphics", options->graphics, "How the terminal draws; auto asks it")
-      ->check(CLI::IsMember({"auto", "blocks", "kitty", "sixel"}))
-      ->capture_default_str();
   command->add_option("--count", options->count, "End after this many tables")
       ->transform(tools::whole_number(1));
   command->callback([options] {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// A frame: one tensor with all that is known about it, as bytes. The bytes are the same in shared memory,
-/// over TCP and in a file; docs/format.md specifies them.
+/// in a pipe and in a file; docs/format.md specifies them.
 
 #include <array>
 #include <cstddef>
@@ -27,7 +27,7 @@ enum class Kind : std::uint8_t {
   /// Of an operation of LibTorch.
   operation_argument = 8,
   operation_result = 9,
-  /// The first frame of a file: what made it, as text.
+  /// The first frame of a pipe or a file, which says what made it as text, and the last.
   header = 10,
   /// The gradient with respect to a parameter.
   backward_parameter = 11,
@@ -46,7 +46,7 @@ struct TORCHTAP_API Frame {
   std::uint64_t time_ns = 0;   ///< when it was published, since 1970, UTC
   std::uint64_t sample = 0;    ///< which event of its module, from 0
   std::uint64_t call = 0;      ///< which call of its module within one forward of the root, from 0
-  std::uint64_t readers = 0;   ///< bit `i`: it is for the reader in place `i`; 0 in a file and over TCP
+  std::uint64_t readers = 0;   ///< bit `i`: it is for the reader in place `i`; 0 in a pipe and in a file
   std::uint64_t missed = 0;    ///< how many frames were missed before this one; 0 in shared memory
   std::uint32_t thread = 0;    ///< which of the program's threads published it, from 0
   std::uint32_t rank = 0;      ///< of a distributed program
@@ -57,7 +57,7 @@ struct TORCHTAP_API Frame {
   std::uint8_t dims = 0;          ///< at most `kMostDims`
   std::int8_t device_type = 0;    ///< where the tensor was: the number of the `c10::DeviceType`
   std::int8_t device_index = -1;  ///< -1 if the device has no index
-  bool has_checksum = false;      ///< over TCP and in files
+  bool has_checksum = false;      ///< in a pipe and in a file
   bool without_data = false;      ///< the tensor could not be sent: `text` says why
   std::array<std::int64_t, 8> sizes{};
   std::string_view path;    ///< of the module

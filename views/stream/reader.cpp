@@ -1,5 +1,6 @@
 // Readers: tensors out of frames, and who publishes.
 #include <ATen/Functions.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -9,7 +10,7 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/views/stream/detail/client.hpp>
-#include <torchtap/views/stream/detail/remote.hpp>
+#include <torchtap/views/stream/detail/piped.hpp>
 #include <torchtap/views/stream/reader.hpp>
 
 namespace torchtap::views::stream {
@@ -32,9 +33,7 @@ namespace {
 
 std::unique_ptr<detail::Inlet> open(const std::string& name, const Subscription& subscription,
                                     const ReaderOptions& options) {
-  if (detail::is_remote(name))
-    return std::make_unique<detail::RemoteClient>(name, subscription, options.token(), options.wait(),
-                                                  options.silence());
+  if (name == "-") return std::make_unique<detail::PipedFrames>(STDIN_FILENO, subscription);
   return std::make_unique<detail::Client>(name, subscription, options.directory(), options.wait());
 }
 
@@ -42,6 +41,10 @@ std::unique_ptr<detail::Inlet> open(const std::string& name, const Subscription&
 
 Reader::Reader(const std::string& name, const Subscription& subscription, const ReaderOptions& options)
     : inlet_(open(name, subscription, options)) {}
+Reader::Reader(std::unique_ptr<detail::Inlet> inlet) : inlet_(std::move(inlet)) {}
+Reader Reader::from(int descriptor, const Subscription& subscription) {
+  return Reader(std::make_unique<detail::PipedFrames>(descriptor, subscription));
+}
 Reader::Reader(Reader&&) noexcept = default;
 Reader& Reader::operator=(Reader&&) noexcept = default;
 Reader::~Reader() = default;

@@ -32,23 +32,23 @@ struct TORCHTAP_API ReaderOptions {
   TORCH_ARG(std::string, directory);
   /// How long to wait for the publisher to appear.
   TORCH_ARG(std::chrono::nanoseconds, wait) = std::chrono::nanoseconds(0);
-  /// The secret that a relay expects from readers (`RelayOptions::token`).
-  TORCH_ARG(std::string, token);
-  /// A relay says something each second. When it was silent for so long, the connection is lost.
-  TORCH_ARG(std::chrono::nanoseconds, silence) = std::chrono::seconds(10);
 };
 
-/// Reads frames of one publisher, of another process or this one, or over TCP by way of a `Relay`. One thread
-/// at a time may call it.
+/// Reads frames of one publisher, of another process or this one, or frames that come through a pipe, from
+/// another machine or a file. One thread at a time may call it.
 ///
 ///     views::stream::Reader reader("resnet", Subscription().names({"layer1*"}).hz(5));
 ///     while (auto frame = reader.next()) std::cout << frame->path << to_tensor(*frame).mean() << '\n';
 class TORCHTAP_API Reader {
  public:
-  /// `name` is that of a publisher on this machine, or "tcp:HOST:PORT" of a relay. Throws `c10::ValueError`
-  /// if no process publishes under this name, or the publisher or relay refuses.
+  /// `name` is that of a publisher on this machine; "-" reads standard input. Throws `c10::ValueError` if no
+  /// process publishes under this name, or the publisher refuses.
   explicit Reader(const std::string& name, const Subscription& subscription = {},
                   const ReaderOptions& options = {});
+  /// Frames that come through a pipe, a socket or a file, as `torchtap tail NAME --frames` writes them. The
+  /// subscription chooses among them. `descriptor` stays the caller's, and open. Waits for the first frame,
+  /// and throws `c10::ValueError` if there are none.
+  static Reader from(int descriptor, const Subscription& subscription = {});
   Reader(Reader&&) noexcept;
   Reader& operator=(Reader&&) noexcept;
   ~Reader();
@@ -63,17 +63,17 @@ class TORCHTAP_API Reader {
   bool whole() const noexcept;
   /// Lets the publisher overwrite the frame, before the next one is asked for.
   void release() noexcept;
-  /// Whether the publisher ended or died, or the relay was lost, and everything was read.
+  /// Whether the publisher ended or died, or nothing more comes, and everything was read.
   bool ended() const noexcept;
-  /// Why the stream broke off before its program ended it: the program was killed, or the connection to the
-  /// relay was lost. Empty if it did not, and while there is more to read.
+  /// Why the stream broke off before its program ended it: the program was killed, or what sent its frames.
+  /// Empty if it did not, and while there is more to read.
   std::string broken() const;
-  /// Changes what is wanted. Frames that were published before may still come. Throws as the constructor. Of
-  /// a relay it waits for no answer, so that `next` throws if the relay refuses.
+  /// Changes what is wanted. Frames that were published before may still come. Throws as the constructor.
   void subscribe(const Subscription& subscription);
 
   /// Frames that were read whole, and those that were overwritten before: together all that were for it. The
-  /// second is exact when it grows, and at the end.
+  /// second is exact when it grows, and at the end. Of frames that come through a pipe, the second counts
+  /// those that were missed where they came from.
   std::int64_t received() const noexcept;
   /// See `received`.
   std::int64_t missed() const noexcept;
@@ -83,6 +83,7 @@ class TORCHTAP_API Reader {
   std::int64_t publisher() const noexcept;
 
  private:
+  explicit Reader(std::unique_ptr<detail::Inlet> inlet);
   std::unique_ptr<detail::Inlet> inlet_;
 };
 

@@ -5,5 +5,4 @@
 #include <torchtap/views/stream/frame.hpp>
 #include <torchtap/views/stream/publisher.hpp>
 #include <torchtap/views/stream/reader.hpp>
-#include <torchtap/views/stream/relay.hpp>
 #include <torchtap/views/stream/subscription.hpp>

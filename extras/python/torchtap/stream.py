@@ -10,6 +10,7 @@ None if `text` says why there are no data. bfloat16 comes as float32, complex32 
 bytes are those of docs/format.md. Needs Linux, Python 3.9 and numpy."""
 
 import fcntl
+import fnmatch
 import mmap
 import os
 import select
@@ -18,6 +19,7 @@ import stat
 import struct
 import sys
 import time
+import zlib
 
 import numpy as np
 
@@ -44,7 +46,7 @@ DTYPES = {
     28: "<u4",
     29: "<u8",
 }
-WITHOUT_DATA = 2
+CHECKSUM, WITHOUT_DATA = 1, 2
 HEADER = struct.Struct("<4sHHQQQQQQQQIIIHHHHHBBBBbb")
 HEADER_BYTES, SIZES_AT = 192, 120
 
@@ -112,6 +114,47 @@ def read_file(path):
     while at < len(data):
         yield Frame(data[at:])
         at += struct.unpack_from("<Q", data, at + 8)[0]
+
+
+class PipedFrames:
+    """Iterates over the frames that come through an open binary file, such as the output of `torchtap tail NAME --frames`, until
+    the program ends; raises EOFError if they broke off. The wishes choose among them. `missed` counts those that were missed
+    where they came from."""
+
+    def __init__(self, file, names=(), kinds=(), every=1):
+        self.file, self.names, self.kinds, self.every = file, names, kinds, every
+        self.received, self.missed, self.process = 0, 0, 0
+
+    def __iter__(self):
+        end = None  # why nothing follows, when that was said; empty if the program ended
+        while begin := self.file.read(16):
+            size = struct.unpack_from("<Q", begin, 8)[0] if len(begin) == 16 else 0
+            if begin[:4] != b"TTF1" or size < HEADER_BYTES:
+                raise ValueError("what came is no frame; expected the output of torchtap tail NAME --frames")
+            data = begin + self.file.read(size - 16)
+            if len(data) < size:
+                break
+            header, length, checksum = *struct.unpack_from("<6xH", data), *struct.unpack_from("<48xQ24xI", data)
+            if data[97] & CHECKSUM and zlib.crc32(data[header : header + length]) != checksum:
+                raise ValueError("a frame arrived damaged")
+            frame = Frame(data)
+            if frame.kind == "Header":
+                said = dict(line.partition("\t")[::2] for line in frame.text.splitlines())
+                self.process = int(said.get("process", self.process))
+                self.missed = max(self.missed, int(said.get("missed", 0)))
+                end = said.get("end", end)
+                continue
+            self.missed += frame.missed
+            named = not self.names or any(fnmatch.fnmatchcase(frame.path, name) for name in self.names)
+            if named and (not self.kinds or frame.kind in self.kinds) and frame.sample % self.every == 0:
+                self.received += 1
+                yield frame
+        if end is None:
+            raise EOFError(
+                "the frames broke off: the program that sent them was killed, or the connection to it was lost"
+            )
+        if end:
+            raise EOFError(end)
 
 
 def subscription(names=(), kinds=(), every=1, hz=0, when_full=None):
@@ -206,15 +249,11 @@ def mapped(descriptor, size, **how):
 
 class Reader:
     """Iterates over frames until the program ends; then raises EOFError if the program was killed. `when_full`: "wait", "skip"
-    or None, as the publisher likes. `wait`: seconds for the program to appear. "tcp:HOST:PORT" reads
-    what `torchtap relay` sends there. `received` and `missed` are all frames that were for this reader."""
+    or None, as the publisher likes. `wait`: seconds for the program to appear. "-" reads the output of `torchtap tail NAME
+    --frames` from standard input, as PipedFrames does. `received` and `missed` are all frames that were for this reader."""
 
     def __new__(cls, name, *wishes, **more):
-        if not name.startswith("tcp:"):
-            return super().__new__(cls)
-        from torchtap.relay import RelayReader
-
-        return RelayReader(name, *wishes, **more)
+        return PipedFrames(sys.stdin.buffer, *wishes, **more) if name == "-" else super().__new__(cls)
 
     def __init__(self, name, names=(), kinds=(), every=1, hz=0, when_full=None, directory=None, wait=0):
         self.name, self.received, self.missed = name, 0, 0

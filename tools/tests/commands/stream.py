@@ -1,16 +1,13 @@
 #!/usr/bin/env python3
-"""Tests torchtap record --stream, preload --stream, streams, tail, watch and relay: what arrives against what PyTorch computes.
+"""Tests torchtap record --stream, preload --stream, streams, tail and watch: what arrives against what PyTorch computes.
 
 usage: stream.py TORCHTAP PROGRAM READER_FOLDER    PROGRAM: one that preload can record"""
 
-import base64
 import json
 import os
 import pathlib
 import pty
-import re
 import select
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -161,7 +158,7 @@ def check_watch(file, data):
 
 
 def check_broken(folder, file):
-    """A relay or a program that is killed is no program that ended."""
+    """A program, or what sends its frames, that is killed is no program that ended."""
     commands = [
         ["tail", "--save", folder / "cut"],
         ["tail"],
@@ -169,108 +166,35 @@ def check_broken(folder, file):
         ["video", "--save", folder / "pictures", "--size", "64x64"],
     ]
 
-    def lost(name, words, kill):
-        readers = [start(command[0], name, "--names", "fc", "--hz", 50, *command[1:]) for command in commands]
-        for _ in range(3000):  # until all read
-            if len(wait_for_stream("nine")["readers"]) == len(commands) and list((folder / "cut").glob("*.part")):
-                break
-            time.sleep(0.02)
-        kill()
-        for command, reader in zip(commands, readers):
-            error = finish(reader, f"{command[0]} of what is killed", status=2)[1]
-            check(words in error and "the program ended" not in error, f"{command}: {error}")
-        check(
-            json.load(open(folder / "cut" / "manifest.json"))["entries"][0]["samples"] > 0, "what came before is kept"
-        )
-        shutil.rmtree(folder / "cut")
-        shutil.rmtree(folder / "pictures", ignore_errors=True)
-
     program = start("record", file, "--random", "2x3x8x8", "--count", 100000000, "--stream", "nine")
     wait_for_stream("nine")
-    relay = start("relay", "nine", "--listen", "127.0.0.1:0")
-    name = relay.stdout.readline().split(" at ")[1].strip()
-    lost(name, "the connection to the relay", relay.kill)
-    lost("nine", f"process {program.pid}, which published", program.kill)
-    for process in (relay, program):
-        process.communicate()
-
-
-def terminal_pictures(answer, *more):
-    """What `watch` writes to a terminal that answers its questions so."""
-    leader, follower = pty.openpty()
-    subprocess.run(["stty", "rows", "30", "cols", "100"], stdin=follower, check=True)
-    watch = subprocess.Popen(
-        [torchtap, "watch", "seven", "--count", "6", "--hz", "20", "--picture", "conv", *more],
-        stdin=follower,
-        stdout=follower,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "LC_ALL": "C.UTF-8"},
-    )
-    os.close(follower)
-    text, answered = b"", False
-    while select.select([leader], [], [], 60)[0]:
-        try:
-            text += os.read(leader, 1 << 20)
-        except OSError:
+    readers = [start(command[0], "nine", "--names", "fc", "--hz", 50, *command[1:]) for command in commands]
+    sent = subprocess.Popen([torchtap, "tail", "nine", "--hz", "50", "--frames"], stdout=subprocess.PIPE)
+    cut = subprocess.Popen([torchtap, "tail", "nine", "--hz", "50", "--frames"], stdout=subprocess.PIPE)
+    far = [
+        subprocess.Popen(
+            [torchtap, "tail", "-"], stdin=sender.stdout, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for sender in (sent, cut)
+    ]
+    for _ in range(3000):  # until all read
+        if len(wait_for_stream("nine")["readers"]) == len(commands) + 2 and list((folder / "cut").glob("*.part")):
             break
-        if not answered and text.endswith(b"\x1b[c"):
-            os.write(leader, answer)
-            answered = True
-    check(watch.wait() == 0, "watch in a terminal that answers")
-    return text
-
-
-def decode_sixel(data):
-    """The pixels of a sixel picture, as the DEC manual describes it."""
-    head = re.match(rb'\x1bP0;1;0q"1;1;(\d+);(\d+)', data)
-    width, height = map(int, head.groups())
-    image, colours, x, y, colour = np.zeros((height + 6, width, 3), int), {}, 0, 0, 0
-    for token in re.finditer(
-        rb"#(\d+);2;(\d+);(\d+);(\d+)|#(\d+)|!(\d+)(.)|([$-])|([?-~])", data[head.end() : -2], re.S
-    ):
-        number, red, green, blue, chosen, repeat, repeated, move, letter = token.groups()
-        if number is not None:
-            colours[int(number)] = [int(part) * 255 / 100 for part in (red, green, blue)]
-        elif chosen is not None:
-            colour = int(chosen)
-        elif move is not None:
-            x, y = 0, y + 6 * (move == b"-")
-        else:
-            for _ in range(int(repeat or 1)):
-                for bit in range(6):
-                    if (repeated or letter)[0] - 63 >> bit & 1:
-                        image[y + bit, x] = colours[colour]
-                x += 1
-    return image[:height]
-
-
-def check_graphics(file):
-    """Terminals that answer get kitty's graphics or sixels: the same picture."""
-    recorded = start("record", file, "--random", "1x3x8x8", "--seed", 1, "--count", 100000000, "--stream", "seven")
-    wait_for_stream("seven")
-    kitty = terminal_pictures(b"\x1b_Gi=31;OK\x1b\\\x1b[6;20;10t\x1b[?62c")
-    sixel = terminal_pictures(b"\x1b[6;20;10t\x1b[?62;4;22c")
-    blocks = terminal_pictures(b"\x1b[?62;22c")
-    recorded.terminate()
-    recorded.communicate()
-    check("▀".encode() in blocks and b"\x1b_Ga=T" not in blocks and b"\x1bP0" not in blocks, "half blocks")
-    check("▀".encode() not in kitty + sixel, "no half blocks")
-    first = re.search(rb"\x1b_Ga=T,f=24,i=1,p=1,q=2,C=1,s=(\d+),v=(\d+),c=(\d+),r=(\d+),m=.;", kitty)
-    width, height, columns, rows = map(int, first.groups())
-    check(
-        (width - 1) // 10 + 1 == columns <= 100 and (height - 1) // 20 + 1 == rows <= 30, (width, height, columns, rows)
-    )
-    chunks = re.findall(rb"\x1b_G(?:a=T[^;]*,)?m=([01]);([A-Za-z0-9+/=]*)\x1b\\", kitty[first.start() :])
-    last = [more for more, _ in chunks].index(b"0")
-    pixels = base64.b64decode(b"".join(data for _, data in chunks[: last + 1]))
-    check(len(pixels) == 3 * width * height, (len(pixels), width, height))
-    picture = np.frombuffer(pixels, np.uint8).reshape(height, width, 3)
-    check(len(np.unique(picture.reshape(-1, 3), axis=0)) > 50, "a picture of many colours")
-    drawn = decode_sixel(re.search(rb"\x1bP0;1;0q.*?\x1b\\", sixel, re.S).group())
-    check(drawn.shape == picture.shape, (drawn.shape, picture.shape))
-    gaps = (picture == 32).all(-1)
-    check(gaps.any() and (np.abs(drawn[gaps] - 32) < 4).all(), "the gaps between maps are where they were")
-    check((np.abs(drawn[~gaps].std() - picture[~gaps].astype(int).std()) < 40), "colours")
+        time.sleep(0.02)
+    cut.kill()
+    error = finish(far[1], "tail of what sends frames and is killed", status=2)[1]
+    check("the frames broke off" in error and "the program ended" not in error, error)
+    program.kill()
+    for command, reader in [*zip(commands, readers), ("tail -", far[0])]:
+        error = finish(reader, f"{command[0]} of what is killed", status=2)[1]
+        check(
+            f"process {program.pid}, which published" in error and "the program ended" not in error,
+            f"{command}: {error}",
+        )
+    check(json.load(open(folder / "cut" / "manifest.json"))["entries"][0]["samples"] > 0, "what came before is kept")
+    check(sent.wait() == 2, "tail --frames of what is killed")
+    cut.wait()
+    program.communicate()
 
 
 def check_errors(folder, file, data):
@@ -301,49 +225,61 @@ def check_preload(folder):
     run("compare", kept, spooled)
 
 
-def check_relay(folder, file, data):
-    """Over TCP: with a token, by Python, tail and watch."""
-    token = folder / "token"
+def check_pipe(folder, file):
+    """Through pipes and a file, to another tail, to watch and to Python."""
+    kept = folder / "frames.bin"
     recorded = start("record", file, "--random", "2x3x8x8", "--count", 2000, "--stream", "six", "--readers", 2)
     wait_for_stream("six")
-    refused = run("relay", "six", "--listen", "0.0.0.0:0", status=2)[1]
-    check("have to know a token" in refused, refused)
-    relay = start("relay", "six", "--listen", "127.0.0.1:0", "--token-file", token)
-    name = relay.stdout.readline().split(" at ")[1].strip()
-    check(name.startswith("tcp:127.0.0.1:") and token.stat().st_mode & 0o777 == 0o600, name)
-    check("wants a token" in run("tail", name, status=2)[1], "tail without the token")
-    try:
-        list(stream.Reader(name, token="a token that is wrong"))
-        check(False, "Python with a wrong token")
-    except ValueError as error:
-        check("the token is wrong" in str(error), error)
-    reader = stream.Reader(name, names=["fc"], token=token.read_text().strip())
-    tail = start("tail", name, "--token-file", token, "--names", "conv", "--save", folder / "far")
+    sender = subprocess.Popen([torchtap, "tail", "six", "--names", "fc", "--frames"], stdout=subprocess.PIPE)
+    with open(kept, "wb") as file:
+        whole = subprocess.Popen([torchtap, "tail", "six", "--frames"], stdout=file)
+    reader = stream.PipedFrames(sender.stdout)
     frames = list(reader)
     check(all(frame.path == "fc" and frame.tensor.shape == (2, 5) for frame in frames), "frames of fc")
     check(
         frames and reader.received == len(frames) and reader.received + reader.missed == 2000,
         (reader.received, reader.missed),
     )
-    out, _ = finish(tail, "tail of a relay")
-    check("1 module" in out, out)
+    finish(recorded, "record for the pipe")
+    check(sender.wait() == 0 and whole.wait() == 0, "tail --frames")
+    with open(kept, "rb") as file:
+        everything = stream.PipedFrames(file)
+        paths = [frame.path for frame in everything]
+    check(len(paths) + everything.missed == 8000 and everything.process == recorded.pid, everything.missed)
+
+    def from_file(*arguments, status=0):
+        done = subprocess.run([torchtap, *map(str, arguments)], stdin=open(kept, "rb"), capture_output=True, text=True)
+        check(done.returncode == status, f"{arguments}: {done.returncode} {done.stdout} {done.stderr}")
+        return done.stdout, done.stderr
+
+    out, error = from_file("tail", "-", "--names", "conv", "--save", folder / "far")
+    check(f"1 module, {paths.count('conv')} frames" in out, out)
     check(json.load(open(folder / "far" / "manifest.json"))["entries"][0]["path"] == "conv", "what tail saved")
-    finish(recorded, "record for the relay")
-    _, error = finish(relay, "relay")
-    check("the program ended" in error and "refused 2 connections" in error, error)
-    os.chmod(token, 0o644)
-    check("other users may read" in run("tail", name, "--token-file", token, status=2)[1], "a token for everybody")
-    check("does torchtap relay run there" in run("watch", name, status=2)[1], "a relay that ended")
+    out, error = from_file("watch", "-", "--names", "fc")
+    check(f"process {recorded.pid}" in out and "fc" in out and "conv" not in out and "the program ended" in error, out)
+    script = "from torchtap.stream import Reader; print(len(list(Reader('-', names=['f?']))))"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        stdin=open(kept, "rb"),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": sys.argv[3]},
+    )
+    check(done.stdout.strip() == str(paths.count("fc")), done.stderr)
+    kept.write_bytes(kept.read_bytes()[:-64])
+    check("the frames broke off" in from_file("tail", "-", status=2)[1], "a file that was cut")
+    kept.write_bytes(b"")
+    check("no frames came" in from_file("watch", "-", status=2)[1], "no frames")
 
 
 def check_terminal(file):
-    """In a terminal: pictures, and the screen as it was afterwards."""
+    """In a terminal: the screen is afterwards as it was. Bytes do not go there."""
     recorded = start("record", file, "--random", "1x3x8x8", "--count", 100000000, "--stream", "five")
     wait_for_stream("five")
     leader, follower = pty.openpty()
     subprocess.run(["stty", "rows", "30", "cols", "100"], stdin=follower, check=True)
     watch = subprocess.Popen(
-        [torchtap, "watch", "five", "--count", "5", "--hz", "20", "--picture", "conv"],
+        [torchtap, "watch", "five", "--count", "5", "--hz", "20"],
         stdout=follower,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "LC_ALL": "C.UTF-8"},
@@ -359,7 +295,7 @@ def check_terminal(file):
     recorded.terminate()
     recorded.communicate()
     check(text.startswith(b"\x1b[?1049h") and text.rstrip().endswith(b"\x1b[?1049l"), "the terminal is as it was")
-    check("▀".encode() in text and b"\x1b[38;2;" in text, "a picture")
+    check(b"conv" in text and b"relu" in text, "a table")
 
 
 with tempfile.TemporaryDirectory() as name:
@@ -373,8 +309,7 @@ with tempfile.TemporaryDirectory() as name:
     check_watch(*model[:2])
     check_broken(folder, model[0])
     check_preload(folder)
-    check_relay(folder, *model[:2])
+    check_pipe(folder, model[0])
     check_terminal(model[0])
-    check_graphics(model[0])
     check_errors(folder, *model[:2])
 sys.exit(f"{len(failures)} failures" if failures else 0)

@@ -210,23 +210,4 @@ BOOST_AUTO_TEST_CASE(pictures_are_pasted_and_cut_off) {
   image.paste(Image(2, 2, {1, 2, 3}), 9, 9);
   BOOST_TEST((pixel(image, 3, 2) == Colour{1, 2, 3}));
   BOOST_TEST((pixel(image, 2, 2) == kBackground));
-  const auto lines = half_blocks(image);
-  BOOST_TEST(lines.size() == 2U);
-  BOOST_TEST(lines[1].find("\033[38;2;1;2;3m") != std::string::npos);
-}
-
-BOOST_AUTO_TEST_CASE(pictures_in_the_terminals_own_graphics) {
-  Image image(3, 7, {255, 0, 0});
-  image.set(1, 6, {0, 0, 255});
-  const std::string kitty = kitty_graphics(image, 1, 1);
-  BOOST_TEST(kitty.find("s=3,v=7,c=1,r=1,m=0;/wAA/wAA") != std::string::npos, kitty.substr(1));
-  // Two bands of six lines: red alone; then, in its first line, red beside blue.
-  BOOST_TEST(sixel_graphics(image).substr(1) ==
-             "P0;1;0q\"1;1;3;7#0;2;100;0;0#1;2;0;0;100#0~~~$-#0@?@$#1?@$-\033\\");
-  Image many(64, 64);  // more colours than a sixel picture has
-  for (std::size_t i = 0; i < 4096; ++i)
-    many.set(i % 64, i / 64, {static_cast<std::uint8_t>(i / 16), static_cast<std::uint8_t>(i % 16 * 16), 7});
-  const std::string text = sixel_graphics(many);
-  BOOST_TEST(text.find("#255;2;") != std::string::npos);
-  BOOST_TEST(text.find("#256") == std::string::npos);
 }

@@ -10,7 +10,6 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/detail/client.hpp>
 #include <torchtap/views/stream/detail/handshake.hpp>
-#include <torchtap/views/stream/detail/tcp.hpp>
 
 namespace torchtap::views::stream::detail {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Where a reader's frames come from: shared memory, or a relay on some machine.
+// Where a reader's frames come from: shared memory, or a pipe.
 
 #include <chrono>
 #include <cstdint>

@@ -2,6 +2,7 @@
 
 // Constants and helpers of all parts of a stream.
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -21,6 +22,13 @@ using frames::Mapping;
 /// Throws a `c10::Error`: "views::stream: cannot WHAT: the system's words".
 [[noreturn]] inline void system_error(const std::string& what, int error) {
   frames::system_error("views::stream", what, error);
+}
+
+using Moment = std::chrono::steady_clock::time_point;
+/// The moment `after` from now, or the last one there is.
+inline Moment deadline_after(std::chrono::nanoseconds after) {
+  const Moment now = std::chrono::steady_clock::now();
+  return after >= Moment::max() - now ? Moment::max() : now + after;
 }
 
 /// Appends a number as it lies in memory.
