@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/little_endian.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/base/strided.hpp>
 #include <torchtap/core/unfit.hpp>
@@ -29,48 +30,14 @@ const detail::Folding& everything() {
   return all;
 }
 
-void put_varint(std::string& to, std::uint64_t number) {
-  for (; number >= 0x80; number >>= 7) to.push_back(static_cast<char>(number | 0x80));
-  to.push_back(static_cast<char>(number));
-}
-
-std::string packed_bins(const detail::SlotCounts& bins) {
-  std::string packed;
-  std::uint32_t before = 0;
-  for (const auto& [slot, count] : bins) {
-    put_varint(packed, slot - before);
-    put_varint(packed, static_cast<std::uint64_t>(count));
-    before = slot;
-  }
-  return packed;
-}
-
 /// Slots of finite numbers but zeros, ascending. Throws `c10::ValueError` if `packed` is damaged.
-detail::SlotCounts unpacked_bins(const std::string& packed) {
-  std::size_t at = 0;
-  const auto damaged = [] {
-    TORCH_CHECK_VALUE(false, "restore: the bins in the archive of Blocks are inconsistent; it is damaged.");
-  };
-  const auto varint = [&] {
-    std::uint64_t number = 0;
-    for (int shift = 0;; shift += 7) {
-      if (at == packed.size() || shift > 56) damaged();
-      const auto byte = static_cast<unsigned char>(packed[at++]);
-      number |= static_cast<std::uint64_t>(byte & 0x7FU) << shift;
-      if (byte < 0x80) return number;
-    }
-  };
+detail::SlotCounts unbase::packed_counts(const std::string& packed) {
   detail::SlotCounts bins;
-  std::uint64_t slot = 0;
-  while (at < packed.size()) {
-    const std::uint64_t more = varint(), count = varint();
-    slot += more;
-    const auto negative = static_cast<std::uint64_t>(block_bins.negative());
-    if ((more == 0 && !bins.empty()) || count == 0 || count > static_cast<std::uint64_t>(most_elements) ||
-        slot >= 2 * negative || slot % negative >= static_cast<std::uint64_t>(block_bins.infinity()))
-      damaged();
-    bins.emplace_back(static_cast<std::uint32_t>(slot), static_cast<std::int64_t>(count));
-  }
+  const auto negative = static_cast<std::uint32_t>(block_bins.negative());
+  bool sound = base::unpack_counts(packed, 2 * negative, static_cast<std::uint64_t>(most_elements), bins);
+  for (const auto& bin : bins)
+    sound = sound && bin.first % negative < static_cast<std::uint32_t>(block_bins.infinity());
+  TORCH_CHECK_VALUE(sound, "restore: the bins in the archive of Blocks are inconsistent; it is damaged.");
   return bins;
 }
 
@@ -209,7 +176,7 @@ Blocks::Block Blocks::measure(const Pass& pass) {
     return to != nullptr;
   });
   slots.erase(apart, slots.end());
-  block.bins = packed_bins(slots);
+  block.bins = base::packed_counts(slots);
   const Summary total = pass.total();
   block.sum = total.sum;
   block.sum_squares = total.m2 + static_cast<double>(total.taken) * total.mean * total.mean;
@@ -233,11 +200,11 @@ void Blocks::Block::add(const Block& other) {
   max = std::fmax(max, other.max);
   sum += other.sum;
   sum_squares += other.sum_squares;
-  detail::SlotCounts both = unpacked_bins(bins);
-  const detail::SlotCounts more = unpacked_bins(other.bins);
+  detail::SlotCounts both = unbase::packed_counts(bins);
+  const detail::SlotCounts more = unbase::packed_counts(other.bins);
   both.insert(both.end(), more.begin(), more.end());
   tidy(both);
-  bins = packed_bins(both);
+  bins = base::packed_counts(both);
 }
 
 /// Makes one block of two.
@@ -271,7 +238,7 @@ core::Results Blocks::results() const {
   std::map<std::pair<double, double>, std::int64_t> columns;  // by their ends
   std::vector<detail::SlotCounts> bins;
   for (const auto& block : blocks_) {
-    bins.push_back(unpacked_bins(block.bins));
+    bins.push_back(unbase::packed_counts(block.bins));
     for (const auto& [slot, count] : bins.back()) columns[ends_of(slot)] = 0;
   }
   std::vector<double> low, high;
@@ -317,7 +284,7 @@ void Blocks::restored() {
               (each_ & (each_ - 1)) == 0 && static_cast<std::int64_t>(blocks_.size()) <= most_;
   samples_ = 0;
   for (const auto& block : blocks_) {
-    (void)unpacked_bins(block.bins);
+    (void)unbase::packed_counts(block.bins);
     const auto counts = {block.rows, block.zeros, block.nan, block.negative_infinity,
                          block.positive_infinity};
     fits = fits && block.samples > 0 && block.samples <= each_ && std::min(counts) >= 0 &&

@@ -14,6 +14,7 @@
 #include <memory>
 #include <set>
 
+#include <torchtap/base/little_endian.hpp>
 #include <torchtap/base/staging.hpp>
 #include <torchtap/base/write_file.hpp>
 
@@ -325,8 +326,9 @@ Json convert_to_safetensors(const Layers& layers, const ConvertOptions& options)
   text.append((8 - text.size() % 8) % 8, ' ');
   if (fs::path(options.save).has_parent_path()) fs::create_directories(fs::path(options.save).parent_path());
   write_file("convert", options.save, [&](std::ostream& stream) {
-    for (int i = 0; i < 8; ++i) stream.put(static_cast<char>((text.size() >> (8 * i)) & 0xff));
-    stream << text;
+    std::string length;
+    base::put_number(length, static_cast<std::uint64_t>(text.size()));
+    stream << length << text;
     Progress progress("writing", static_cast<std::int64_t>(header.size()) - 1);
     each_tensor(layers, options, [&](const Item& item) {
       const at::Tensor plain = item.tensor.contiguous();

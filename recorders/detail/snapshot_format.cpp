@@ -6,8 +6,10 @@
 #include <ostream>
 #include <utility>
 
+#include <torchtap/base/crc32.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/format.hpp>
+#include <torchtap/base/little_endian.hpp>
 #include <torchtap/recorders/detail/snapshot_format.hpp>
 
 namespace torchtap::recorders::detail {
@@ -15,25 +17,12 @@ namespace {
 
 constexpr char kMagic[8] = {'t', 'a', 'p', 's', 'n', 'a', 'p', '\0'};
 constexpr std::uint32_t kFormat = 1;
-constexpr std::size_t kHeader = sizeof kMagic + 4 + 8 + 8;
+constexpr std::size_t kHeader = sizeof kMagic + 4 + 8 + 4;
 constexpr std::uint64_t kPiece = 1 << 20;
 
-// FNV-1a: detects a damaged file before the sizes in it are used.
-std::uint64_t checksum(const std::string& bytes) {
-  std::uint64_t hash = 14695981039346656037ULL;
-  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211ULL;
-  return hash;
-}
-
-void put(std::string& bytes, std::uint64_t value, int size) {
-  for (int i = 0; i < size; ++i) bytes += static_cast<char>((value >> (8 * i)) & 0xFF);
-}
-
-std::uint64_t get(const char* bytes, int size) {
-  std::uint64_t value = 0;
-  for (int i = 0; i < size; ++i)
-    value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
-  return value;
+/// Detects a damaged file before the sizes in it are used.
+std::uint32_t checksum(const std::string& bytes) {
+  return base::crc32(0, bytes.data(), bytes.size());
 }
 
 }  // namespace
@@ -44,9 +33,9 @@ void bad_snapshot(const std::string& call, const std::string& reason) {
 
 void write_snapshot(std::ostream& stream, const std::string& payload) {
   std::string header(kMagic, sizeof kMagic);
-  put(header, kFormat, 4);
-  put(header, payload.size(), 8);
-  put(header, checksum(payload), 8);
+  base::put_bytes(header, kFormat, 4);
+  base::put_bytes(header, payload.size(), 8);
+  base::put_bytes(header, checksum(payload), 4);
   stream.write(header.data(), static_cast<std::streamsize>(header.size()));
   stream.write(payload.data(), static_cast<std::streamsize>(payload.size()));
 }
@@ -83,13 +72,13 @@ std::string read_snapshot(const std::string& call, std::istream& stream) {
   }
   stream.read(header + sizeof kMagic, 4);
   if (!stream) bad_snapshot(call, "it ends too early");
-  const auto format = get(header + sizeof kMagic, 4);
+  const auto format = base::get_bytes(header + sizeof kMagic, 4);
   const std::string unreadable = base::unreadable_format(static_cast<std::int64_t>(format), kFormat);
   if (!unreadable.empty()) bad_snapshot(call, unreadable);
-  stream.read(header + sizeof kMagic + 4, 16);
+  stream.read(header + sizeof kMagic + 4, 12);
   if (!stream) bad_snapshot(call, "it ends too early");
-  const std::uint64_t size = get(header + sizeof kMagic + 4, 8);
-  const std::uint64_t sum = get(header + sizeof kMagic + 12, 8);
+  const std::uint64_t size = base::get_bytes(header + sizeof kMagic + 4, 8);
+  const std::uint64_t sum = base::get_bytes(header + sizeof kMagic + 12, 4);
   // In pieces, because the size may be wrong.
   std::string payload;
   while (payload.size() < size) {

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include <torchtap/base/split_mix.hpp>
+
 namespace torchtap::reductions::detail {
 
 /// A generator of our own, so that recording never advances the program's: SplitMix64 (Steele, Lea & Flood
@@ -14,12 +16,7 @@ class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
 
-  std::uint64_t next() noexcept {
-    std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
+  std::uint64_t next() noexcept { return base::split_mix(state_ += base::kGolden); }
   /// Uniform in [0, bound), without bias and mostly without a division (Lemire 2019); `bound` is positive.
   std::uint64_t below(std::uint64_t bound) noexcept {
     Wide product = Wide{next()} * bound;

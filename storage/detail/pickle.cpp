@@ -11,6 +11,7 @@
 
 #include <torchtap/base/dtypes.hpp>
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/little_endian.hpp>
 #include <torchtap/base/strided.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/utf8.hpp>
@@ -273,11 +274,7 @@ class Pickler {
     }
   }
 
-  void little(std::uint64_t value, int size) {
-    char bytes[8];
-    for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>((value >> (8 * i)) & 0xFF);
-    out_.append(bytes, static_cast<std::size_t>(size));
-  }
+  void little(std::uint64_t value, int size) { base::put_bytes(out_, value, size); }
 
   void text(std::string_view value) {
     out_ += 'X';

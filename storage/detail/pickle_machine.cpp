@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/little_endian.hpp>
 #include <torchtap/storage/detail/pickle_machine.hpp>
 
 namespace torchtap::storage::detail {
@@ -55,11 +56,7 @@ const char* PickleMachine::take(std::uint64_t size) {
 }
 
 std::uint64_t PickleMachine::little(int size) {
-  const char* bytes = take(static_cast<std::uint64_t>(size));
-  std::uint64_t value = 0;
-  for (int i = 0; i < size; ++i)
-    value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
-  return value;
+  return base::get_bytes(take(static_cast<std::uint64_t>(size)), size);
 }
 
 std::string PickleMachine::text(std::uint64_t size) {
@@ -78,9 +75,7 @@ std::string PickleMachine::line() {
 std::int64_t PickleMachine::integer_of(std::uint64_t size) {
   if (size > 8) bad("it holds an integer of more than 64 bits");
   const char* bytes = take(size);
-  std::uint64_t value = 0;
-  for (std::uint64_t i = 0; i < size; ++i)
-    value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
+  std::uint64_t value = base::get_bytes(bytes, static_cast<int>(size));
   if (size > 0 && size < 8 && (bytes[size - 1] & 0x80) != 0) value |= ~std::uint64_t{0} << (8 * size);
   return static_cast<std::int64_t>(value);
 }

@@ -6,6 +6,7 @@
 
 #include <torchtap/base/crc32.hpp>
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/little_endian.hpp>
 #include <torchtap/storage/detail/zip.hpp>
 
 namespace torchtap::storage::detail {
@@ -47,28 +48,20 @@ class Bytes {
 
  private:
   Bytes& number(std::uint64_t value, int size) {
-    char bytes[8];
-    for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>((value >> (8 * i)) & 0xFF);
-    bytes_.append(bytes, static_cast<std::size_t>(size));
+    base::put_bytes(bytes_, value, size);
     return *this;
   }
   std::string bytes_;
 };
 
-std::uint64_t number(const char* bytes, int size) {
-  std::uint64_t value = 0;
-  for (int i = 0; i < size; ++i)
-    value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
-  return value;
-}
 std::uint16_t u16(const char* bytes) {
-  return static_cast<std::uint16_t>(number(bytes, 2));
+  return base::get_number<std::uint16_t>(bytes);
 }
 std::uint32_t u32(const char* bytes) {
-  return static_cast<std::uint32_t>(number(bytes, 4));
+  return base::get_number<std::uint32_t>(bytes);
 }
 std::uint64_t u64(const char* bytes) {
-  return number(bytes, 8);
+  return base::get_number<std::uint64_t>(bytes);
 }
 
 }  // namespace

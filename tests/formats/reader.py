@@ -385,13 +385,10 @@ def read_recording(folder):
 def read_snapshot(path):
     data = open(path, "rb").read()
     assert data[:8] == b"tapsnap\0"
-    version, size, checksum = struct.unpack_from("<IQQ", data, 8)
-    payload = data[28:]
+    version, size, checksum = struct.unpack_from("<IQI", data, 8)
+    payload = data[24:]
     assert version == 1 and len(payload) == size
-    hashed = 14695981039346656037
-    for byte in payload:
-        hashed = (hashed ^ byte) * 1099511628211 % 2**64
-    assert hashed == checksum
+    assert zlib.crc32(payload) == checksum
     state = State(payload)
     kind, records = state.text(), []
     for _ in range(state.take("Q")):

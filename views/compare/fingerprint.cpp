@@ -181,7 +181,7 @@ std::uint32_t places_of(const Elements& elements, std::int64_t first, std::int64
            : void(number = double{numbers[k]});
       if (std::isfinite(number)) continue;
       const std::uint64_t kind = std::isnan(number) ? 1 : number > 0 ? 2 : 3;
-      hash += static_cast<std::uint32_t>(detail::mix(4 * static_cast<std::uint64_t>(i + k) + kind));
+      hash += static_cast<std::uint32_t>(base::split_mix(4 * static_cast<std::uint64_t>(i + k) + kind));
     }
   }
   return hash;
@@ -288,8 +288,8 @@ Fingerprint make(c10::ScalarType type, const void* data, at::IntArrayRef sizes, 
   std::uint64_t shape = made.dtype + std::uint64_t{1};
   for (const std::int64_t size : sizes)
     shape = shape * detail::kGolden + static_cast<std::uint64_t>(size) + 1;
-  made.digest[0] = detail::mix(made.digest[0] ^ shape);
-  made.digest[1] = detail::mix(made.digest[1] + shape);
+  made.digest[0] = base::split_mix(made.digest[0] ^ shape);
+  made.digest[1] = base::split_mix(made.digest[1] + shape);
   take_samples(elements, table, made);
   return made;
 }

@@ -1,5 +1,10 @@
 # torchtap::monitor: a model watched while it runs (docs/guides/monitor.md).
 set(lacks "")
+find_file(TORCHTAP_XXHASH xxhash.h)
+mark_as_advanced(TORCHTAP_XXHASH)
+if(NOT TORCHTAP_XXHASH)
+  set(lacks "it needs xxHash's header (Debian: libxxhash-dev)")
+endif()
 if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux" OR NOT CMAKE_CXX_BYTE_ORDER STREQUAL "LITTLE_ENDIAN")
   set(lacks "it needs Linux on a little-endian machine")
 endif()

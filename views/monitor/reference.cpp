@@ -8,6 +8,7 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/storage/recording.hpp>
+#include <torchtap/views/monitor/detail/digest.hpp>
 #include <torchtap/views/monitor/reference.hpp>
 
 namespace torchtap::views::monitor {
@@ -78,10 +79,8 @@ std::vector<std::string> Reference::paths() const {
 }
 
 std::string Reference::digest() const {
-  std::uint64_t hash = 0xCBF29CE484222325;  // FNV-1a
-  const auto add = [&](std::string_view bytes) {
-    for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001B3;
-  };
+  detail::Digest digest;
+  const auto add = [&](std::string_view bytes) { digest.add(bytes.data(), bytes.size()); };
   for (const auto& tensor : tensors_) {
     add(tensor.path + '\n' + tensor.kind + '\n' + std::to_string(tensor.slot) + '\n');
     for (const auto& [name, numbers] : tensor.results) {
@@ -91,7 +90,7 @@ std::string Reference::digest() const {
     }
   }
   char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(digest.value()));
   return text;
 }
 

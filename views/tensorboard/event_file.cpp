@@ -19,6 +19,7 @@
 #include <torchtap/base/crc32.hpp>
 #include <torchtap/base/disk.hpp>
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/little_endian.hpp>
 #include <torchtap/base/process.hpp>
 #include <torchtap/views/tensorboard/event_file.hpp>
 #include <torchtap/views/text/characters.hpp>
@@ -29,24 +30,17 @@ namespace {
 constexpr char kCall[] = "views::tensorboard::EventFile";
 constexpr std::size_t kBuffered = std::size_t{1} << 16;
 
-/// The bytes of an integer, the lowest first.
-template <class Integer>
-std::string little_endian(Integer value) {
+template <class T>
+std::string bytes_of(T number) {
   std::string bytes;
-  for (std::size_t i = 0; i < sizeof value; ++i) bytes += static_cast<char>((value >> (8 * i)) & 0xff);
+  base::put_number(bytes, number);
   return bytes;
-}
-
-std::string bytes_of(double value) {
-  std::uint64_t bits = 0;
-  std::memcpy(&bits, &value, sizeof bits);
-  return little_endian(bits);
 }
 
 std::string varint(std::uint64_t value) {
   std::string bytes;
-  for (; value >= 0x80; value >>= 7) bytes += static_cast<char>((value & 0x7f) | 0x80);
-  return bytes + static_cast<char>(value);
+  base::put_varint(bytes, value);
+  return bytes;
 }
 
 /// How protobuf writes the value of a field.
@@ -78,11 +72,11 @@ std::string message(const HistogramValue& value) {
 
 std::string masked_checksum(const std::string& bytes) {
   const std::uint32_t crc = base::crc32c(0, bytes.data(), bytes.size());
-  return little_endian(((crc >> 15) | (crc << 17)) + 0xa282ead8u);
+  return bytes_of(((crc >> 15) | (crc << 17)) + 0xa282ead8u);
 }
 
 std::string record(const std::string& bytes) {
-  const std::string length = little_endian(static_cast<std::uint64_t>(bytes.size()));
+  const std::string length = bytes_of(static_cast<std::uint64_t>(bytes.size()));
   return length + masked_checksum(length) + bytes + masked_checksum(bytes);
 }
 
@@ -209,7 +203,7 @@ void EventFile::scalar(const std::string& tag, std::int64_t step, double value, 
   std::uint32_t bits = 0;
   std::memcpy(&bits, &single, sizeof bits);
   state_->append(event(seconds == 0 ? now() : seconds, step,
-                       summary(tag, "scalars", key(2, Wire::four_bytes) + little_endian(bits))));
+                       summary(tag, "scalars", key(2, Wire::four_bytes) + bytes_of(bits))));
 }
 
 void EventFile::histogram(const std::string& tag, std::int64_t step, const HistogramValue& value,

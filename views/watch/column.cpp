@@ -7,6 +7,7 @@
 #include <limits>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/little_endian.hpp>
 #include <torchtap/base/of_thread.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/pass.hpp>
@@ -50,7 +51,7 @@ class Slots {
       }
     }
     to.n_bins = static_cast<std::uint32_t>(bins.size());
-    to.bins = pack(bins);
+    to.bins = base::packed_counts(bins);
   }
 
  private:
@@ -75,11 +76,6 @@ rules::Bin edges_of(std::uint32_t bin) {
   };
   if (bin >= negative) return {-edge(bin - negative + 1), -edge(bin - negative), 0};
   return {edge(bin), edge(bin + 1), 0};
-}
-
-void put_varint(std::string& to, std::uint64_t number) {
-  for (; number >= 0x80; number >>= 7) to.push_back(static_cast<char>(number | 0x80));
-  to.push_back(static_cast<char>(number));
 }
 
 }  // namespace
@@ -167,7 +163,7 @@ void Column::merge(const Column& other) {
     }
   }
   n_bins = static_cast<std::uint32_t>(both.size());
-  bins = pack(both);
+  bins = base::packed_counts(both);
 }
 
 double Column::mean() const {
@@ -211,41 +207,11 @@ void put(const Column& column, rules::Facts& facts) {
   facts.std = column.deviation();
 }
 
-std::string pack(const Bins& bins) {
-  std::string packed;
-  std::uint32_t before = 0;
-  for (const auto& [bin, count] : bins) {
-    put_varint(packed, bin - before);
-    put_varint(packed, count);
-    before = bin;
-  }
-  return packed;
-}
-
 Bins unpack(const std::string& packed, std::uint32_t count) {
   Bins bins;
-  std::size_t at = 0;
-  bool sound = count <= 2 * magnitudes;
-  const auto varint = [&] {
-    std::uint64_t number = 0;
-    for (int shift = 0; sound; shift += 7) {
-      sound = at < packed.size() && shift < 64;
-      if (!sound) break;
-      const auto byte = static_cast<unsigned char>(packed[at++]);
-      number |= static_cast<std::uint64_t>(byte & 0x7FU) << shift;
-      if (byte < 0x80) break;
-    }
-    return number;
-  };
-  std::uint64_t bin = 0;
-  for (std::uint32_t i = 0; i < count && sound; ++i) {
-    const std::uint64_t delta = varint();
-    bin += delta;
-    sound = sound && (i == 0 || delta > 0) && bin < negative + magnitudes;
-    bins.emplace_back(static_cast<std::uint32_t>(bin), varint());
-  }
-  TORCH_CHECK_VALUE(sound && at == packed.size(), "explorer: ", packed.size(), " bytes are not the ", count,
-                    " bins of a histogram that they should be; the file or message is damaged.");
+  const bool sound = base::unpack_counts(packed, negative + magnitudes, UINT64_MAX, bins);
+  TORCH_CHECK_VALUE(sound && bins.size() == count, "views::watch: ", packed.size(), " bytes are not the ",
+                    count, " bins of a histogram that they should be; the file or message is damaged.");
   return bins;
 }
 

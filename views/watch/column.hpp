@@ -58,7 +58,6 @@ TORCHTAP_API std::uint32_t bin_of(double value);
 TORCHTAP_API double middle_of(std::uint32_t bin);
 
 /// For each bin two varints (LEB128): its number minus the number of the bin before it, and its count.
-TORCHTAP_API std::string pack(const Bins& bins);
 /// Throws `c10::ValueError` if `packed` is no `count` bins in ascending order.
 TORCHTAP_API Bins unpack(const std::string& packed, std::uint32_t count);
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/little_endian.hpp>
 #include <torchtap/distributed/detail/header.hpp>
 #include <torchtap/version.hpp>
 
@@ -274,17 +275,13 @@ std::string why_not(const std::vector<Header>& headers) {
 
 std::string Verdict::encoded() const {
   std::string text;
-  for (int i = 0; i < 8; ++i)
-    text += static_cast<char>((static_cast<std::uint64_t>(error.size()) >> (8 * i)) & 0xFF);
+  base::put_number(text, static_cast<std::uint64_t>(error.size()));
   return text + error + (lost ? '\1' : '\0') + more;
 }
 
 Verdict Verdict::decoded(const std::string& text) {
   Verdict verdict;
-  std::uint64_t length = 0;
-  for (std::size_t i = std::min<std::size_t>(8, text.size()); i > 0; --i) {
-    length = (length << 8) | static_cast<unsigned char>(text[i - 1]);
-  }
+  const std::uint64_t length = text.size() < 9 ? 0 : base::get_number<std::uint64_t>(text.data());
   if (text.size() < 9 || length > text.size() - 9) {
     verdict.error =
         "the root's decision cannot be read: other traffic came between; give torchtap a separate group";

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <utility>
 
+#include <torchtap/base/little_endian.hpp>
 #include <torchtap/distributed/detail/transport.hpp>
 
 namespace torchtap::distributed::detail {
@@ -63,20 +64,14 @@ std::vector<at::Tensor> messages_of(const std::string& text) {
 
 std::string encoded_numbers(const std::vector<std::int64_t>& numbers) {
   std::string text;
-  for (const std::int64_t number : numbers) {
-    for (int i = 0; i < 8; ++i)
-      text += static_cast<char>((static_cast<std::uint64_t>(number) >> (8 * i)) & 0xFF);
-  }
+  for (const std::int64_t number : numbers) base::put_number(text, number);
   return text;
 }
 
 std::vector<std::int64_t> decoded_numbers(const std::string& text) {
   std::vector<std::int64_t> numbers;
-  for (std::size_t at = 0; at + 8 <= text.size(); at += 8) {
-    std::uint64_t number = 0;
-    for (std::size_t i = 8; i > 0; --i) number = (number << 8) | static_cast<unsigned char>(text[at + i - 1]);
-    numbers.push_back(static_cast<std::int64_t>(number));
-  }
+  for (std::size_t at = 0; at + 8 <= text.size(); at += 8)
+    numbers.push_back(base::get_number<std::int64_t>(text.data() + at));
   return numbers;
 }
 

@@ -133,8 +133,8 @@ void add_numbers_plainly(const T* x, int n, std::uint64_t c, Sums& sums) {
 /// Adds what a block of words gave to the digest.
 inline void add_products(std::uint64_t sum, std::uint64_t weighted, std::uint32_t words, std::uint64_t c,
                          BitSums& sums) {
-  sums.digest[0] += mix(sum + draw(3, c));
-  sums.digest[1] += mix(weighted + kGolden * words + draw(4, c));
+  sums.digest[0] += base::split_mix(sum + draw(3, c));
+  sums.digest[1] += base::split_mix(weighted + kGolden * words + draw(4, c));
 }
 
 /// The loops without Highway.

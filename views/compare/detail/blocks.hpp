@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <limits>
 
+#include <torchtap/base/split_mix.hpp>
+
 namespace torchtap::views::compare::detail {
 
 constexpr int kBlock = 1024;  // words of the digest, elements of the sketch
@@ -12,16 +14,10 @@ constexpr int kLanes = 64;    // sums of the sketch
 constexpr int kRow = 16;      // words that are weighted alike; no vector has more
 constexpr int kWide = 8;      // no vector has more float64
 
-/// The finaliser of SplitMix64 (Steele, Lea & Flood 2014).
-constexpr std::uint64_t mix(std::uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15u;
+using base::kGolden;
 /// The i-th random number of a stream.
 constexpr std::uint64_t draw(std::uint64_t stream, std::uint64_t i) {
-  return mix(stream * kGolden + i + 1);
+  return base::split_mix(stream * kGolden + i + 1);
 }
 
 /// How block c of the sketch is entered in it: from which row of signs, with which sign, at which sum.

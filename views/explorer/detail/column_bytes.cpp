@@ -5,13 +5,13 @@
 namespace torchtap::views::explorer::detail {
 
 void put_column(std::string& to, const watch::Column& column) {
-  put(to, column.first_step);
-  put(to, column.last_step);
+  put_number(to, column.first_step);
+  put_number(to, column.last_step);
   for (const std::uint64_t number : {column.count, column.nan, column.posinf, column.neginf, column.zeros}) {
-    put(to, static_cast<double>(number));
+    put_number(to, static_cast<double>(number));
   }
-  for (const double number : {column.min, column.max, column.sum, column.sum_squares}) put(to, number);
-  put(to, column.n_bins);
+  for (const double number : {column.min, column.max, column.sum, column.sum_squares}) put_number(to, number);
+  put_number(to, column.n_bins);
   to += column.bins;
 }
 

@@ -61,7 +61,7 @@ void FileRun::refresh() {
 }
 
 void FileRun::take(BlockKind kind, const std::string& body) {
-  Bytes bytes(body.data(), body.size());
+  Bytes bytes(body);
   switch (kind) {
     case BlockKind::info:
       return take_info(body);
@@ -115,7 +115,7 @@ std::int32_t FileRun::take_number(Bytes& bytes) const {
 }
 
 void FileRun::take_series(const std::string& body) {
-  Bytes bytes(body.data(), body.size());
+  Bytes bytes(body);
   const auto number = bytes.get<std::int32_t>();
   SeriesKey key;
   key.call = bytes.get<std::int32_t>();
@@ -204,7 +204,7 @@ std::vector<watch::Column> FileRun::zoom(std::int32_t series, std::int64_t from,
   const std::lock_guard lock(reading_);
   std::vector<watch::Column> found;
   reader_.scan(BlockKind::column, [&](BlockKind, const std::string& body) {
-    Bytes bytes(body.data(), body.size());
+    Bytes bytes(body);
     const auto number = static_cast<std::size_t>(bytes.get<std::int32_t>());
     if (number >= numbers_.size() || numbers_[number] != series) return;
     const auto step = bytes.get<std::int64_t>();

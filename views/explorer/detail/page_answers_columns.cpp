@@ -15,9 +15,9 @@ namespace {
 constexpr std::uint32_t magic = 0x434C5054, version = 1, replaces_all = 0x80000000U;
 
 void put_head(std::string& to, std::int32_t id, std::uint64_t sequence, std::uint32_t columns) {
-  put(to, static_cast<std::uint32_t>(id));
-  put(to, sequence);
-  put(to, columns);
+  put_number(to, static_cast<std::uint32_t>(id));
+  put_number(to, sequence);
+  put_number(to, columns);
 }
 
 /// Neighbours merged, so that there are at most this many.
@@ -138,9 +138,9 @@ std::int64_t first_difference(const std::vector<watch::Column>& a, const std::ve
 
 std::string columns_bytes(Run& run, const ColumnsAsked& asked) {
   std::string bytes;
-  put(bytes, magic);
-  put(bytes, version);
-  put(bytes, static_cast<std::uint32_t>(watch::mantissa_bits));
+  put_number(bytes, magic);
+  put_number(bytes, version);
+  put_number(bytes, static_cast<std::uint32_t>(watch::mantissa_bits));
   const std::uint64_t sequence =
       run.sequence();  // what comes meanwhile may be sent twice, and never not at all
   std::string body;
@@ -169,7 +169,7 @@ std::string columns_bytes(Run& run, const ColumnsAsked& asked) {
       ++sent;
     });
   }
-  put(bytes, sent);
+  put_number(bytes, sent);
   return bytes + body;
 }
 

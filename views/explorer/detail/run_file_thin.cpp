@@ -57,7 +57,7 @@ Widths plan(const std::string& path, std::int64_t bytes) {
   std::map<std::int32_t, std::optional<std::int64_t>> of_series;
   std::map<std::string, std::optional<std::int64_t>> of_scalar;
   RunFileReader(path, RunFileReader::OfFile{}).read([&](BlockKind kind, const std::string& body) {
-    Bytes from(body.data(), body.size());
+    Bytes from(body);
     if (kind == BlockKind::column) {
       const auto series = from.get<std::int32_t>();
       columns.add(of_series[series], from.get<std::int64_t>(), head + body.size());
@@ -90,30 +90,30 @@ class Thinned {
         graphs_[body.empty() ? '\0' : body.front()] = body;
         return;
       case BlockKind::step:
-        if (last_step_.empty()) put(BlockKind::step, body);
+        if (last_step_.empty()) put_number(BlockKind::step, body);
         last_step_ = body;
         return;
       case BlockKind::info:
       case BlockKind::series:
       case BlockKind::end:
-        return put(kind, body);
+        return put_number(kind, body);
     }
-    put(kind, body);
+    put_number(kind, body);
   }
 
   /// The rest, after all steps were given. Returns the size of the file.
   std::uint64_t finish() {
     for (const auto& [series, one] : series_) put_column(series, one.column);
     for (const auto& [name, one] : scalars_) {
-      if (!one.written) put(BlockKind::scalar, one.body);
+      if (!one.written) put_number(BlockKind::scalar, one.body);
     }
     for (const auto& [series, one] : updates_) {
       std::map<std::int64_t, std::string> left = one.last;
       for (const auto& [rule, bodies] : one.since) left.insert(bodies.begin(), bodies.end());
-      for (const auto& [step, body] : left) put(BlockKind::update, body);
+      for (const auto& [step, body] : left) put_number(BlockKind::update, body);
     }
-    for (const auto& [mode, body] : graphs_) put(BlockKind::graph, body);
-    if (!last_step_.empty()) put(BlockKind::step, last_step_);
+    for (const auto& [mode, body] : graphs_) put_number(BlockKind::graph, body);
+    if (!last_step_.empty()) put_number(BlockKind::step, last_step_);
     write_out();
     TORCH_CHECK(::fsync(file_) == 0 || errno == EINVAL, "explorer: writing ", path_,
                 " failed: ", std::strerror(errno), ".");
@@ -138,7 +138,7 @@ class Thinned {
   };
 
   void take_column(const std::string& body) {
-    Bytes from(body.data(), body.size());
+    Bytes from(body);
     const auto series = from.get<std::int32_t>();
     watch::Column column = get_column(from);
     Open& open = series_[series];
@@ -160,22 +160,22 @@ class Thinned {
     std::string body;
     detail::put(body, series);
     detail::put_column(body, column);
-    put(BlockKind::column, body);
+    put_number(BlockKind::column, body);
   }
 
   void take_scalar(const std::string& body) {
-    Bytes from(body.data(), body.size());
+    Bytes from(body);
     const auto step = from.get<std::int64_t>();
     (void)from.get<double>();
     Point& last = scalars_[from.text()];
     const bool is_new =
         last.body.empty() || group_of(last.step, widths_.scalars) != group_of(step, widths_.scalars);
     last = {body, step, is_new};
-    if (is_new) put(BlockKind::scalar, body);
+    if (is_new) put_number(BlockKind::scalar, body);
   }
 
   void take_update(const std::string& body) {
-    Bytes from(body.data(), body.size());
+    Bytes from(body);
     Update& update = updates_[from.get<std::int32_t>()];
     const auto step = from.get<std::int64_t>();
     update.all.add(step, from.get<double>());
@@ -186,7 +186,7 @@ class Thinned {
     for (const auto& [rule, since] : update.all.since()) update.since.emplace(rule, update.last);
   }
 
-  void put(BlockKind kind, const std::string& body) {
+  void put_number(BlockKind kind, const std::string& body) {
     put_block(waiting_, kind, body);
     if (waiting_.size() >= std::size_t{1} << 20) write_out();
   }

@@ -44,9 +44,9 @@ void put_block(std::string& to, BlockKind kind, const std::string& body) {
   std::string payload(1, static_cast<char>(kind));
   payload += body;
   std::string head;
-  put(head, static_cast<std::uint32_t>(payload.size()));
-  put(head, base::crc32(0, payload.data(), payload.size()));
-  put(head, base::crc32(0, head.data(), head.size()));
+  put_number(head, static_cast<std::uint32_t>(payload.size()));
+  put_number(head, base::crc32(0, payload.data(), payload.size()));
+  put_number(head, base::crc32(0, head.data(), head.size()));
   to += head + payload;
 }
 
@@ -151,49 +151,49 @@ void RunFileWriter::thin_out() {
 
 void RunFileWriter::series(std::int32_t number, const SeriesKey& key, const std::string& name) {
   std::string body;
-  put(body, number);
-  put(body, key.call);
-  put(body, static_cast<std::uint8_t>(key.what));
-  put(body, key.index);
-  put(body, key.mode);
+  put_number(body, number);
+  put_number(body, key.call);
+  put_number(body, static_cast<std::uint8_t>(key.what));
+  put_number(body, key.index);
+  put_number(body, key.mode);
   put_text(body, name);
   block(BlockKind::series, body);
 }
 
 void RunFileWriter::column(std::int32_t series, const watch::Column& column) {
   std::string body;
-  put(body, series);
+  put_number(body, series);
   put_column(body, column);
   block(BlockKind::column, body);
 }
 
 void RunFileWriter::scalar(const std::string& name, std::int64_t step, double value) {
   std::string body;
-  put(body, step);
-  put(body, value);
+  put_number(body, step);
+  put_number(body, value);
   put_text(body, name);
   block(BlockKind::scalar, body);
 }
 
 void RunFileWriter::update(std::int32_t series, std::int64_t step, double ratio) {
   std::string body;
-  put(body, series);
-  put(body, step);
-  put(body, ratio);
+  put_number(body, series);
+  put_number(body, step);
+  put_number(body, ratio);
   block(BlockKind::update, body);
 }
 
 void RunFileWriter::graph(Mode mode, const Run::GraphText& text) {
   std::string body;
-  put(body, static_cast<std::uint8_t>(mode));
-  put(body, text.version);
+  put_number(body, static_cast<std::uint8_t>(mode));
+  put_number(body, text.version);
   body += text.json;
   block(BlockKind::graph, body);
 }
 
 void RunFileWriter::step(std::int64_t step) {
   std::string body;
-  put(body, step);
+  put_number(body, step);
   block(BlockKind::step, body);
 }
 

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include <torchtap/base/split_mix.hpp>
 #include <torchtap/hooks/event.hpp>
 #include <torchtap/operations/scope.hpp>
 #include <torchtap/views/explorer/detail/data_flow.hpp>
@@ -26,8 +27,7 @@ class WatchedModel;
 
 /// Mixes the number of an event into a hash.
 inline void mix(std::uint64_t& hash, std::uint64_t event) {
-  hash = (hash ^ event) * 0x9E3779B97F4A7C15ULL;
-  hash ^= hash >> 29U;
+  hash = base::split_mix((hash ^ event) + base::kGolden);
 }
 
 /// The tensors of a call.

@@ -8,23 +8,13 @@
 #include <cstring>
 
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/views/monitor/detail/digest.hpp>
 #include <torchtap/views/monitor/detail/outcome.hpp>
 
 namespace torchtap::views::monitor::detail {
 namespace {
 
-constexpr std::uint64_t kPrime1 = 0x9E3779B185EBCA87ULL, kPrime2 = 0xC2B2AE3D27D4EB4FULL,
-                        kPrime3 = 0x165667B19E3779F9ULL, kPrime4 = 0x85EBCA77C2B2AE63ULL,
-                        kPrime5 = 0x27D4EB2F165667C5ULL;
-constexpr std::size_t kBlock = 32;
-constexpr std::size_t kPiece = std::size_t{16} << 10;  // bytes; a multiple of a block
-
-std::uint64_t rotated(std::uint64_t word, int by) noexcept {
-  return (word << by) | (word >> (64 - by));
-}
-std::uint64_t mixed(std::uint64_t lane, std::uint64_t word) noexcept {
-  return rotated(lane + word * kPrime2, 31) * kPrime1;
-}
+constexpr std::size_t kPiece = std::size_t{16} << 10;  // bytes
 
 /// Sums of eight lanes, which compilers keep in vector registers.
 struct Lanes {
@@ -96,18 +86,9 @@ void add_tensor(const at::Tensor& given, Digest& digest, Outcome& outcome) {
     copy = given.detach().resolve_conj().resolve_neg().contiguous();
     tensor = &copy;
   }
-  std::int64_t words[4] = {static_cast<std::int64_t>(given.scalar_type()), given.dim(), 0, 0};
-  std::size_t used = 2;
-  const auto flush = [&] {
-    digest.add(words, sizeof words);
-    std::fill(std::begin(words), std::end(words), 0);
-    used = 0;
-  };
-  for (const std::int64_t size : given.sizes()) {
-    words[used++] = size;
-    if (used == 4) flush();
-  }
-  if (used != 0) flush();
+  const std::int64_t kind[] = {static_cast<std::int64_t>(given.scalar_type()), given.dim()};
+  digest.add(kind, sizeof kind);
+  digest.add(given.sizes().data(), given.sizes().size() * sizeof(std::int64_t));
   if (given.layout() == at::kSparse && given.is_cpu()) {  // looked at, but not in the digest
     const base::RecordingMode quiet;
     const at::Tensor values = given._values().contiguous();
@@ -125,34 +106,6 @@ void add_tensor(const at::Tensor& given, Digest& digest, Outcome& outcome) {
 }
 
 }  // namespace
-
-void Digest::block(const unsigned char* bytes) noexcept {
-  std::uint64_t words[4];
-  std::memcpy(words, bytes, sizeof words);
-  for (int i = 0; i < 4; ++i) lanes_[i] = mixed(lanes_[i], words[i]);
-}
-
-void Digest::add(const void* data, std::size_t bytes) noexcept {
-  const auto* at = static_cast<const unsigned char*>(data);
-  bytes_ += (bytes + kBlock - 1) / kBlock * kBlock;
-  for (; bytes >= kBlock; bytes -= kBlock, at += kBlock) block(at);
-  if (bytes == 0) return;
-  unsigned char last[kBlock] = {};
-  std::memcpy(last, at, bytes);
-  block(last);
-}
-
-std::uint64_t Digest::value() const noexcept {
-  std::uint64_t hash = kPrime5;  // of nothing
-  if (bytes_ != 0) {
-    hash = rotated(lanes_[0], 1) + rotated(lanes_[1], 7) + rotated(lanes_[2], 12) + rotated(lanes_[3], 18);
-    for (const std::uint64_t lane : lanes_) hash = (hash ^ mixed(0, lane)) * kPrime1 + kPrime4;
-  }
-  hash += bytes_;
-  hash = (hash ^ (hash >> 33)) * kPrime2;
-  hash = (hash ^ (hash >> 29)) * kPrime3;
-  return hash ^ (hash >> 32);
-}
 
 Outcome outcome_of(const hooks::Tensors& outputs) {
   Outcome outcome;

@@ -2,23 +2,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include <torchtap/base/split_mix.hpp>
 #include <torchtap/views/monitor/detail/sampler.hpp>
 
 namespace torchtap::views::monitor::detail {
-namespace {
-
-/// SplitMix64 (Steele, Lea and Flood 2014).
-std::uint64_t hash_of_forward(std::uint64_t number) noexcept {
-  std::uint64_t x = number + 0x9E3779B97F4A7C15U;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
-  return x ^ (x >> 31);
-}
-
-}  // namespace
-
 bool Sampler::wants(std::int64_t number) const noexcept {
-  return hash_of_forward(static_cast<std::uint64_t>(number)) % static_cast<std::uint64_t>(period()) == 0;
+  return base::split_mix(static_cast<std::uint64_t>(number) + base::kGolden) %
+             static_cast<std::uint64_t>(period()) ==
+         0;
 }
 
 void Sampler::note(bool sampled, std::int64_t forward_ns, std::int64_t own_ns) noexcept {

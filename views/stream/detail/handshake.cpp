@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/little_endian.hpp>
 #include <torchtap/version.hpp>
 #include <torchtap/views/stream/detail/handshake.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>
@@ -12,43 +13,36 @@ namespace torchtap::views::stream::detail {
 namespace {
 
 void put_text(std::string& packet, const std::string& text) {
-  put(packet, static_cast<std::uint16_t>(text.size()));
+  base::put_number(packet, static_cast<std::uint16_t>(text.size()));
   packet += text;
 }
 
 std::string begin(Message kind, std::uint16_t more = 0) {
   std::string packet;
-  put(packet, static_cast<std::uint32_t>(kind));
-  put(packet, kVersion);
-  put(packet, more);
+  base::put_number(packet, static_cast<std::uint32_t>(kind));
+  base::put_number(packet, kVersion);
+  base::put_number(packet, more);
   return packet;
 }
 
 constexpr std::size_t kBegin = 8;
 
-/// Takes values from the front of a packet.
-class Parser {
+/// Takes values from the front of a packet, behind which nothing has to follow.
+class Parser : public base::ByteReader {
  public:
-  explicit Parser(std::string_view rest) : rest_(rest) {}
-
+  using ByteReader::ByteReader;
   template <class T>
   T get() {
-    T value;
-    std::memcpy(&value, take(sizeof value).data(), sizeof value);
-    return value;
+    return whole(ByteReader::get<T>());
   }
-  std::string text() { return std::string(take(get<std::uint16_t>())); }
+  std::string text() { return whole(ByteReader::text(get<std::uint16_t>())); }
 
  private:
-  std::string_view take(std::size_t size) {
-    TORCH_CHECK_VALUE(size <= rest_.size(), "views::stream: a message ends too early: ", size,
-                      " bytes were to follow, and ", rest_.size(), " did.");
-    const std::string_view part = rest_.substr(0, size);
-    rest_.remove_prefix(size);
-    return part;
+  template <class T>
+  T whole(T value) const {
+    TORCH_CHECK_VALUE(good(), "views::stream: a message ends too early.");
+    return value;
   }
-
-  std::string_view rest_;
 };
 
 constexpr double kNanoseconds = 1e9;
@@ -60,13 +54,13 @@ std::string write_subscribe(const Subscription& subscription) {
   std::uint32_t kinds = 0;
   for (const Kind kind : subscription.kinds()) kinds |= 1U << static_cast<unsigned>(kind);
   const double interval = subscription.hz() > 0 ? std::min(kNanoseconds / subscription.hz(), 9e18) : 0;
-  put(packet, kinds);
-  put(packet, static_cast<std::uint16_t>(subscription.when_full().has_value()
-                                             ? 1 + static_cast<int>(*subscription.when_full())
-                                             : 0));
-  put(packet, static_cast<std::uint16_t>(subscription.names().size()));
-  put(packet, static_cast<std::uint64_t>(subscription.every()));
-  put(packet, static_cast<std::uint64_t>(interval));
+  base::put_number(packet, kinds);
+  base::put_number(packet, static_cast<std::uint16_t>(subscription.when_full().has_value()
+                                                          ? 1 + static_cast<int>(*subscription.when_full())
+                                                          : 0));
+  base::put_number(packet, static_cast<std::uint16_t>(subscription.names().size()));
+  base::put_number(packet, static_cast<std::uint64_t>(subscription.every()));
+  base::put_number(packet, static_cast<std::uint64_t>(interval));
   put_text(packet, subscription.label());
   for (const auto& name : subscription.names()) put_text(packet, name);
   return packet;
@@ -84,8 +78,8 @@ std::string write_refused(const std::string& why) {
 
 std::string write_welcome(const Welcome& welcome) {
   std::string packet = begin(Message::welcome, welcome.place);
-  put(packet, welcome.bytes);
-  put(packet, welcome.position);
+  base::put_number(packet, welcome.bytes);
+  base::put_number(packet, welcome.position);
   return packet;
 }
 

@@ -17,7 +17,7 @@ namespace torchtap::views::stream::detail {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::uint64_t kFirst = 16;  // bytes that tell how long a frame is
+constexpr std::uint64_t kFirst = 16;     // bytes that tell how long a frame is
 constexpr std::uint64_t kPiece = 65536;  // memory grows with what really comes, whatever a header announces
 
 }  // namespace
@@ -25,8 +25,9 @@ constexpr std::uint64_t kPiece = 65536;  // memory grows with what really comes,
 PipedFrames::PipedFrames(int descriptor, Subscription subscription)
     : descriptor_(descriptor), subscription_(std::move(subscription)) {
   check(kReader, subscription_);
-  TORCH_CHECK_VALUE(::isatty(descriptor_) == 0, kReader,
-                    ": a terminal sends no frames; expected a pipe or a file: torchtap tail NAME --frames | …");
+  TORCH_CHECK_VALUE(
+      ::isatty(descriptor_) == 0, kReader,
+      ": a terminal sends no frames; expected a pipe or a file: torchtap tail NAME --frames | …");
   fill(kFirst, Moment::max());
   TORCH_CHECK_VALUE(filled_ != 0, kReader,
                     ": no frames came; expected what torchtap tail NAME --frames writes. If that runs on "
@@ -38,8 +39,9 @@ PipedFrames::PipedFrames(int descriptor, Subscription subscription)
 bool PipedFrames::fill(std::uint64_t size, Moment deadline) {
   while (filled_ < size) {
     const auto now = Clock::now();
-    const auto left = deadline == Moment::max() ? std::chrono::milliseconds(1000)
-                                                : std::chrono::ceil<std::chrono::milliseconds>(deadline - now);
+    const auto left = deadline == Moment::max()
+                          ? std::chrono::milliseconds(1000)
+                          : std::chrono::ceil<std::chrono::milliseconds>(deadline - now);
     pollfd polled{descriptor_, POLLIN, 0};
     const int ready = ::poll(&polled, 1, static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1000)));
     if (ready <= 0) {  // also if a signal came
@@ -53,7 +55,8 @@ bool PipedFrames::fill(std::uint64_t size, Moment deadline) {
     if (got <= 0) {
       ended_ = true;
       if (!last_)
-        broken_ = "the frames broke off: the program that sent them was killed, or the connection to it was lost";
+        broken_ =
+            "the frames broke off: the program that sent them was killed, or the connection to it was lost";
       return false;
     }
     filled_ += static_cast<std::uint64_t>(got);
@@ -117,8 +120,9 @@ std::optional<Frame> PipedFrames::take(Moment deadline) {
 }
 
 std::optional<Frame> PipedFrames::next(std::chrono::nanoseconds timeout) {
-  TORCH_CHECK_VALUE(made_here_, kReader,
-                    "::next: the process was forked, and the reader belongs to the parent; both would get parts.");
+  TORCH_CHECK_VALUE(
+      made_here_, kReader,
+      "::next: the process was forked, and the reader belongs to the parent; both would get parts.");
   if (ended_) return std::nullopt;
   try {
     return take(deadline_after(timeout));

@@ -49,7 +49,7 @@ class PipedFrames final : public Inlet {
   std::int64_t process_ = 0;
   const base::MadeHere made_here_;
   std::map<std::string, std::uint64_t> last_ns_;  // of each source, the last frame that was taken
-  bool last_ = false;  // nothing follows, as the writer said
+  bool last_ = false;                             // nothing follows, as the writer said
   bool ended_ = false;
   std::string broken_;  // why the stream broke off
 };

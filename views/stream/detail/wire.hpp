@@ -31,10 +31,4 @@ inline Moment deadline_after(std::chrono::nanoseconds after) {
   return after >= Moment::max() - now ? Moment::max() : now + after;
 }
 
-/// Appends a number as it lies in memory.
-template <class T>
-void put(std::string& bytes, T value) {
-  bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
 }  // namespace torchtap::views::stream::detail

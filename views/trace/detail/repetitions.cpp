@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include <torchtap/base/split_mix.hpp>
 #include <torchtap/views/trace/detail/repetitions.hpp>
 
 namespace torchtap::views::trace::detail {
@@ -44,9 +45,7 @@ class Extensions {
   }
   /// Neighbouring numbers should not have neighbouring hashes.
   static std::uint64_t mixed(std::int64_t element) {
-    auto value = static_cast<std::uint64_t>(element) + 0x9e3779b97f4a7c15;
-    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
-    return reduced(value ^ (value >> 27));
+    return reduced(base::split_mix(static_cast<std::uint64_t>(element) + base::kGolden));
   }
 
   std::uint64_t hash(std::size_t begin, std::size_t size) const {

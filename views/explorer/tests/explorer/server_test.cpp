@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(columns_are_what_was_measured_and_only_new_ones_come_again)
     return response.body;
   };
   const std::string body = read("ids=0,2");
-  parts::Bytes bytes(body.data(), body.size());
+  parts::Bytes bytes(body);
   BOOST_TEST(bytes.get<std::uint32_t>() == 0x434c5054U);
   BOOST_TEST(bytes.get<std::uint32_t>() == 1U);
   BOOST_TEST(bytes.get<std::uint32_t>() == 3U);
@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(columns_are_what_was_measured_and_only_new_ones_come_again)
   BOOST_TEST(nothing.size() == 16U);
   served.train(1);
   const std::string more = read("ids=0&since=" + std::to_string(sequence));
-  parts::Bytes news(more.data(), more.size());
+  parts::Bytes news(more);
   news.text(16 + 12);
   BOOST_TEST(news.get<std::uint32_t>() == 1U);
   BOOST_TEST(news.get<std::int64_t>() == 3);  // its step

@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(viewers_of_a_file_that_was_replaced_get_all_of_its_columns_
   run.refresh();
   BOOST_TEST(run.steps().second == 199);
   const std::string bytes = parts::columns_bytes(run, {{0}, seen});
-  parts::Bytes sent(bytes.data(), bytes.size());
+  parts::Bytes sent(bytes);
   sent.text(12);
   BOOST_TEST(sent.get<std::uint32_t>() == 1U);
   sent.text(12);

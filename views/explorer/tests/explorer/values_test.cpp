@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include <torchtap/base/little_endian.hpp>
 #include <torchtap/reductions/log_histogram.hpp>
 #include <torchtap/views/explorer/detail/recording_pace.hpp>
 #include <torchtap/views/explorer/detail/series.hpp>
@@ -130,13 +131,13 @@ BOOST_AUTO_TEST_CASE(unusual_tensors_are_counted_too) {
 
 BOOST_AUTO_TEST_CASE(packed_bins_are_read_back_and_damaged_ones_refused) {
   const watch::Bins bins{{0, 1}, {5, 300}, {2048, std::uint64_t{1} << 40U}, {4087, 2}};
-  const std::string packed = watch::pack(bins);
+  const std::string packed = torchtap::base::packed_counts(bins);
   BOOST_TEST((watch::unpack(packed, 4) == bins));
   BOOST_CHECK_THROW(watch::unpack(packed, 3), c10::ValueError);
   BOOST_CHECK_THROW(watch::unpack(packed, 5), c10::ValueError);
   BOOST_CHECK_THROW(watch::unpack(packed.substr(1), 4), c10::ValueError);
   BOOST_CHECK_THROW(watch::unpack(std::string(40, '\xff'), 4), c10::ValueError);
-  BOOST_CHECK_THROW(watch::unpack(watch::pack({{4088, 1}}), 1), c10::ValueError);
+  BOOST_CHECK_THROW(watch::unpack(torchtap::base::packed_counts(watch::Bins{{4088, 1}}), 1), c10::ValueError);
 }
 
 BOOST_AUTO_TEST_CASE(columns_are_merged_exactly_and_their_number_is_bounded) {

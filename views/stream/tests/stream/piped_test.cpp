@@ -98,7 +98,8 @@ using Texts = std::vector<std::string>;
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(frames_arrive_through_a_pipe_as_they_were) {
-  const std::string all = kBegins + sample("a", 0) + sample("b", 0) + sample("a", 1, Kind::forward_output, 0, 5) + kEnds;
+  const std::string all =
+      kBegins + sample("a", 0) + sample("b", 0) + sample("a", 1, Kind::forward_output, 0, 5) + kEnds;
   for (const std::size_t piece : {std::string::npos, std::size_t{7}}) {
     const Pipe pipe(all, piece);
     Reader reader = Reader::from(pipe.end());
@@ -141,7 +142,8 @@ BOOST_AUTO_TEST_CASE(frames_that_break_off_are_no_stream_that_ended) {
   const std::string whole = kBegins + sample("a", 0);
   BOOST_TEST(why(whole + kEnds) == "");
   BOOST_TEST(why(whole + said("end\tprocess 7 was killed\n")) == "process 7 was killed");
-  for (const std::string& cut : {whole, kBegins, whole + kEnds.substr(0, 20), whole.substr(0, whole.size() - 1)})
+  for (const std::string& cut :
+       {whole, kBegins, whole + kEnds.substr(0, 20), whole.substr(0, whole.size() - 1)})
     BOOST_TEST(why(cut).find("the frames broke off") == 0U, why(cut));
 }
 
