@@ -13,6 +13,7 @@
 #include <torchtap/views/monitor/drift.hpp>
 #include <torchtap/views/monitor/reference.hpp>
 
+#include "recordings/recorded_facts.hpp"
 #include "recordings/recordings.hpp"
 
 namespace torchtap::tools {
@@ -96,11 +97,6 @@ std::optional<rules::Finding> drift_finding(const views::monitor::DriftTest& tes
   return finding;
 }
 
-rules::Tensor tensor_of_kind(const std::string& kind) {
-  if (kind == "ForwardOutput") return rules::Tensor::output;
-  return kind.rfind("Forward", 0) == 0 ? rules::Tensor::input : rules::Tensor::gradient;
-}
-
 void add_note(std::vector<std::string>& notes, const std::set<std::string>& paths, const std::string& what) {
   if (paths.empty()) return;
   std::vector<std::string> some(paths.begin(), paths.end());
@@ -152,7 +148,7 @@ std::vector<rules::Finding> drift_findings(const std::string& recording, const s
       if (!finding) return;
       finding->path = path;
       finding->type = entry.type();
-      finding->tensor = tensor_of_kind(entry.kind());
+      finding->tensor = tensor_of(entry.kind());
       finding->slot = slot;
       findings.push_back(std::move(*finding));
     };
