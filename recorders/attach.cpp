@@ -16,7 +16,7 @@ namespace {
 /// For a recorder of gradients: a hook that throws during the forward if no gradient can arrive
 /// (`Record::on_forward`). TorchScript has no values of unknown types.
 hooks::Handle watch_forward(const model::ModuleRef& module, const std::shared_ptr<Record>& record) {
-  const auto& kind = detail::traits(record->kind);
+  const auto& kind = traits(record->kind);
   if (!kind.gradients || kind.parameters || module.scripted() || module.exported()) return {};
   if (kind.outputs) {
     return hooks::attach(module, hooks::Kind::forward_output,
@@ -84,7 +84,7 @@ std::string name_in_module(const std::string& path) {
 
 void Recorder::Attached::hook(const model::ModuleRef& module) {
   const auto& record = subrecorder.record_;
-  if (detail::traits(record->kind).parameters) {
+  if (traits(record->kind).parameters) {
     const std::string name = name_in_module(record->id.path);
     companions = record->pair(module);  // throws if there are any
     handle = hooks::attach(module, name, [record](hooks::Event& event) { record->on_event(event); });
@@ -95,14 +95,14 @@ void Recorder::Attached::hook(const model::ModuleRef& module) {
   }
   check_capture(module, *record);
   companions = record->pair(module);
-  handle = hooks::attach(module, detail::traits(record->kind).hook,
+  handle = hooks::attach(module, traits(record->kind).hook,
                          [record](hooks::Event& event) { record->on_event(event); });
   forward = watch_forward(module, record);
 }
 
 Recorder& Recorder::attach(const selectors::ModuleView& model, const selectors::Selector& selector) {
   check_not_moved("attach");
-  return attach(selectors::select(model.vector(), selector, /*called=*/!detail::traits(kind_).parameters));
+  return attach(selectors::select(model.vector(), selector, /*called=*/!traits(kind_).parameters));
 }
 
 Recorder& Recorder::module(torch::nn::AnyModule& module, const std::string& name) {
@@ -112,7 +112,7 @@ Recorder& Recorder::module(torch::nn::AnyModule& module, const std::string& name
 
 Recorder& Recorder::attach(const std::vector<model::ModuleRef>& modules) {
   check_not_moved("attach");
-  const bool parameters = detail::traits(kind_).parameters;
+  const bool parameters = traits(kind_).parameters;
   std::vector<Target> targets;
   if (parameters) {
     targets = parameters_of(modules, kind());
@@ -155,7 +155,7 @@ Recorder& Recorder::replace(std::int64_t index, const model::ModuleRef& module) 
   Attached next(attached.subrecorder.record_);
   next.hook(module);
   batch.commit();
-  if (detail::traits(kind_).gradients && !detail::traits(kind_).parameters) {
+  if (traits(kind_).gradients && !traits(kind_).parameters) {
     attached.former.push_back(std::move(attached.handle));
     if (attached.former.size() > kMostFormer) attached.former.pop_front();
   }

@@ -9,7 +9,7 @@ namespace torchtap::recorders {
 
 using detail::Record;
 
-Recorder::Recorder(detail::Kind kind, RecorderOptions options)
+Recorder::Recorder(Kind kind, RecorderOptions options)
     : kind_(kind),
       options_(std::make_shared<const RecorderOptions>(std::move(options))),
       attached_(std::make_shared<AttachedList>()) {
@@ -23,7 +23,7 @@ Recorder::Recorder(detail::Kind kind, RecorderOptions options)
       this->kind(),
       ": stream() sends samples and keeps none, so there is nothing for spool() or "
       "memory_budget(); attach a second recorder to keep them.");
-  TORCH_CHECK_VALUE(!detail::traits(kind_).parameters || options_->slot() == 0, this->kind(),
+  TORCH_CHECK_VALUE(!traits(kind_).parameters || options_->slot() == 0, this->kind(),
                     ": each parameter has a subrecorder of its own, so there is no slot(", options_->slot(),
                     "); ask for the parameter by its name, at(\"layer1.bias\").");
   store_ = std::make_shared<detail::Store>(options_);
@@ -90,7 +90,7 @@ std::size_t Recorder::next_attached(std::size_t position) const noexcept {
 }
 
 const std::string& Recorder::kind() const noexcept {
-  return detail::name_of(kind_);
+  return name_of(kind_);
 }
 
 const RecorderOptions& Recorder::options() const noexcept {
@@ -222,7 +222,7 @@ void Recorder::merge(const Recorder& other) {
 bool Recorder::until_recorded(const std::function<void()>& forward) {
   check_not_moved("until_recorded");
   TORCH_CHECK_VALUE(
-      !detail::traits(kind_).gradients, "recorders::", kind(),
+      !traits(kind_).gradients, "recorders::", kind(),
       "::until_recorded: gradients arrive in backward, and only a forward can be stopped; use a recorder of "
       "inputs or outputs.");
   TORCH_CHECK_VALUE(
@@ -290,18 +290,22 @@ void Recorder::flush() {
 }
 
 std::unique_ptr<Recorder> make(const std::string& kind, RecorderOptions options) {
-  switch (detail::kind_of(kind)) {
-    case detail::Kind::forward_pre:
+  return make(kind_of(kind), std::move(options));
+}
+
+std::unique_ptr<Recorder> make(Kind kind, RecorderOptions options) {
+  switch (kind) {
+    case Kind::forward_pre:
       return std::make_unique<ForwardPre>(std::move(options));
-    case detail::Kind::forward_input:
+    case Kind::forward_input:
       return std::make_unique<ForwardInput>(std::move(options));
-    case detail::Kind::forward_output:
+    case Kind::forward_output:
       return std::make_unique<ForwardOutput>(std::move(options));
-    case detail::Kind::backward_input:
+    case Kind::backward_input:
       return std::make_unique<BackwardInput>(std::move(options));
-    case detail::Kind::backward_output:
+    case Kind::backward_output:
       return std::make_unique<BackwardOutput>(std::move(options));
-    case detail::Kind::backward_parameter:
+    case Kind::backward_parameter:
       return std::make_unique<BackwardParameter>(std::move(options));
   }
   return nullptr;

@@ -19,7 +19,7 @@
 #include <torchtap/base/api.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/model/module_ref.hpp>
-#include <torchtap/recorders/detail/kind.hpp>
+#include <torchtap/recorders/kind.hpp>
 #include <torchtap/recorders/options.hpp>
 #include <torchtap/recorders/subrecorder.hpp>
 #include <torchtap/selectors/selector.hpp>
@@ -231,7 +231,7 @@ class TORCHTAP_API Recorder {
 
  protected:
   /// For the kinds.
-  Recorder(detail::Kind kind, RecorderOptions options);
+  Recorder(Kind kind, RecorderOptions options);
   // Protected, because assigning through a `Recorder&` could change its kind.
   Recorder& operator=(Recorder&&) noexcept;
 
@@ -248,7 +248,7 @@ class TORCHTAP_API Recorder {
   void check_not_moved(const char* call) const;
   void check_kept(const char* call) const;
 
-  detail::Kind kind_;
+  Kind kind_;
   std::shared_ptr<const RecorderOptions> options_;
   // Null in a recorder that was moved from.
   std::shared_ptr<detail::Store> store_;
@@ -338,10 +338,10 @@ class [[nodiscard]] TORCHTAP_API Scope {
 /// sample. Of anything else the compiler says which member of a reduction it lacks.
 #define TORCHTAP_RECORDER(Name, value)                                                                 \
   class TORCHTAP_API Name : public Recorder {                                                          \
-    static_assert(std::string_view(detail::traits(detail::Kind::value).name) == #Name);                \
+    static_assert(std::string_view(traits(Kind::value).name) == #Name);                \
                                                                                                        \
    public:                                                                                             \
-    explicit Name(RecorderOptions options = {}) : Recorder(detail::Kind::value, std::move(options)) {} \
+    explicit Name(RecorderOptions options = {}) : Recorder(Kind::value, std::move(options)) {} \
     template <class Reduction,                                                                         \
               class = std::enable_if_t<!std::is_convertible_v<Reduction, RecorderOptions> &&           \
                                        !std::is_base_of_v<Recorder, std::decay_t<Reduction>>>>         \
@@ -389,6 +389,8 @@ TORCHTAP_RECORDER(BackwardParameter, backward_parameter);
 
 #undef TORCHTAP_RECORDER
 
+/// Makes a recorder of a kind.
+TORCHTAP_API std::unique_ptr<Recorder> make(Kind kind, RecorderOptions options = {});
 /// Makes a recorder of the kind called `kind`, such as "ForwardOutput", as in `Recorder::kind` and manifests.
 /// Throws `c10::ValueError` listing the kinds for any other name.
 TORCHTAP_API std::unique_ptr<Recorder> make(const std::string& kind, RecorderOptions options = {});

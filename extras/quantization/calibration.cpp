@@ -16,6 +16,7 @@
 #include <torchtap/base/write_file.hpp>
 #include <torchtap/quantization/calibration.hpp>
 #include <torchtap/quantization/detail/no_value.hpp>
+#include <torchtap/recorders/kind.hpp>
 #include <torchtap/version.hpp>
 
 namespace torchtap::quantization {
@@ -130,15 +131,15 @@ template <class Read>
 void add_entry(Calibrated& to, const storage::EntryId& id, std::int64_t samples, const std::string& reduction,
                const Read& read, const QuantizationOptions& options) {
   if (samples == 0) return;
-  const bool output = id.kind == "ForwardOutput";
-  TORCH_CHECK_VALUE(output || id.kind == "ForwardInput" || id.kind == "ForwardPre",
+  const auto* const kind = recorders::find_kind(id.kind);
+  TORCH_CHECK_VALUE(kind != nullptr && !kind->gradients,
                     "quantization::calibrate: \"", id.path, "\" (", id.type, ") has data of the kind \"",
                     id.kind, "\"; expected inputs or outputs of modules.");
   TORCH_CHECK_VALUE(!reduction.empty(), "quantization::calibrate: \"", id.path, "\" (", id.type,
                     ") has samples that were kept; record their distribution instead, such as a "
                     "LogHistogram(LogHistogramOptions().over_all(true)).");
   const auto add = [&](std::int64_t slot, const core::Value& value) {
-    QuantizedTensor tensor{id.path, id.type, !output, slot, {}, {}};
+    QuantizedTensor tensor{id.path, id.type, !kind->outputs, slot, {}, {}};
     if (value.is_none() || (value.is_dict() && value.dict().empty())) {  // of tensors without elements
       to.left_out.push_back(in_words(tensor));
       return;

@@ -16,11 +16,11 @@
 #include <torchtap/core/sink.hpp>
 #include <torchtap/core/value.hpp>
 #include <torchtap/hooks/attach.hpp>
-#include <torchtap/recorders/detail/kind.hpp>
 #include <torchtap/recorders/detail/sample_list.hpp>
 #include <torchtap/recorders/detail/snapshot_format.hpp>
 #include <torchtap/recorders/detail/store.hpp>
 #include <torchtap/recorders/detail/thread_sinks.hpp>
+#include <torchtap/recorders/kind.hpp>
 #include <torchtap/recorders/options.hpp>
 #include <torchtap/storage/entry.hpp>
 

@@ -94,9 +94,12 @@ Checked judge(const CheckOptions& options, const rules::Rules& rules) {
   for (const Layer& layer : layers.all) paths.insert(layer.path);
   checked.modules = static_cast<std::int64_t>(paths.size());
   if (options.reference.empty()) return checked;
-  auto drifted = drift_findings(options.recording, options.reference, rules, checked.notes);
-  checked.findings.insert(checked.findings.end(), std::make_move_iterator(drifted.begin()),
-                          std::make_move_iterator(drifted.end()));
+  DriftVerdict drift = judge_drift(options.recording, options.reference, rules);
+  TORCH_CHECK_VALUE(drift.compared > 0, "\"", options.recording, "\" and \"", options.reference,
+                    "\" have no tensor in common that can be compared; record the same modules with --reduce "
+                    "blocks, or with --learn.");
+  std::move(drift.findings.begin(), drift.findings.end(), std::back_inserter(checked.findings));
+  std::move(drift.notes.begin(), drift.notes.end(), std::back_inserter(checked.notes));
   return checked;
 }
 

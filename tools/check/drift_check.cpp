@@ -13,6 +13,7 @@
 #include <torchtap/views/monitor/drift.hpp>
 #include <torchtap/views/monitor/reference.hpp>
 
+#include "recordings/recorded_facts.hpp"
 #include "recordings/recordings.hpp"
 
 namespace torchtap::tools {
@@ -96,11 +97,6 @@ std::optional<rules::Finding> drift_finding(const views::monitor::DriftTest& tes
   return finding;
 }
 
-rules::Tensor tensor_of_kind(const std::string& kind) {
-  if (kind == "ForwardOutput") return rules::Tensor::output;
-  return kind.rfind("Forward", 0) == 0 ? rules::Tensor::input : rules::Tensor::gradient;
-}
-
 void add_note(std::vector<std::string>& notes, const std::set<std::string>& paths, const std::string& what) {
   if (paths.empty()) return;
   std::vector<std::string> some(paths.begin(), paths.end());
@@ -111,12 +107,10 @@ void add_note(std::vector<std::string>& notes, const std::set<std::string>& path
 
 }  // namespace
 
-std::vector<rules::Finding> drift_findings(const std::string& recording, const std::string& reference,
-                                           const rules::Rules& rules, std::vector<std::string>& notes) {
+DriftVerdict judge_drift(const std::string& recording, const std::string& reference, const rules::Rules& rules) {
   const views::monitor::Reference known = views::monitor::Reference::load(reference);
-  std::vector<rules::Finding> findings;
+  DriftVerdict verdict;
   std::set<std::string> only_recorded, recorded, other_reduction;
-  std::size_t compared = 0;
   for (const auto& entry : storage::load(recording)) {
     const std::string& path = entry.path();
     recorded.insert(path);
@@ -137,24 +131,26 @@ std::vector<rules::Finding> drift_findings(const std::string& recording, const s
       options.false_alarms = rules.value("drift", "false_alarms", path);
       options.size = rules.value("drift", "size", path);
       const views::monitor::DriftTest test(*expected, options);
-      ++compared;
+      ++verdict.compared;
       if (!test.why_not().empty()) {
-        notes.push_back("\"" + path + "\" is not judged: " + test.why_not() + ".");
+        verdict.notes.push_back("\"" + path + "\" is not judged: " + test.why_not() + ".");
         return;
       }
       bool judged = false;
       auto finding = drift_finding(test, *results, options.rows, judged);
-      if (!judged) {
-        notes.push_back("\"" + path + "\" is not judged: " + std::to_string(test.least_window()) +
+      if (judged) {
+        verdict.judged.emplace(path, entry.kind(), slot);
+      } else {
+        verdict.notes.push_back("\"" + path + "\" is not judged: " + std::to_string(test.least_window()) +
                         " or more batches of at least the reference's size are needed to tell drift from a "
                         "rare event.");
       }
       if (!finding) return;
       finding->path = path;
       finding->type = entry.type();
-      finding->tensor = tensor_of_kind(entry.kind());
+      finding->tensor = tensor_of(entry.kind());
       finding->slot = slot;
-      findings.push_back(std::move(*finding));
+      verdict.findings.push_back(std::move(*finding));
     };
     const bool slots = !entry.keys().empty() && entry.keys().front() == "0";
     if (!slots) {
@@ -167,13 +163,10 @@ std::vector<rules::Finding> drift_findings(const std::string& recording, const s
   for (const auto& path : known.paths()) {
     if (recorded.count(path) == 0) only_known.insert(path);
   }
-  add_note(notes, only_recorded, "not in the reference:");
-  add_note(notes, only_known, "in the reference alone:");
-  add_note(notes, other_reduction, "not compared, because they were recorded without --reduce blocks:");
-  TORCH_CHECK_VALUE(compared > 0, "\"", recording, "\" and \"", reference,
-                    "\" have no tensor in common that can be compared; record the same modules with --reduce "
-                    "blocks, or with --learn.");
-  return findings;
+  add_note(verdict.notes, only_recorded, "not in the reference:");
+  add_note(verdict.notes, only_known, "in the reference alone:");
+  add_note(verdict.notes, other_reduction, "not compared, because they were recorded without --reduce blocks:");
+  return verdict;
 }
 
 }  // namespace torchtap::tools

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstdint>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <torchtap/rules/rules.hpp>
@@ -8,12 +11,20 @@
 /// Whether what a recording has differs from a reference by more than the reference from itself.
 namespace torchtap::tools {
 
+/// What can be said about the drift of a recording.
+struct DriftVerdict {
+  std::vector<rules::Finding> findings;
+  /// Path, kind and slot of each tensor that was judged.
+  std::set<std::tuple<std::string, std::string, std::int64_t>> judged;
+  std::vector<std::string> notes;  ///< what was not, and why
+  /// How many tensors both have distributions of, judged or not.
+  std::size_t compared = 0;
+};
+
 /// Compares each tensor that both recordings have by `views::monitor::DriftTest`: `reference` has results of
 /// `Blocks`; `recording` has those, of which each run of about 256 rows is a window, or of
 /// `LogHistogram(3, over_all)`, which is one. Of each tensor the worst window that drifted is a finding.
-/// Appends to `notes` what was not compared, and why. Throws `c10::ValueError` if nothing was, and what
-/// `views::monitor::Reference::load` and `storage::load` throw.
-std::vector<rules::Finding> drift_findings(const std::string& recording, const std::string& reference,
-                                           const rules::Rules& rules, std::vector<std::string>& notes);
+/// Throws what `views::monitor::Reference::load` and `storage::load` throw.
+DriftVerdict judge_drift(const std::string& recording, const std::string& reference, const rules::Rules& rules);
 
 }  // namespace torchtap::tools

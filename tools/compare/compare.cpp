@@ -16,8 +16,8 @@
 #include "compare/traces.hpp"
 #include "compare_prints.hpp"
 #include "comparison_table.hpp"
-#include "drift.hpp"
-#include "drift_table.hpp"
+#include "movement.hpp"
+#include "movement_table.hpp"
 #include "files/files.hpp"
 #include "module_pairs.hpp"
 #include "options/option_checks.hpp"
@@ -65,8 +65,8 @@ the module that moved most comes first. The number of samples may differ. A modu
                  and W1 is less than a bin
   |zeros|        the change of the fraction of zeros
 and, without moments and histogram, also the largest relative change of the other results. For elementwise results
-each is that of the element that moved most. Two modules agree if their distance is at most --tolerance. They do not
-agree if only one side has NaN or infinities. With --rtol or --atol statistics too are compared number by number.
+each is that of the element that moved most. Where A has blocks (record … --learn), two modules agree if B has not drifted,
+as torchtap check B --against A says; elsewhere, or with --tolerance, if their distance is at most 0.1. They do not agree if only one side has NaN or infinities. With --rtol or --atol statistics too are compared number by number.
 
 Two traces (torchtap trace --save) are compared operation by operation, in the order in which they ran. Where the
 programs differ, what both ran before and after that is compared, and the rest is named. Of tensors that one side did
@@ -80,7 +80,8 @@ Examples:
   torchtap compare original/ port/ --json | jq -r .first
   torchtap compare before/ after/                           # two traces
   torchtap compare stats-train/ stats-test/                 # from: record … --reduce moments,histogram:64:-4:4,count
-  torchtap compare stats-v1/ stats-v2/ --tolerance 0.02 --csv > drift.csv
+  torchtap compare learned/ tonight/                        # from: record … --learn: what drifted
+  torchtap compare stats-v1/ stats-v2/ --tolerance 0.02 --csv > moved.csv
 
 Exit status: 0 if all agree within the tolerance; 1 if some do not, or a module has samples on one side only; 2 if
 something cannot be read; of fingerprints, 3 if nothing that was compared differs but something was not compared, which
@@ -287,11 +288,18 @@ bool compare_values(const Layers& a, const Layers& b, const CompareOptions& opti
   return first == nullptr;
 }
 
-/// Compares distributions. Returns whether all agree.
-bool compare_statistics(const Layers& a, const Layers& b, const DriftOptions& options) {
-  const auto all = drifts(pair_up(a, b), options.tolerance);
-  print_drifts(all, options);
-  return std::all_of(all.begin(), all.end(), [](const Drift& drift) { return drift.agrees(); });
+/// Compares distributions: where both have blocks, as `torchtap check B --against A`, unless a tolerance was asked for.
+/// Returns whether all agree.
+bool compare_statistics(const Layers& a, const Layers& b, MovementOptions options, bool by_distance) {
+  const bool blocks = a.recorded && b.recorded && std::any_of(a.all.begin(), a.all.end(), [](const Layer& layer) {
+    return layer.entry.reduction().rfind("Blocks(", 0) == 0 && layer.entry.samples() > 0;
+  });
+  DriftVerdict drift;
+  if (blocks && !by_distance) drift = judge_drift(options.b, options.a, rules::Rules());
+  options.notes = drift.notes;
+  const auto all = movements(pair_up(a, b), options.tolerance, drift);
+  print_movements(all, options);
+  return std::all_of(all.begin(), all.end(), [](const Movement& movement) { return movement.agrees(); });
 }
 
 /// Whether it is a run of fingerprints: stdin, a pipe, or a file of frames.
@@ -344,7 +352,10 @@ int compare(const CLI::App& command, const CompareAsked& options) {
     std::string distance = options.prints.tolerance.empty() ? kDistance : options.prints.tolerance;
     const std::string wrong = tolerance()(distance);
     TORCH_CHECK_VALUE(wrong.empty(), "--tolerance of statistics: ", wrong, ".");
-    return compare_statistics(of_a, of_b, {a, b, std::strtod(distance.c_str(), nullptr), how.format}) ? 0 : 1;
+    return compare_statistics(of_a, of_b, {a, b, std::strtod(distance.c_str(), nullptr), how.format},
+                              !options.prints.tolerance.empty())
+               ? 0
+               : 1;
   }
   refuse(
       command, {"--tolerance"},
@@ -380,7 +391,7 @@ void add_compare(CLI::App& app) {
                    ->capture_default_str();
   command
       ->add_option("--tolerance", prints.tolerance,
-                   "Of statistics, the largest distance at which modules agree (0.1); of fingerprints, two "
+                   "Of statistics, the largest distance at which modules agree, also where blocks could tell; of fingerprints, two "
                    "factors of rounding, of what a call adds and of what it was given (16,4)")
       ->excludes(rtol)
       ->excludes(atol);

@@ -16,7 +16,7 @@ namespace torchtap::tools {
 namespace {
 
 namespace prints = views::compare;
-using Kind = prints::Finding::Kind;
+using Kind = prints::Divergence::Kind;
 
 /// The first suspect that was not tried or is no amplified rounding, or the first module that fingerprints do
 /// not judge and that was tried and computes something else.
@@ -25,7 +25,7 @@ PrintsAnswer answer_of(const prints::Verdict& verdict, const SecondPass* pass) {
   if (pass != nullptr) answer.own_is_a = pass->own_is_a;
   const auto asked = asked_of(verdict);
   for (std::size_t i = 0; i < asked.size() && !answer.first; ++i) {
-    const prints::Finding& finding = *asked[i];
+    const prints::Divergence& finding = *asked[i];
     std::optional<SecondPass::Tried> tried;
     if (pass != nullptr) tried = pass->tried.at(i);
     if (finding.unjudged) {
@@ -114,7 +114,7 @@ int compare_prints(const PrintsOptions& options) {
   const prints::Verdict verdict = prints::judge(a, b, pairs, thresholds);
   std::optional<SecondPass> pass;
   const auto asked = asked_of(verdict);
-  const bool tried = std::any_of(asked.begin(), asked.end(), [](const prints::Finding* finding) {
+  const bool tried = std::any_of(asked.begin(), asked.end(), [](const prints::Divergence* finding) {
     return finding->kind != Kind::weight && !finding->certain;
   });
   if (programs && tried && ((*programs)[0].python() || (*programs)[1].python())) {

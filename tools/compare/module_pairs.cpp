@@ -4,6 +4,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "recordings/recorded_facts.hpp"
+
 namespace torchtap::tools {
 namespace {
 
@@ -15,8 +17,7 @@ bool inside(const std::string& path, const std::string& of) {
 std::vector<const Layer*> in_order(const Layers& layers) {
   std::vector<const Layer*> order, open;
   for (const auto& layer : layers.all) {
-    const auto& kind = layer.entry.kind();
-    if (kind == "ForwardPre" || kind == "ForwardInput") {
+    if (tensor_of(layer.entry.kind()) == rules::Tensor::input) {
       order.push_back(&layer);
       continue;
     }

@@ -17,7 +17,7 @@ namespace torchtap::tools {
 namespace {
 
 namespace prints = views::compare;
-using Kind = prints::Finding::Kind;
+using Kind = prints::Divergence::Kind;
 
 std::string short_text(double value) {
   return to_text(value, 2);
@@ -66,7 +66,7 @@ class Printed {
       }
     }
     Json suspects = Json::array(), pairs = Json::array(), weights = Json::array(), missing = Json::array();
-    for (const prints::Finding& finding : verdict_.suspects) suspects.push_back(of_finding(finding));
+    for (const prints::Divergence& finding : verdict_.suspects) suspects.push_back(of_finding(finding));
     for (const prints::Row& row : verdict_.rows) {
       const prints::Call& call = a_.calls()[row.a];
       pairs.push_back({{"path", a_.path(call)},
@@ -118,7 +118,7 @@ class Printed {
     print_wrapped(std::cout, printable(c10::str(parts...)));
   }
 
-  static Json of_finding(const prints::Finding& finding) {
+  static Json of_finding(const prints::Divergence& finding) {
     return {{"kind", name_of(finding.kind)},
             {"path", finding.path},
             {"path_b", finding.path_b},
@@ -143,7 +143,7 @@ class Printed {
   }
 
   std::string cause() const {
-    const prints::Finding& first = *answer_.first;
+    const prints::Divergence& first = *answer_.first;
     // Without a module that is all there is between, a trial speaks of what the module around returns, and
     // fingerprints of what differs inside of it.
     const bool around = answer_.tried && answer_.tried->unseen.empty();
@@ -290,7 +290,7 @@ class Printed {
   }
 
   std::string where() const {
-    const prints::Finding& finding = *answer_.first;
+    const prints::Divergence& finding = *answer_.first;
     std::string text = shown_path(finding.path);
     if (finding.path_b != finding.path) text += " (in B " + shown_path(finding.path_b) + ")";
     text += c10::str(", call ", finding.sample);
@@ -367,7 +367,7 @@ class Printed {
   }
 
   void differing() const {
-    const prints::Finding& finding = *answer_.first;
+    const prints::Divergence& finding = *answer_.first;
     const std::string error = error_text(finding.error), why = cause();
     const std::string how = why.empty() ? "the relative error is " + error : why;
     switch (finding.kind) {

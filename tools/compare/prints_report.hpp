@@ -15,7 +15,7 @@ namespace torchtap::tools {
 
 /// The last lines.
 struct PrintsAnswer {
-  std::optional<views::compare::Finding> first;
+  std::optional<views::compare::Divergence> first;
   std::optional<SecondPass::Tried> tried;  // the first, if it is a module
   std::size_t innocent = 0;                // suspects before it that amplified rounding
   std::size_t judged = 0;                  // modules that only values can judge, and did

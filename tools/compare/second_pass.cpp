@@ -79,14 +79,14 @@ std::string text(const Json& value) {
 
 }  // namespace
 
-std::vector<const prints::Finding*> asked_of(const prints::Verdict& verdict) {
-  std::vector<const prints::Finding*> asked;
+std::vector<const prints::Divergence*> asked_of(const prints::Verdict& verdict) {
+  std::vector<const prints::Divergence*> asked;
   for (const auto* const findings : {&verdict.suspects, &verdict.unjudged}) {
     for (const auto& finding : *findings) asked.push_back(&finding);
   }
   std::stable_sort(asked.begin(), asked.end(), [](const auto* x, const auto* y) {
-    return (x->kind == prints::Finding::Kind::weight ? 0 : x->record_a) <
-           (y->kind == prints::Finding::Kind::weight ? 0 : y->record_a);
+    return (x->kind == prints::Divergence::Kind::weight ? 0 : x->record_a) <
+           (y->kind == prints::Divergence::Kind::weight ? 0 : y->record_a);
   });
   return asked;
 }
@@ -110,12 +110,12 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs,
   const auto asked = asked_of(verdict);
   std::vector<std::size_t> requested;  // which of these are in the request
   for (std::size_t i = 0; i < asked.size(); ++i) {
-    const prints::Finding& finding = *asked[i];
-    const bool between = finding.kind == prints::Finding::Kind::between;
+    const prints::Divergence& finding = *asked[i];
+    const bool between = finding.kind == prints::Divergence::Kind::between;
     const bool unseen = result.own_is_a && finding.unseen != prints::kNone;
     const bool nowhere =
         between && !unseen && (finding.call_a == prints::kNone || finding.call_b == prints::kNone);
-    if (finding.kind == prints::Finding::Kind::weight || finding.certain || nowhere) continue;
+    if (finding.kind == prints::Divergence::Kind::weight || finding.certain || nowhere) continue;
     const std::string& path = result.own_is_a ? finding.path : finding.path_b;
     const std::string& other_path = result.own_is_a ? finding.path_b : finding.path;
     const auto sample = result.own_is_a ? finding.sample : finding.sample_b;
@@ -132,7 +132,7 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs,
       options->push_back("--values");
       options->push_back(value);
     }
-    if (finding.kind == prints::Finding::Kind::input) {
+    if (finding.kind == prints::Divergence::Kind::input) {
       if (request["input"].is_null()) request["input"] = std::move(call);
       continue;
     }
@@ -178,7 +178,7 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs,
         "repeat.");
   };
   for (const auto* finding : asked) {
-    if (finding->kind == prints::Finding::Kind::weight || finding->certain) continue;
+    if (finding->kind == prints::Divergence::Kind::weight || finding->certain) continue;
     for (const auto kind : {views::frames::Kind::forward_input, views::frames::Kind::forward_output}) {
       check(repeats(a, values_a, finding->call_a, kind), programs[0]);
       check(repeats(b, values_b, finding->call_b, kind), programs[1]);
@@ -189,10 +189,10 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs,
   result.tried.resize(asked.size());
   const Json& answers = answer.at("suspects");
   for (std::size_t i = 0; i < asked.size(); ++i) {
-    const prints::Finding& finding = *asked[i];
+    const prints::Divergence& finding = *asked[i];
     const auto place = std::find(requested.begin(), requested.end(), i);
     if (place == requested.end()) {
-      if (finding.kind == prints::Finding::Kind::between && !finding.certain)
+      if (finding.kind == prints::Divergence::Kind::between && !finding.certain)
         result.tried[i].emplace().reason = "no module that both programs were seen to call is around it";
       continue;
     }

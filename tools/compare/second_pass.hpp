@@ -35,7 +35,7 @@ struct SecondPass {
 };
 
 /// What a second pass is about, in the order of events: suspects, and modules that fingerprints do not judge.
-std::vector<const views::compare::Finding*> asked_of(const views::compare::Verdict& verdict);
+std::vector<const views::compare::Divergence*> asked_of(const views::compare::Verdict& verdict);
 
 /// Runs both again, and tries the suspects in the one that is Python's. Writes its files into `folder`.
 /// Throws `c10::Error` if a program fails, or does not do again what it did.

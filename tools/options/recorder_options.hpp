@@ -18,14 +18,14 @@ namespace torchtap::tools {
 /// The command's names for the kinds of recorders.
 struct KindWord {
   const char* word;
-  const char* kind;
+  recorders::Kind kind;
 };
-inline constexpr KindWord kKindWords[] = {{"pre", "ForwardPre"},
-                                          {"input", "ForwardInput"},
-                                          {"output", "ForwardOutput"},
-                                          {"grad-input", "BackwardInput"},
-                                          {"grad-output", "BackwardOutput"},
-                                          {"grad-parameter", "BackwardParameter"}};
+inline constexpr KindWord kKindWords[] = {{"pre", recorders::Kind::forward_pre},
+                                          {"input", recorders::Kind::forward_input},
+                                          {"output", recorders::Kind::forward_output},
+                                          {"grad-input", recorders::Kind::backward_input},
+                                          {"grad-output", recorders::Kind::backward_output},
+                                          {"grad-parameter", recorders::Kind::backward_parameter}};
 
 inline const std::vector<std::string>& recorder_names() {
   static const std::vector<std::string> names = [] {

@@ -57,7 +57,7 @@ void ExploreMode::called(Module& module) {
   FoundModel* const found = models_.of(module);
   if (found == nullptr) return let_go_of_the_dead();
   auto& model = static_cast<Model&>(*found);
-  if (model.session == nullptr && model.visible.count(&module) != 0) begin(model);
+  if (model.watched == nullptr && model.visible.count(&module) != 0) begin(model);
 }
 
 /// The model runs for the first time.
@@ -67,9 +67,9 @@ void ExploreMode::begin(Model& model) {
                                                                   const hooks::Event& call) {
     if (serial != generation()) return;
     const Lock lock(mutex_);
-    if (!done_ && raw->session != nullptr && raw->session->hides_root()) before(*raw, module, call);
+    if (!done_ && raw->watched != nullptr && raw->watched->hides_root()) before(*raw, module, call);
   };
-  model.session = views::explorer::extend::models_of(*explorer_).watch(model.modules, {}, "", before_call);
+  model.watched = views::explorer::extend::models_of(*explorer_).watch(model.modules, {}, "", before_call);
   model.ran = true;
 }
 
@@ -117,8 +117,8 @@ c10::IValue ExploreMode::script(const torch::jit::Method& method,
     const Lock lock(mutex_);
     if (!open_explorer()) return;
     auto* const model = static_cast<Model*>(models_.of(method));
-    if (model == nullptr || model->session != nullptr) return;
-    model->session = views::explorer::extend::models_of(*explorer_)
+    if (model == nullptr || model->watched != nullptr) return;
+    model->watched = views::explorer::extend::models_of(*explorer_)
                          .watch(model::walk_modules(method.owner(), method.name()), {}, "");
     model->ran = true;
   });
@@ -129,7 +129,7 @@ c10::IValue ExploreMode::script(const torch::jit::Method& method,
 void ExploreMode::let_go_of_the_dead() {
   models_.let_go([](FoundModel& model) {
     if (Thread* const thread = Thread::here(); thread != nullptr) close(*thread, 0);
-    static_cast<Model&>(model).session->let_go();
+    static_cast<Model&>(model).watched->let_go();
     return true;
   });
 }
@@ -158,11 +158,11 @@ void ExploreMode::finish() noexcept {
     done_ = true;
     add_notes();
     for (const auto& found : models_.all()) {
-      auto& session = static_cast<Model&>(*found).session;
-      if (session == nullptr) continue;
+      auto& watched = static_cast<Model&>(*found).watched;
+      if (watched == nullptr) continue;
       ++report_.modules;
-      report_.samples += session->step() + 1;
-      session.reset();
+      report_.samples += watched->step() + 1;
+      watched.reset();
     }
     explorer_.reset();
     tell(true);

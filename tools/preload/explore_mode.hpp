@@ -57,12 +57,12 @@ class ExploreMode final : public Mode {
 
  private:
   struct Model : FoundModel {
-    std::shared_ptr<views::explorer::extend::WatchedModel> session;  // once it ran
+    std::shared_ptr<views::explorer::extend::WatchedModel> watched;  // once it ran
   };
   /// A forward, in one thread.
   struct Running {
     Model* model = nullptr;
-    std::shared_ptr<views::explorer::extend::WatchedModel> session;
+    std::shared_ptr<views::explorer::extend::WatchedModel> watched;
     const torch::nn::Module* first = nullptr;
     std::int64_t first_calls = 1;
     bool trains = false;

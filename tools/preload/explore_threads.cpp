@@ -60,8 +60,8 @@ ExploreMode::Thread& ExploreMode::thread_here() {
 
 /// A module that can be seen is called in this thread. Before the hooks of the explorer.
 void ExploreMode::before(Model& model, const Module& module, const hooks::Event& call) {
-  // The session's objects of the thread have to be destroyed after ours.
-  if (Thread::here() == nullptr) model.session->end_forward();
+  // The watched model's objects of the thread have to be destroyed after ours.
+  if (Thread::here() == nullptr) model.watched->end_forward();
   Thread& thread = thread_here();
   if (thread.backward_elsewhere.exchange(false)) end_in_backward(thread);
   if (std::exchange(thread.in_backward, false)) close(thread, 0);
@@ -104,10 +104,10 @@ bool ExploreMode::begins_again(Running& running, const Module& module,
 
 void ExploreMode::open(Thread& thread, Model& model, const Module& first,
                        const std::vector<at::Tensor>& inputs) {
-  model.session->end_forward();
+  model.watched->end_forward();
   auto running = std::make_unique<Running>();
   running->model = &model;
-  running->session = model.session;
+  running->watched = model.watched;
   running->first = &first;
   running->trains = first.is_training();  // the model itself may be gone, where no shared pointer owns it
   running->pass->begin(model.expected());
@@ -125,7 +125,7 @@ void ExploreMode::open(Thread& thread, Model& model, const Module& first,
 void ExploreMode::close(Thread& thread, std::size_t from, bool whole) {
   while (thread.running.size() > from) {
     Running& last = *thread.running.back();
-    last.session->end_forward(whole || thread.running.size() > from + 1);
+    last.watched->end_forward(whole || thread.running.size() > from + 1);
     last.scope.reset();
     learn(last);
     thread.running.pop_back();
@@ -145,7 +145,7 @@ void ExploreMode::end_in_backward(Thread& thread) {
   for (auto one = thread.running.rbegin(); one != thread.running.rend(); ++one) {
     Running& running = **one;
     running.model->calls_before_backward[running.trains] = running.first_calls;
-    running.session->backward_follows();
+    running.watched->backward_follows();
   }
 }
 

@@ -317,11 +317,6 @@ void read_samples(const Result& samples, Facts& facts) {
   facts.inactive_channels = inactive_channels(samples);
 }
 
-rules::Tensor tensor_of(const std::string& kind) {
-  if (kind.rfind("Backward", 0) == 0) return rules::Tensor::gradient;
-  return kind == "ForwardOutput" || kind.empty() ? rules::Tensor::output : rules::Tensor::input;
-}
-
 /// Of modules with paths: which have others inside, and which may have run without being called.
 class Structure {
  public:

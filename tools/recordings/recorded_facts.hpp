@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/recorders/kind.hpp>
 #include <torchtap/rules/rules.hpp>
 
 #include "recordings.hpp"
@@ -10,6 +11,14 @@
 
 /// The facts of a recording's tensors, for the rules.
 namespace torchtap::tools {
+
+/// Where the tensors of an entry of this kind are, in the words of the rules; an output if it has none.
+inline rules::Tensor tensor_of(const std::string& kind) {
+  if (kind.empty()) return rules::Tensor::output;
+  const auto* const known = recorders::find_kind(kind);
+  if (known == nullptr) return rules::Tensor::input;
+  return known->gradients ? rules::Tensor::gradient : known->outputs ? rules::Tensor::output : rules::Tensor::input;
+}
 
 /// A tensor of a recording: its results, if it keeps results, and the facts that these or its samples tell.
 struct RecordedTensor {

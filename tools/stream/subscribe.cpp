@@ -53,7 +53,7 @@ views::stream::Reader open(const Asked& asked, const std::string& label, views::
   for (const auto& word : asked.what) {
     Kind kind = Kind::other;
     for (const auto& known : tools::kKindWords) {
-      if (word == known.word) kind = views::stream::kind_of(known.kind);
+      if (word == known.word) kind = views::stream::kind_of(recorders::name_of(known.kind));
     }
     subscription.kinds().push_back(kind);
   }
@@ -81,7 +81,7 @@ std::string shown_title_of(const Frame& frame) {
 
 std::string word_of(const Frame& frame) {
   for (const auto& known : tools::kKindWords) {
-    if (name_of(frame.kind) == known.kind) return known.word;
+    if (name_of(frame.kind) == recorders::name_of(known.kind)) return known.word;
   }
   return frame.kind == Kind::other ? "other" : std::string(name_of(frame.kind));
 }

@@ -154,7 +154,7 @@ void film_recording(const VideoOptions& options, Panels& panels, Target& target,
     bool kind = options.asked.what.empty();
     for (const auto& word : options.asked.what) {
       for (const auto& known : tools::kKindWords)
-        kind = kind || (word == known.word && entry.kind() == known.kind);
+        kind = kind || (word == known.word && entry.kind() == recorders::name_of(known.kind));
     }
     return kind && (globs.empty() || std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) {
                       return base::matches_glob(glob, entry.path());

@@ -62,7 +62,7 @@ class Judge {
     whole_.assign(a_.calls().size(), false);
     for (const auto& sequence : a_.sequences()) judge_calls(sequence);
     for (auto* const findings : {&result_.suspects, &result_.unjudged}) {
-      const auto by_order = [](const Finding& x, const Finding& y) { return x.record_a < y.record_a; };
+      const auto by_order = [](const Divergence& x, const Divergence& y) { return x.record_a < y.record_a; };
       std::stable_sort(findings->begin(), findings->end(), by_order);  // of all threads
       const std::size_t most = findings == &result_.suspects ? kMostSuspects : kMostUnjudged;
       if (findings->size() > most) findings->resize(most);
@@ -192,7 +192,7 @@ class Judge {
     std::vector<std::uint32_t> unseen;     // calls that B lacks and that returned since one that B has
     std::map<Digest, std::uint32_t> of_b;  // records of B by what A has there
     std::size_t settled = 0;               // the last event that agrees, in its shape, too
-    std::vector<std::pair<std::size_t, Finding>> reshaped;  // by event
+    std::vector<std::pair<std::size_t, Divergence>> reshaped;  // by event
   };
 
   /// The nearest call around a call that both have.
@@ -327,15 +327,15 @@ class Judge {
     difference.error = INFINITY;
     state.all.add(difference);
     row.same_bits = false, row.differs = true, row.error = INFINITY;
-    Finding finding = found(event, other, row, difference, {}, state);
+    Divergence finding = found(event, other, row, difference, {}, state);
     finding.certain = true;
     finding.cause = words;
     suspect(std::move(finding));
   }
 
   /// Adds a finding of one thread, unless it is known or there are enough.
-  void suspect(Finding finding) {
-    const auto same = [&](const Finding& known) {  // in another forward perhaps
+  void suspect(Divergence finding) {
+    const auto same = [&](const Divergence& known) {  // in another forward perhaps
       return known.kind == finding.kind && known.path == finding.path && known.before == finding.before &&
              a_.records()[known.record_a].call == a_.records()[finding.record_a].call;
     };
@@ -400,7 +400,7 @@ class Judge {
         !measured.same_bits && (!result_.first_bits || event.record < result_.first_bits->record_a);
     if (agrees && !earlier) return;
 
-    Finding finding = found(event, other, row, measured, allowed, state);
+    Divergence finding = found(event, other, row, measured, allowed, state);
     finding.cause = cause(finding);
     if (earlier) result_.first_bits = finding;
     if (unjudged) {
@@ -432,15 +432,15 @@ class Judge {
   }
 
   /// What is found at an event, without its cause.
-  Finding found(const Sequence::Event& event, std::uint32_t other, const Row& row, const Difference& measured,
+  Divergence found(const Sequence::Event& event, std::uint32_t other, const Row& row, const Difference& measured,
                 const Extent& allowed, const State& state) const {
     const Call &call = a_.calls()[event.call], &its = b_.calls()[row.b];
     const Record& mine = a_.records()[event.record];
     const bool input = mine.kind == Kind::forward_input, of_root = is_given(event, state);
     const auto before = state.last.find(input ? around_in_both(event.call) : event.call);
     const std::uint32_t last = before == state.last.end() ? kNone : before->second;
-    Finding finding;
-    finding.kind = of_root ? Finding::Kind::input : input ? Finding::Kind::between : Finding::Kind::module;
+    Divergence finding;
+    finding.kind = of_root ? Divergence::Kind::input : input ? Divergence::Kind::between : Divergence::Kind::module;
     const bool between = input && !of_root;
     finding.call_a = between ? call.parent : event.call;
     finding.call_b = between ? its.parent : row.b;
@@ -469,7 +469,7 @@ class Judge {
   }
 
   /// Finds the call of A alone that made what differs, if what B gave to what is in its place is known.
-  void see(const Sequence::Event& event, const State& state, Finding& finding) const {
+  void see(const Sequence::Event& event, const State& state, Divergence& finding) const {
     const Record& made = a_.records()[event.record];
     for (const auto index : state.unseen) {
       const Call& call = a_.calls()[index];
@@ -486,7 +486,7 @@ class Judge {
   }
 
   /// The call whose code made what differs: that around both calls, or what B was not seen to call there.
-  std::uint32_t code_around(std::uint32_t next, std::uint32_t last, const Finding& finding) const {
+  std::uint32_t code_around(std::uint32_t next, std::uint32_t last, const Divergence& finding) const {
     const std::uint32_t parent = a_.calls()[next].parent;
     if (parent == kNone || pairs_.of_a[parent] != kNone) return parent;
     if (finding.unseen != kNone && !a_.calls()[finding.unseen].leaf) return finding.unseen;
@@ -497,10 +497,10 @@ class Judge {
     return at;
   }
 
-  std::size_t of_thread(const Finding& finding) const {
+  std::size_t of_thread(const Divergence& finding) const {
     return static_cast<std::size_t>(std::count_if(
         result_.suspects.begin(), result_.suspects.end(),
-        [&](const Finding& known) { return known.thread == finding.thread && known.rank == finding.rank; }));
+        [&](const Divergence& known) { return known.thread == finding.thread && known.rank == finding.rank; }));
   }
 
   static std::uint32_t sample(const Run& run, std::uint32_t index) {
@@ -509,17 +509,17 @@ class Judge {
     return run.records()[(call.inputs.empty() ? call.outputs : call.inputs).front()].sample;
   }
 
-  std::string cause(const Finding& finding) const {
+  std::string cause(const Divergence& finding) const {
     const auto x = *a_.print(a_.records()[finding.record_a]), y = *b_.print(b_.records()[finding.record_b]);
     std::string words = in_words(x, y);
     // Tensors that pass through modules are seldom transposed.
     if (x.shape() == y.shape()) words.resize(std::min(words.size(), words.find(", such as")));
     const auto sizes = x.shape();
     const bool image = std::find(sizes.begin(), sizes.end(), 3) != sizes.end();
-    if (finding.kind == Finding::Kind::input && image &&
+    if (finding.kind == Divergence::Kind::input && image &&
         words.rfind("the same values in another order", 0) == 0 && words.find("B = ") == std::string::npos)
       words = "the same values in another order (RGB and BGR, or channels last?)";
-    if (words.empty() && finding.kind == Finding::Kind::module && finding.error < 1e-2 &&
+    if (words.empty() && finding.kind == Divergence::Kind::module && finding.error < 1e-2 &&
         finding.type.find("Norm") != std::string::npos)
       words = "slightly another scale, as of another eps";
     return words;
@@ -554,8 +554,8 @@ class Judge {
     return print && print->numel() == 1 && print->dtype <= 4;
   }
 
-  Finding as_weight(const WeightRow& row, Finding finding) const {
-    finding.kind = Finding::Kind::weight;
+  Divergence as_weight(const WeightRow& row, Divergence finding) const {
+    finding.kind = Divergence::Kind::weight;
     finding.path = row.a == kNone ? "" : a_.path(a_.records()[row.a]);
     finding.path_b = row.b == kNone ? "" : b_.path(b_.records()[row.b]);
     finding.type = holder(row).run.text(weight_of(row, holder(row)).type);
@@ -568,8 +568,8 @@ class Judge {
   }
 
   /// A finding is due to a weight of its module if one differs; the one that differs most is named.
-  void explain(Finding& finding) const {
-    if (finding.kind == Finding::Kind::input || finding.certain) return;
+  void explain(Divergence& finding) const {
+    if (finding.kind == Divergence::Kind::input || finding.certain) return;
     const WeightRow* worst = nullptr;
     for (const auto& row : result_.weights) {
       if (row.agrees || (worst != nullptr && !(row.difference.error > worst->difference.error))) continue;
@@ -613,7 +613,7 @@ class Judge {
     }
     if (first == nullptr) first = unused, at = kNone;
     if (first == nullptr) return;
-    Finding finding;
+    Divergence finding;
     finding.call_a = at, finding.call_b = at == kNone ? kNone : pairs_.of_a[at];
     finding.sample = sample(a_, at), finding.sample_b = sample(b_, finding.call_b);
     result_.weight = as_weight(*first, std::move(finding));
@@ -701,7 +701,7 @@ Extent Thresholds::allowed(const Difference& made, const Extent& given) const {
           gain * (made.unit + given.scale) + 8 * made.error / std::sqrt(made.elements)};
 }
 
-std::string name_of(Finding::Kind kind) {
+std::string name_of(Divergence::Kind kind) {
   constexpr const char* kNames[] = {"weight", "input", "module", "between"};
   return kNames[static_cast<int>(kind)];
 }

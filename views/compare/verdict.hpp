@@ -29,7 +29,7 @@ struct Thresholds {
 };
 
 /// Something that differs.
-struct TORCHTAP_API Finding {
+struct TORCHTAP_API Divergence {
   /// What differs.
   enum class Kind : std::uint8_t {
     weight,   ///< `path` names it
@@ -64,7 +64,7 @@ struct TORCHTAP_API Finding {
 };
 
 /// "weight", "input", "module", "between".
-TORCHTAP_API std::string name_of(Finding::Kind kind);
+TORCHTAP_API std::string name_of(Divergence::Kind kind);
 
 /// Two calls that were compared.
 struct Row {
@@ -90,9 +90,9 @@ struct TORCHTAP_API Verdict {
   /// Whether nothing that was compared differs.
   bool agree() const noexcept { return suspects.empty(); }
 
-  std::vector<Finding>
+  std::vector<Divergence>
       suspects;  ///< up to five, in the order in which they happened; the first is the answer
-  std::optional<Finding> first_bits;                 ///< the first different bits of all inputs and outputs
+  std::optional<Divergence> first_bits;                 ///< the first different bits of all inputs and outputs
   std::vector<Row> rows;                             ///< in the order of A
   std::vector<WeightRow> weights;                    ///< all, those of A first
   std::vector<std::uint32_t> only_a, only_b;         ///< calls without a partner
@@ -103,13 +103,13 @@ struct TORCHTAP_API Verdict {
   /// What was not compared, so that not even agreement of all else says that nothing differs: outputs that no
   /// output around them or behind them stands for, later forwards. In words.
   std::vector<std::string> gaps;
-  /// Modules that fingerprints do not judge (`Finding::unjudged`), the first of them, and how many tensors
+  /// Modules that fingerprints do not judge (`Divergence::unjudged`), the first of them, and how many tensors
   /// are not judged.
-  std::vector<Finding> unjudged;
+  std::vector<Divergence> unjudged;
   std::int64_t unjudged_tensors = 0;  ///< of all of them
   std::string unjudged_from;          ///< the first module
   /// The first weight that differs, whether or not anything that was computed does.
-  std::optional<Finding> weight;
+  std::optional<Divergence> weight;
   /// Where outputs of the model have other dtypes: "(root) returns float32 in A, float16 in B".
   std::vector<std::string> dtypes;
 };

@@ -130,8 +130,8 @@ enum class Role {
   origin,
 };
 
-/// One finding of the search for values that are not finite.
-struct Finding {
+/// A place that the search for values that are not finite found.
+struct Occurrence {
   Role role = Role::source;  ///< what it has to do with these values
   /// "aten::div"; the name of the parameter, buffer or input for a source.
   std::string function;
@@ -161,7 +161,7 @@ struct Measurements {
   std::int64_t repeats = 0, warmup = 0;  ///< how often the model ran, and how often before
   /// The worst first: of NaN, of infinities, of intended infinities; each in the order of the run, and of the
   /// first repeat that had any. Where infinities became NaN, these two stand together.
-  std::vector<Finding> findings;
+  std::vector<Occurrence> findings;
   std::vector<NotCounted> not_counted;  ///< operations whose work is not in the sums
   /// Operations that ran in no module: forward and backward.
   Work outside_forward, outside_backward;

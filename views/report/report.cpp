@@ -18,25 +18,25 @@ Repeat::~Repeat() = default;
 
 void Repeat::phase(Phase next) {
   TORCH_CHECK_VALUE(
-      attached_ != nullptr && attached_->session->open,
+      attached_ != nullptr && attached_->measured->open,
       "views::report::Repeat::phase: the repeat has ended; call next(), or record() of the report.");
-  attached_->session->set_phase(next);
+  attached_->measured->set_phase(next);
 }
 
 bool Repeat::in_call() const noexcept {
-  return attached_ != nullptr && attached_->session->in_call();
+  return attached_ != nullptr && attached_->measured->in_call();
 }
 
 void Repeat::next() {
   TORCH_CHECK_VALUE(attached_ != nullptr,
                     "views::report::Repeat::next: the recording was stopped, or moved to another one; call "
                     "record() of the report.");
-  attached_->session->end();
-  attached_->session->begin();
+  attached_->measured->end();
+  attached_->measured->begin();
 }
 
 void Repeat::end() noexcept {
-  if (attached_ != nullptr) attached_->session->end();
+  if (attached_ != nullptr) attached_->measured->end();
 }
 
 void Repeat::stop() noexcept {
@@ -48,7 +48,7 @@ Report::Report(const selectors::ModuleView& model, ReportOptions options) {
   TORCH_CHECK_VALUE(!modules.empty() && modules.front().path().empty(),
                     "views::report::Report: ", modules.empty() ? "no modules were" : "a part of a model was",
                     " given; pass all that model::walk_modules finds, the root first.");
-  session_ = std::make_shared<detail::MeasuredModel>(modules, std::move(options));
+  measured_ = std::make_shared<detail::MeasuredModel>(modules, std::move(options));
 }
 
 Report::~Report() = default;
@@ -56,19 +56,19 @@ Report::Report(Report&&) noexcept = default;
 Report& Report::operator=(Report&&) noexcept = default;
 
 Repeat Report::record() {
-  TORCH_CHECK_VALUE(session_ != nullptr,
+  TORCH_CHECK_VALUE(measured_ != nullptr,
                     "views::report::Report::record: this report was moved to another one; use that one.");
-  TORCH_CHECK_VALUE(!session_->attached,
+  TORCH_CHECK_VALUE(!measured_->attached,
                     "views::report::Report::record: a recording of this report is open; let it end before "
                     "the next begins.");
-  return Repeat(std::make_unique<detail::Attached>(session_));
+  return Repeat(std::make_unique<detail::Attached>(measured_));
 }
 
 Measurements Report::results() const {
-  TORCH_CHECK_VALUE(session_ != nullptr,
+  TORCH_CHECK_VALUE(measured_ != nullptr,
                     "views::report::Report::results: this report was moved to another one; use that one.");
-  TORCH_CHECK_VALUE(!session_->open, "views::report::Report::results: a repeat runs; end it first.");
-  return session_->results();
+  TORCH_CHECK_VALUE(!measured_->open, "views::report::Report::results: a repeat runs; end it first.");
+  return measured_->results();
 }
 
 }  // namespace torchtap::views::report

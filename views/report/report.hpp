@@ -102,7 +102,7 @@ class TORCHTAP_API Report {
   friend std::ostream& operator<<(std::ostream& out, const Report& report) { return out << report.results(); }
 
  private:
-  std::shared_ptr<detail::MeasuredModel> session_;
+  std::shared_ptr<detail::MeasuredModel> measured_;
 };
 
 }  // namespace torchtap::views::report

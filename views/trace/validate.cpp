@@ -317,21 +317,21 @@ class Validator {
         kept.push_back(kept_tensor(log_.values[value], "a result"));
       }
     } catch (const c10::Error& error) {
-      add(Finding::Kind::changed, index, error.what_without_backtrace());
+      add(Fault::Kind::changed, index, error.what_without_backtrace());
       return;
     }
     std::vector<at::Tensor> again;
     try {
       again = replay->run();
     } catch (const c10::Error& error) {
-      add(Finding::Kind::threw, index, error.what_without_backtrace());
+      add(Fault::Kind::threw, index, error.what_without_backtrace());
       return;
     } catch (const std::exception& error) {
-      add(Finding::Kind::threw, index, error.what());
+      add(Fault::Kind::threw, index, error.what());
       return;
     }
     if (!same_bits(again, kept)) {
-      add(Finding::Kind::differs, index, difference(again, kept));
+      add(Fault::Kind::differs, index, difference(again, kept));
       return;
     }
     ++found_.confirmed;
@@ -353,7 +353,7 @@ class Validator {
       ++found_.perturbed;
       if (matters(operation, i, results)) continue;
       found_.unconfirmed.push_back(
-          finding(Finding::Kind::ignores_parent, index,
+          finding(Fault::Kind::ignores_parent, index,
                   "with other values of \"" + operation.handle.schema().arguments()[read.argument].name() +
                       "\" it gave the same bits: it may need their shape alone, or be constant around them"));
     }
@@ -396,7 +396,7 @@ class Validator {
         why = error.what();
       }
       if (why.empty()) continue;
-      found_.unconfirmed.push_back(finding(Finding::Kind::not_repeated, i,
+      found_.unconfirmed.push_back(finding(Fault::Kind::not_repeated, i,
                                            "in a run of the whole pass, " + why.substr(0, why.find('\n'))));
       return;
     }
@@ -448,7 +448,7 @@ class Validator {
         if (end == index && !run.change(log_.operations[end])) return;
         if (end <= index || node < 0 || node == first || !other) continue;
         if (!descends[node]) {
-          return add(Finding::Kind::lacks_parent, end,
+          return add(Fault::Kind::lacks_parent, end,
                      "it reads what " + label_of(index) + " wrote, which is none of its ancestors");
         }
         sees[node] = true;
@@ -462,7 +462,7 @@ class Validator {
       const auto& parents = graph_.nodes[node].parents;
       if (std::any_of(parents.begin(), parents.end(), is_result)) {
         sees[node] = true;
-        add(Finding::Kind::false_parent, i,
+        add(Fault::Kind::false_parent, i,
             "it reads nothing of what its parent " + label_of(index) + " wrote");
       }
     }
@@ -492,11 +492,11 @@ class Validator {
     return node >= 0 ? graph_.nodes[node].label : log_.operations[index].facts->full;
   }
 
-  Finding finding(Finding::Kind kind, std::size_t index, std::string message) const {
+  Fault finding(Fault::Kind kind, std::size_t index, std::string message) const {
     return {kind, label_of(index), log_.operations[index].facts->full, std::move(message)};
   }
 
-  void add(Finding::Kind kind, std::size_t index, std::string message) {
+  void add(Fault::Kind kind, std::size_t index, std::string message) {
     found_.findings.push_back(finding(kind, index, std::move(message)));
   }
 
@@ -505,21 +505,21 @@ class Validator {
   Validation found_;
 };
 
-const char* text_of(Finding::Kind kind) {
+const char* text_of(Fault::Kind kind) {
   switch (kind) {
-    case Finding::Kind::differs:
+    case Fault::Kind::differs:
       return "differs";
-    case Finding::Kind::threw:
+    case Fault::Kind::threw:
       return "threw";
-    case Finding::Kind::changed:
+    case Fault::Kind::changed:
       return "was changed after the pass";
-    case Finding::Kind::lacks_parent:
+    case Fault::Kind::lacks_parent:
       return "lacks a parent";
-    case Finding::Kind::false_parent:
+    case Fault::Kind::false_parent:
       return "has a false parent";
-    case Finding::Kind::ignores_parent:
+    case Fault::Kind::ignores_parent:
       return "may ignore a parent";
-    case Finding::Kind::not_repeated:
+    case Fault::Kind::not_repeated:
       return "ended the check of parents";
   }
   return "";
@@ -551,8 +551,8 @@ std::ostream& Validation::print(std::ostream& out) const {
   if (!undetermined.empty()) {
     out << "\nNot determined by their arguments: " << base::quoted(undetermined) << ".";
   }
-  const auto list = [&](const std::vector<Finding>& all) {
-    for (const Finding& finding : all) {
+  const auto list = [&](const std::vector<Fault>& all) {
+    for (const Fault& finding : all) {
       out << "\n"
           << finding.label << " (" << finding.function << ") " << text_of(finding.kind) << ": "
           << finding.message;

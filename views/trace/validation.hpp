@@ -12,7 +12,7 @@
 namespace torchtap::views::trace {
 
 /// The result of `History::validate` for one operation.
-struct TORCHTAP_API Finding {
+struct TORCHTAP_API Fault {
   /// What is wrong.
   enum class Kind {
     /// Run again on the kept arguments, it gave other bits.
@@ -42,10 +42,10 @@ struct TORCHTAP_API Finding {
 /// The result of `History::validate`: true if nothing is wrong.
 struct TORCHTAP_API Validation {
   /// The errors, in the order of the operations.
-  std::vector<Finding> findings;
+  std::vector<Fault> findings;
   /// Parents that could not be confirmed, with the reason. These are not errors: a product with zeros does
   /// not depend on its other factor.
-  std::vector<Finding> unconfirmed;
+  std::vector<Fault> unconfirmed;
   /// How many operations were run again and gave the same bits.
   std::int64_t confirmed = 0;
   std::int64_t random = 0;  ///< how many of them took random numbers

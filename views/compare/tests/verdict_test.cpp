@@ -8,7 +8,7 @@
 #include "net.hpp"
 
 using namespace torchtap_test;
-using compare::Finding;
+using compare::Divergence;
 using compare::Run;
 using compare::Thresholds;
 using compare::Verdict;
@@ -29,11 +29,11 @@ std::string prints(const Net& net, bool other_kernels, const at::Tensor& x = ima
 }
 
 /// The first finding of a changed net against the unchanged one, with both kinds of kernels.
-std::vector<Finding> found(const std::function<void(Net&)>& change, const at::Tensor& x = images()) {
+std::vector<Divergence> found(const std::function<void(Net&)>& change, const at::Tensor& x = images()) {
   Net net;
   change(net);
   const std::string reference = prints({}, false);
-  std::vector<Finding> result;
+  std::vector<Divergence> result;
   for (const bool other : {false, true}) {
     const auto verdict = judged(reference, prints(net, other, x));
     BOOST_TEST_REQUIRE(!verdict.agree());
@@ -45,7 +45,7 @@ std::vector<Finding> found(const std::function<void(Net&)>& change, const at::Te
 void check(const std::string& what, const std::string& expected, const std::string& cause,
            const std::function<void(Net&)>& change, const at::Tensor& x = images()) {
   BOOST_TEST_CONTEXT(what) {
-    for (const Finding& finding : found(change, x)) {
+    for (const Divergence& finding : found(change, x)) {
       BOOST_TEST(name_of(finding.kind) + " " + finding.path == expected);
       BOOST_TEST(contains(finding.cause, cause), finding.cause);
     }
@@ -149,7 +149,7 @@ BOOST_AUTO_TEST_CASE(names_modules) {
 }
 
 BOOST_AUTO_TEST_CASE(names_what_is_between_modules) {
-  for (const Finding& finding : found([](Net& net) { net.shortcut = false; })) {
+  for (const Divergence& finding : found([](Net& net) { net.shortcut = false; })) {
     BOOST_TEST(name_of(finding.kind) == "between");
     BOOST_TEST(finding.path == "layer2");
     BOOST_TEST(finding.after == "layer2.bn");
@@ -331,7 +331,7 @@ std::string returning(const std::vector<std::pair<std::string, at::Tensor>>& out
 std::string first_of(const std::string& a, const std::string& b) {
   const Verdict verdict = judged(a, b);
   if (verdict.agree()) return verdict.gaps.empty() ? "" : "gap: " + verdict.gaps[0];
-  const Finding& first = verdict.suspects[0];
+  const Divergence& first = verdict.suspects[0];
   return name_of(first.kind) + " " + first.path + ": " + first.cause;
 }
 
@@ -512,7 +512,7 @@ BOOST_AUTO_TEST_CASE(code_of_a_model_that_was_not_seen_is_named_by_what_the_othe
   };
   const Verdict verdict = judged(net(false, true), net(true, false));
   BOOST_TEST_REQUIRE(!verdict.agree());
-  const Finding& first = verdict.suspects[0];
+  const Divergence& first = verdict.suspects[0];
   BOOST_TEST(name_of(first.kind) + " " + first.path + ", " + first.after + ", " + first.before ==
              "between layer2, layer2.fc, layer3.fc");
   BOOST_TEST(first.unseen != compare::kNone);  // so that a second pass can try it from layer2.fc's input

@@ -48,7 +48,7 @@ Forward& WatchedModel::forward_here() {
     if (one.serial == serial_) return *one.forward;
   }
   here.erase(std::remove_if(here.begin(), here.end(),
-                            [](const ThreadForward& one) { return one.session.expired(); }),
+                            [](const ThreadForward& one) { return one.watched.expired(); }),
              here.end());
   here.push_back({weak_from_this(), serial_, std::make_unique<Forward>()});
   return *here.back().forward;

@@ -12,7 +12,7 @@ namespace torchtap::views::explorer::detail {
 
 /// One model's forward in this thread.
 struct ThreadForward {
-  std::weak_ptr<WatchedModel> session;
+  std::weak_ptr<WatchedModel> watched;
   std::uint64_t serial;
   std::unique_ptr<Forward> forward;
   std::unique_ptr<operations::Scope> left_open{};  // of a forward that ended in a backward

@@ -158,9 +158,9 @@ void WatchedModel::describe(const model::ModuleRef& module, std::int32_t index) 
 void WatchedModel::tell_before_calls(const model::ModuleRef& module) {
   handles_.push_back(hooks::attach(module, hooks::Kind::forward_pre,
                                    [weak = weak_from_this(), called = &module.module()](hooks::Event& event) {
-                                     const auto session = weak.lock();
-                                     if (session != nullptr)
-                                       session->guarded([&] { session->before_call_(*called, event); });
+                                     const auto watched = weak.lock();
+                                     if (watched != nullptr)
+                                       watched->guarded([&] { watched->before_call_(*called, event); });
                                    }));
 }
 
@@ -257,7 +257,7 @@ void WatchedModel::backward_begins() {
   if (!recording_ || callback_queued_) return;
   callback_queued_ = true;
   torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
-    if (const auto session = weak.lock()) session->end_backward();
+    if (const auto watched = weak.lock()) watched->end_backward();
   });
 }
 

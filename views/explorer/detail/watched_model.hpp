@@ -96,7 +96,7 @@ class WatchedModel final : public watch::CallListener, public std::enable_shared
     std::string name;
   };
 
-  // session.cpp
+  // watched_model.cpp
   void attach_all(const std::vector<model::ModuleRef>& modules, const selectors::Selector& selector);
   void describe(const model::ModuleRef& module, std::int32_t index);
   void tell_before_calls(const model::ModuleRef& module);
@@ -124,14 +124,14 @@ class WatchedModel final : public watch::CallListener, public std::enable_shared
   Forward& forward_here();
   void forget_forward() noexcept;
 
-  // hidden_root.cpp
+  // watched_model_hidden_root.cpp
   void begin_hidden_root(Forward& forward, const hooks::Event& event);
   void open_missed(Forward& forward, std::int32_t module, int depth, const hooks::Event& event);
   void close_missed(Forward& forward, std::int32_t next);
   void finish_hidden_root(Forward& forward);
   void close_scope() noexcept;
 
-  // forward.cpp
+  // watched_model_forward.cpp
   std::unique_ptr<operations::Scope> trace(const std::shared_ptr<Flow>& flow) const;
   void call_begins(std::size_t module, int depth, hooks::Event& event) override;
   void call_ends(std::size_t module, hooks::Event& event) override;

@@ -29,18 +29,18 @@ std::vector<PortInfo> infos_of(const std::vector<at::Tensor>& tensors) {
   return infos;
 }
 
-/// Hands the gradient of one output of a node to a session; changes nothing.
+/// Hands the gradient of one output of a node to a watched model; changes nothing.
 class Listener final : public torch::autograd::FunctionPreHook {
  public:
   Listener(std::shared_ptr<GradientTargets> targets, std::uint32_t output)
       : targets_(std::move(targets)), output_(output) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
     if (output_ < gradients.size() && gradients[output_].defined()) {
-      if (const auto session = targets_->session.lock()) session->gradient(*targets_, gradients[output_]);
+      if (const auto watched = targets_->watched.lock()) watched->gradient(*targets_, gradients[output_]);
     }
     return gradients;
   }
-  /// Whether it listens to this output for this session.
+  /// Whether it listens to this output for this watched model.
   bool is(std::uint64_t serial, std::uint32_t output) const noexcept {
     return targets_->serial == serial && output_ == output;
   }
@@ -156,8 +156,8 @@ void WatchedModel::begin(Forward& forward) {
   forward.flow = std::make_shared<Flow>(
       constants_, [weak = weak_from_this(), mode = forward.mode](std::int32_t caller, const std::string& name,
                                                                  std::int32_t nth, const at::Tensor& result) {
-        const auto session = weak.lock();
-        return session == nullptr ? -1 : session->operation(mode, caller, name, nth, result);
+        const auto watched = weak.lock();
+        return watched == nullptr ? -1 : watched->operation(mode, caller, name, nth, result);
       });
 }
 
@@ -324,7 +324,7 @@ std::shared_ptr<GradientTargets> WatchedModel::listen(const at::Tensor& tensor, 
     return ours->targets();
   }
   auto targets = std::make_shared<GradientTargets>();
-  targets->session = weak_from_this();
+  targets->watched = weak_from_this();
   targets->serial = serial_;
   targets->leaf = leaf;
   targets->step = step;
@@ -451,7 +451,7 @@ const at::Tensor& attach(const at::Tensor& tensor, const char* name) {
   for (std::size_t i = 0; i < detail::ThreadForward::all().size(); ++i) {
     const detail::ThreadForward& one = detail::ThreadForward::all()[i];
     if (one.forward->open.empty() || one.is_stale()) continue;
-    if (const auto session = one.session.lock()) session->attach(tensor, name);
+    if (const auto watched = one.watched.lock()) watched->attach(tensor, name);
   }
   return tensor;
 }

@@ -36,8 +36,8 @@ std::vector<at::Tensor> all(const hooks::Tensors& tensors);
 /// Series of one step that get the gradient of one output of a node of autograd. Kept by that node, which may
 /// serve several steps: a leaf's node lives as long as something holds it.
 struct GradientTargets {
-  std::weak_ptr<WatchedModel> session;
-  std::uint64_t serial = 0;  // the session's
+  std::weak_ptr<WatchedModel> watched;
+  std::uint64_t serial = 0;  // the watched model's
   bool leaf = false;
   std::mutex mutex;  // of what is below
   std::int64_t step = 0;

@@ -14,11 +14,11 @@ namespace torchtap::views::explorer::detail {
 
 WatchedModels::WatchedModels(ExplorerOptions options) : options_(std::move(options)) {
   members_.push_back({std::make_shared<WatchedModel>(options_, WatchedModel::Place{1, models_}), ""});
-  name_ = members_.front().session->run()->info().name;
+  name_ = members_.front().watched->run()->info().name;
 }
 
 WatchedModels::~WatchedModels() {
-  for (const Member& member : members_) member.session->close();
+  for (const Member& member : members_) member.watched->close();
 }
 
 /// The name or type of a model, with a number if another one has it.
@@ -39,13 +39,13 @@ std::string WatchedModels::full_name(const std::string& label) const {
 
 void WatchedModels::check_new(const model::ModuleRef& root) const {
   for (const Member& member : members_) {
-    TORCH_CHECK_VALUE(!member.session->watches(root),
+    TORCH_CHECK_VALUE(!member.watched->watches(root),
                       "views::explorer::Explorer::attach: this explorer watches this ", root.type(),
                       " already, as \"", member.label, "\"; watch each model once.");
   }
 }
 
-/// A session for one more model.
+/// One more model.
 WatchedModels::Member& WatchedModels::another(std::int64_t number, const std::string& label) {
   ExplorerOptions options = options_;
   options.name(full_name(label));
@@ -60,7 +60,7 @@ std::shared_ptr<WatchedModel> WatchedModels::watch(const std::vector<model::Modu
   const std::lock_guard lock(mutex_);
   const model::ModuleRef& root = modules.front();
   for (const Member& member : members_) {
-    if (member.session->is_gone()) member.session->let_go();  // a model of an earlier fold, say
+    if (member.watched->is_gone()) member.watched->let_go();  // a model of an earlier fold, say
   }
   check_new(root);
   const std::string label = label_of(root, name);
@@ -68,8 +68,8 @@ std::shared_ptr<WatchedModel> WatchedModels::watch(const std::vector<model::Modu
   const auto number = static_cast<std::int64_t>(members_.size() + 1);
   Member& member = first ? members_.front() : another(number, label);
   try {
-    member.session->watch(modules, selector, std::move(before_call));
-    if (!first && user_step_.has_value()) member.session->set_step(*user_step_);
+    member.watched->watch(modules, selector, std::move(before_call));
+    if (!first && user_step_.has_value()) member.watched->set_step(*user_step_);
   } catch (...) {  // as if it had not been called
     if (!first) {
       members_.pop_back();
@@ -79,18 +79,18 @@ std::shared_ptr<WatchedModel> WatchedModels::watch(const std::vector<model::Modu
     throw;
   }
   member.label = label;
-  std::shared_ptr<WatchedModel> session = member.session;
+  std::shared_ptr<WatchedModel> watched = member.watched;
   share();
-  if (members_.size() == 2) members_[0].session->run()->set_name(full_name(members_[0].label));
-  if (!first && server_ != nullptr) server_->add(session->run());
-  return session;
+  if (members_.size() == 2) members_[0].watched->run()->set_name(full_name(members_[0].label));
+  if (!first && server_ != nullptr) server_->add(watched->run());
+  return watched;
 }
 
 void WatchedModels::share() {
   const auto models = static_cast<std::int64_t>(members_.size());
   *models_ = static_cast<int>(std::count_if(members_.begin(), members_.end(),
-                                            [](const Member& member) { return !member.session->closed(); }));
-  for (const Member& member : members_) member.session->run()->set_memory(options_.memory() / models);
+                                            [](const Member& member) { return !member.watched->closed(); }));
+  for (const Member& member : members_) member.watched->run()->set_memory(options_.memory() / models);
 }
 
 const std::string& WatchedModels::serve(const ServeOptions& options) {
@@ -99,43 +99,43 @@ const std::string& WatchedModels::serve(const ServeOptions& options) {
                     "views::explorer::Explorer::serve: this explorer serves a page already, at ",
                     server_ == nullptr ? "" : server_->url(), ".");
   Runs runs;
-  for (const Member& member : members_) runs.push_back(member.session->run());
+  for (const Member& member : members_) runs.push_back(member.watched->run());
   server_ = std::make_unique<HttpServer>(std::move(runs), options);
   return server_->url();
 }
 
 void WatchedModels::export_page(const std::string& file) const {
   Runs runs;
-  for (const auto& session : sessions()) runs.push_back(session->run());
+  for (const auto& watched : all_watched()) runs.push_back(watched->run());
   detail::export_page(runs, file);
 }
 
 void WatchedModels::leave_to_parent() noexcept {
-  for (const Member& member : members_) member.session->leave_to_parent();
+  for (const Member& member : members_) member.watched->leave_to_parent();
 }
 
 void WatchedModels::set_step(std::int64_t step) {
   if (!made_here_) return;
   const std::lock_guard lock(mutex_);
-  for (const Member& member : members_) member.session->check_step(step);
-  for (const Member& member : members_) member.session->set_step(step);
+  for (const Member& member : members_) member.watched->check_step(step);
+  for (const Member& member : members_) member.watched->set_step(step);
   user_step_ = step;
 }
 
 void WatchedModels::scalar(const std::string& name, double value) {
   if (!made_here_) return;
-  for (const auto& session : sessions()) session->scalar(name, value);
+  for (const auto& watched : all_watched()) watched->scalar(name, value);
 }
 
 bool WatchedModels::recording() const {
-  const auto all = sessions();
-  return std::any_of(all.begin(), all.end(), [](const auto& session) { return session->recording(); });
+  const auto all = all_watched();
+  return std::any_of(all.begin(), all.end(), [](const auto& watched) { return watched->recording(); });
 }
 
 std::vector<std::string> WatchedModels::errors() const {
   std::vector<std::string> errors;
-  for (const auto& session : sessions()) {
-    for (const std::string& error : session->errors()) {
+  for (const auto& watched : all_watched()) {
+    for (const std::string& error : watched->errors()) {
       if (std::find(errors.begin(), errors.end(), error) == errors.end()) errors.push_back(error);
     }
   }
@@ -144,13 +144,13 @@ std::vector<std::string> WatchedModels::errors() const {
 
 std::shared_ptr<WatchedModel> WatchedModels::first() const {
   const std::lock_guard lock(mutex_);
-  return members_.front().session;
+  return members_.front().watched;
 }
 
-std::vector<std::shared_ptr<WatchedModel>> WatchedModels::sessions() const {
+std::vector<std::shared_ptr<WatchedModel>> WatchedModels::all_watched() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<WatchedModel>> all;
-  for (const Member& member : members_) all.push_back(member.session);
+  for (const Member& member : members_) all.push_back(member.watched);
   return all;
 }
 

@@ -16,7 +16,7 @@
 
 namespace torchtap::views::explorer::detail {
 
-/// One session for each model; each records into its own run. They share the time and the memory that the
+/// A watched model for each model; each records into its own run. They share the time and the memory that the
 /// options allow.
 class WatchedModels final {
  public:
@@ -42,12 +42,12 @@ class WatchedModels final {
   std::vector<std::string> errors() const;
   /// Of the model that was watched first; before, the one that will be.
   std::shared_ptr<WatchedModel> first() const;
-  TORCHTAP_API std::vector<std::shared_ptr<WatchedModel>> sessions() const;
+  TORCHTAP_API std::vector<std::shared_ptr<WatchedModel>> all_watched() const;
   const ExplorerOptions& options() const noexcept { return options_; }
 
  private:
   struct Member {
-    std::shared_ptr<WatchedModel> session;
+    std::shared_ptr<WatchedModel> watched;
     std::string label;  // the model's; empty before there is one
   };
 

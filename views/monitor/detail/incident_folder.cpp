@@ -29,6 +29,7 @@
 #include <torchtap/base/remove_folder.hpp>
 #include <torchtap/base/write_file.hpp>
 #include <torchtap/model/held.hpp>
+#include <torchtap/recorders/kind.hpp>
 #include <torchtap/storage/recording.hpp>
 #include <torchtap/version.hpp>
 #include <torchtap/views/monitor/detail/folders.hpp>
@@ -207,7 +208,7 @@ bool write_inputs(const std::string& folder, const IncidentContent& content, con
   }
   storage::Entry entry;
   entry.type = type;
-  entry.kind = "ForwardPre";
+  entry.kind = name_of(recorders::Kind::forward_pre);
   entry.samples = static_cast<std::int64_t>(content.forwards.size());
   entry.value = std::move(dict);
   storage::save(folder, {entry}, storage::SaveOptions().mkdir(true));

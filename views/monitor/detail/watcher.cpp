@@ -154,7 +154,7 @@ void Watcher::load_reference() {
   std::vector<std::string> missing;
   bool any = false;  // every model has a root: in common it is something only where nothing else is watched
   for (const std::size_t i : chosen_) {
-    const bool known = learned_.find(modules_[i].path(), "ForwardOutput") != nullptr;
+    const bool known = learned_.find(modules_[i].path(), name_of(recorders::Kind::forward_output)) != nullptr;
     if (!known) missing.push_back(modules_[i].path());
     any = any || (known && (i != 0 || chosen_.size() == 1));
   }
@@ -276,10 +276,10 @@ void Watcher::attach_all() {
     hook(tops_[i], hooks::Kind::forward_pre,
          [i](Watcher& self, hooks::Event& event) { self.begin_hidden(i, event); });
   }
-  if (!hidden) add_recorder("ForwardPre", {0}, rules::Tensor::input);
-  add_recorder("ForwardOutput", chosen_, rules::Tensor::output);
+  if (!hidden) add_recorder(recorders::Kind::forward_pre, {0}, rules::Tensor::input);
+  add_recorder(recorders::Kind::forward_output, chosen_, rules::Tensor::output);
   if (options_.gradients() && options_.learn().empty()) {
-    add_recorder("BackwardOutput", chosen_, rules::Tensor::gradient);
+    add_recorder(recorders::Kind::backward_output, chosen_, rules::Tensor::gradient);
   }
   // Behind the recorders.
   if (!hidden)
@@ -291,7 +291,7 @@ void Watcher::attach_all() {
   batch.commit();
 }
 
-void Watcher::add_recorder(const char* kind, const std::vector<std::size_t>& modules, rules::Tensor tensor) {
+void Watcher::add_recorder(recorders::Kind kind, const std::vector<std::size_t>& modules, rules::Tensor tensor) {
   recorders::RecorderOptions how;
   how.all_tensors().on_error(
       [weak = weak_from_this()](const std::string& path, const std::exception_ptr& error) {

@@ -29,14 +29,14 @@ constexpr std::size_t most_held = 1024;
 /// Number of windows for which an incident has a line.
 constexpr std::size_t kept_windows = 8;
 
-const char* kind_of(rules::Tensor tensor) {
+const std::string& kind_of(rules::Tensor tensor) {
   switch (tensor) {
     case rules::Tensor::input:
-      return "ForwardPre";
+      return name_of(recorders::Kind::forward_pre);
     case rules::Tensor::gradient:
-      return "BackwardOutput";
+      return name_of(recorders::Kind::backward_output);
     default:
-      return "ForwardOutput";
+      return name_of(recorders::Kind::forward_output);
   }
 }
 

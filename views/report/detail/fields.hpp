@@ -123,7 +123,7 @@ struct Fields<ModuleRow> {
 };
 
 template <>
-struct Fields<Finding> {
+struct Fields<Occurrence> {
   template <class Visitor, class Self>
   static void visit(Visitor& visitor, Self& self) {
     visitor("role", self.role);

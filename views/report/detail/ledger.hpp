@@ -63,7 +63,7 @@ struct Calibration {
   std::int64_t operation = 0;  // for each operation
 };
 
-/// Not thread safe: the session locks.
+/// Not thread safe: the measured model locks.
 class Ledger {
  public:
   Ledger(std::vector<TreeNode> modules, watch::Nesting nesting)

@@ -15,7 +15,7 @@ namespace {
 
 /// The parameter whose gradient is about to be accumulated in this thread.
 struct Coming {
-  const MeasuredModel* session = nullptr;
+  const MeasuredModel* measured = nullptr;
   std::int64_t module = -1;
 };
 thread_local Coming coming;
@@ -247,7 +247,7 @@ void MeasuredModel::parameter_comes(std::int64_t module) noexcept {
 bool MeasuredModel::node_begins(const NodeStart& start) {
   const operations::Unseen unseen;
   std::int64_t module = -1, call = -1;
-  if (start.accumulates && coming.session == this) {  // or it is for another report of this thread
+  if (start.accumulates && coming.measured == this) {  // or it is for another report of this thread
     module = coming.module;
     coming = {};
   }

@@ -139,7 +139,7 @@ struct Attached {
   Attached(const Attached&) = delete;
   Attached& operator=(const Attached&) = delete;
 
-  std::shared_ptr<MeasuredModel> session;
+  std::shared_ptr<MeasuredModel> measured;
 
  private:
   void attach();

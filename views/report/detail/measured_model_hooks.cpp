@@ -14,16 +14,16 @@ namespace {
 /// Says whose gradient comes, right before it is accumulated: the record function does not.
 class OwnerHook final : public torch::autograd::FunctionPreHook {
  public:
-  OwnerHook(std::weak_ptr<MeasuredModel> session, std::int64_t module)
-      : session_(std::move(session)), module_(module) {}
+  OwnerHook(std::weak_ptr<MeasuredModel> measured, std::int64_t module)
+      : measured_(std::move(measured)), module_(module) {}
 
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
-    if (const auto session = session_.lock()) session->parameter_comes(module_);
+    if (const auto measured = measured_.lock()) measured->parameter_comes(module_);
     return gradients;
   }
 
  private:
-  std::weak_ptr<MeasuredModel> session_;
+  std::weak_ptr<MeasuredModel> measured_;
   std::int64_t module_;
 };
 
@@ -34,7 +34,7 @@ struct Attached::Watched {
   torch::autograd::FunctionPreHook* hook;
 };
 
-Attached::Attached(std::shared_ptr<MeasuredModel> of) : session(std::move(of)) {
+Attached::Attached(std::shared_ptr<MeasuredModel> of) : measured(std::move(of)) {
   try {
     attach();
   } catch (...) {
@@ -48,7 +48,7 @@ Attached::~Attached() {
 }
 
 void Attached::attach() {
-  MeasuredModel& s = *session;
+  MeasuredModel& s = *measured;
   if (s.scripted) {
     if (s.script_handles.empty()) s.script_handles = s.attach_all();
   } else {
@@ -68,17 +68,17 @@ void Attached::attach() {
     s.heap_displaced = heap_ != nullptr && heap_->displaced();
   }
   s.ledger_.watches_heap = heap_ != nullptr;
-  nodes_.emplace(session);
+  nodes_.emplace(measured);
   if (s.options.work() || s.options.non_finite() != OnNonFinite::ignore) {
-    scope_.emplace([held = session](operations::Event& event) { held->run(event); });
+    scope_.emplace([held = measured](operations::Event& event) { held->run(event); });
   }
   s.attached = true;
   s.begin();
 }
 
 void Attached::release() noexcept {
-  session->end();
-  session->attached = false;
+  measured->end();
+  measured->attached = false;
   scope_.reset();
   nodes_.reset();
   heap_.reset();
@@ -88,10 +88,10 @@ void Attached::release() noexcept {
 }
 
 void Attached::watch_parameters() {
-  for (std::size_t i = 0; i < session->ledger_.tree.size(); ++i) {
-    for (const Held& held : session->ledger_.tree[i].held) {
+  for (std::size_t i = 0; i < measured->ledger_.tree.size(); ++i) {
+    for (const Held& held : measured->ledger_.tree[i].held) {
       if (held.buffer || !held.first || !held.tensor.requires_grad() || !held.tensor.is_leaf()) continue;
-      auto hook = std::make_unique<OwnerHook>(session, static_cast<std::int64_t>(i));
+      auto hook = std::make_unique<OwnerHook>(measured, static_cast<std::int64_t>(i));
       Watched watched{torch::autograd::impl::grad_accumulator(held.tensor), hook.get()};
       if (watched.node == nullptr) continue;
       watched.node->add_pre_hook(std::move(hook));

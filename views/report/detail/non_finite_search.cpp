@@ -134,7 +134,7 @@ Kinds NonFiniteSearch::kinds(const at::Tensor& tensor) {
   return memory.unset ? Kinds() : from_outside(tensor, found, false);
 }
 
-void NonFiniteSearch::add(Finding finding, Kind kind) {
+void NonFiniteSearch::add(Occurrence finding, Kind kind) {
   if (!collects_[kind]) return;
   finding.repeat = repeat_;
   auto& found = found_[kind];
@@ -155,8 +155,8 @@ void NonFiniteSearch::add(Finding finding, Kind kind) {
   moments_[kind].push_back(moment_++);
 }
 
-std::vector<Finding> NonFiniteSearch::findings() const {
-  std::vector<Finding> all = found_[of_nan];
+std::vector<Occurrence> NonFiniteSearch::findings() const {
+  std::vector<Occurrence> all = found_[of_nan];
   const auto& infinite = found_[of_inf];
   all.insert(all.end(), infinite.begin(), infinite.end());
   if (became_nan_) {  // then these two are one story
@@ -166,7 +166,7 @@ std::vector<Finding> NonFiniteSearch::findings() const {
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::sort(order.begin(), order.end(),
               [&](std::size_t a, std::size_t b) { return moments[a] < moments[b]; });
-    std::vector<Finding> ordered;
+    std::vector<Occurrence> ordered;
     ordered.reserve(all.size());
     for (const std::size_t i : order) ordered.push_back(std::move(all[i]));
     all = std::move(ordered);
@@ -181,7 +181,7 @@ void NonFiniteSearch::source(const at::Tensor& tensor, const Kinds& kinds, bool 
   // A tensor that an operation saved for its backward has no known origin until then; it does not count as a
   // source.
   if (owned == nullptr && where.backward && !first.empty()) return;
-  Finding finding;
+  Occurrence finding;
   finding.values = count(tensor, kinds);
   finding.backward = where.backward;
   finding.call = where.call;
@@ -196,7 +196,7 @@ void NonFiniteSearch::source(const at::Tensor& tensor, const Kinds& kinds, bool 
   }
   finding.inputs.push_back(statistics(tensor));
   if (kinds.intended) {
-    Finding origin = finding;
+    Occurrence origin = finding;
     origin.role = Role::origin;
     origin.values.nan = origin.values.inf = 0;
     finding.values.intended_inf = 0;
@@ -393,13 +393,13 @@ void NonFiniteSearch::judge(operations::Event& event, const Searched& searched,
     }
     counts += count(output.tensor, kinds);
   }
-  Finding finding;
+  Occurrence finding;
   finding.function = event.name();
   finding.module = where.module;
   finding.call = where.call;
   finding.backward = where.backward;
   const auto note = [&](Kind kind, Role role, const NonFinite& values) {
-    Finding one = finding;
+    Occurrence one = finding;
     one.role = role;
     one.values = values;
     if (role == Role::producer || (role == Role::propagator && kind == of_nan && !in.nan)) {

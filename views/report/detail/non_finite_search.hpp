@@ -71,7 +71,7 @@ struct BadHeld {
   NonFinite values;
 };
 
-/// Not thread safe: the session locks.
+/// Not thread safe: the measured model locks.
 class NonFiniteSearch {
  public:
   explicit NonFiniteSearch(const Owners& owners) : owners_(owners) {}
@@ -90,7 +90,7 @@ class NonFiniteSearch {
   /// The kinds of the tensor's elements.
   Kinds kinds(const at::Tensor& tensor);
   /// All that was found, the worst first.
-  std::vector<Finding> findings() const;
+  std::vector<Occurrence> findings() const;
 
  private:
   struct Memory {
@@ -126,12 +126,12 @@ class NonFiniteSearch {
   void judge(operations::Event& event, const Searched& searched, const std::vector<Output>& outputs,
              const Scan& made, const Where& where);
   std::vector<std::string> describe_inputs(const Searched& searched) const;
-  void add(Finding finding, Kind kind);
+  void add(Occurrence finding, Kind kind);
 
   const Owners& owners_;
   watch::ByMemory<Memory> memory_;
   std::int64_t repeat_ = 0;
-  std::array<std::vector<Finding>, 3> found_;         // by `Kind`
+  std::array<std::vector<Occurrence>, 3> found_;         // by `Kind`
   std::array<bool, 3> collects_{true, true, true};    // no earlier repeat had any
   std::array<std::vector<std::int64_t>, 3> moments_;  // when each was found
   std::int64_t moment_ = 0;

@@ -10,9 +10,9 @@ namespace {
 using text::count_text;
 
 /// "aten::softmax in a and 3 more modules, aten::max in b".
-std::string where_text(const std::vector<const Finding*>& findings) {
+std::string where_text(const std::vector<const Occurrence*>& findings) {
   std::vector<std::pair<std::string, std::vector<std::string>>> by_function;
-  for (const Finding* finding : findings) {
+  for (const Occurrence* finding : findings) {
     auto same = std::find_if(by_function.begin(), by_function.end(),
                              [&](const auto& one) { return one.first == finding->function; });
     if (same == by_function.end()) same = by_function.insert(by_function.end(), {finding->function, {}});
@@ -33,7 +33,7 @@ std::string where_text(const std::vector<const Finding*>& findings) {
   return text;
 }
 
-bool is_intended(const Finding& finding) {
+bool is_intended(const Occurrence& finding) {
   return finding.values.intended_inf > 0;
 }
 
@@ -54,7 +54,7 @@ std::string values_text(const NonFinite& values) {
   return text;
 }
 
-std::string moment_of(const Finding& finding, const Measurements& results) {
+std::string moment_of(const Occurrence& finding, const Measurements& results) {
   return std::string(", ") + (finding.backward ? "backward" : "forward") + " of call " +
          std::to_string(finding.call + 1) +
          (results.repeats + results.warmup > 1 ? " in repeat " + std::to_string(finding.repeat + 1) : "");
@@ -65,9 +65,9 @@ std::string first_non_finite(const Measurements& results) {
     const auto found = std::find_if(results.findings.begin(), results.findings.end(), is);
     return found == results.findings.end() ? nullptr : &*found;
   };
-  const Finding* first = find([](const Finding& one) { return one.values.nan > 0; });
+  const Occurrence* first = find([](const Occurrence& one) { return one.values.nan > 0; });
   const bool is_nan = first != nullptr;
-  if (!is_nan) first = find([](const Finding& one) { return one.values.inf > 0; });
+  if (!is_nan) first = find([](const Occurrence& one) { return one.values.inf > 0; });
   if (first == nullptr) return "";
   std::string text = std::string("the first ") + (is_nan ? "NaN" : "Inf") + ": ";
   if (first->role == Role::source) {
@@ -76,7 +76,7 @@ std::string first_non_finite(const Measurements& results) {
   } else {
     text += first->function + " in " + place(first->module) + moment_of(*first, results) + ", makes " +
             values_text(first->values) + " of ";
-    const Finding* before = first->role == Role::propagator ? find([](const Finding& one) {
+    const Occurrence* before = first->role == Role::propagator ? find([](const Occurrence& one) {
       return one.values.inf > 0 && (one.role == Role::source || one.role == Role::producer);
     })
                                                             : nullptr;
@@ -95,8 +95,8 @@ std::string first_non_finite(const Measurements& results) {
 }
 
 std::string intended_infinities(const Measurements& results) {
-  std::vector<const Finding*> origins, absorbers;
-  for (const Finding& finding : results.findings) {
+  std::vector<const Occurrence*> origins, absorbers;
+  for (const Occurrence& finding : results.findings) {
     if (!is_intended(finding)) continue;
     if (finding.role == Role::origin) origins.push_back(&finding);
     if (finding.role == Role::absorber) absorbers.push_back(&finding);

@@ -13,7 +13,7 @@ std::string values_text(const NonFinite& values);
 /// "the model itself" for the root.
 std::string place(const std::string& path);
 /// ", forward of call 3 in repeat 5": where a finding was made.
-std::string moment_of(const Finding& finding, const Measurements& results);
+std::string moment_of(const Occurrence& finding, const Measurements& results);
 
 /// Where the first NaN, or, if there is none, the first infinity is from: "the first NaN: aten::log in head,
 /// forward of call 1, makes 24 NaN of finite values; self: float32 [2, 8], minimum -1002, …". Empty if there

@@ -21,7 +21,7 @@ struct Owned {
   enum Kind { parameter, buffer, input } kind = input;
 };
 
-/// Not thread safe: the session locks.
+/// Not thread safe: the measured model locks.
 class Owners {
  public:
   void add(const at::Tensor& tensor, Owned owned) {

@@ -5,12 +5,12 @@
 namespace torchtap::views::report::detail {
 
 /// The clock of a thread stands still while this lives, and its allocations do not count: torchtap's own work
-/// is charged to no module. Make it under the session's lock.
+/// is charged to no module. Make it under the measured model's lock.
 class MeasuredModel::Stopped {
  public:
-  Stopped(const MeasuredModel& session, ThreadCalls& of)
-      : thread(of), session_(session), began_(session.now()) {}
-  ~Stopped() { thread.own += session_.now() - began_; }
+  Stopped(const MeasuredModel& measured, ThreadCalls& of)
+      : thread(of), measured_(measured), began_(measured.now()) {}
+  ~Stopped() { thread.own += measured_.now() - began_; }
   Stopped(const Stopped&) = delete;
   Stopped& operator=(const Stopped&) = delete;
 
@@ -20,7 +20,7 @@ class MeasuredModel::Stopped {
   ThreadCalls& thread;
 
  private:
-  const MeasuredModel& session_;
+  const MeasuredModel& measured_;
   std::int64_t began_;
   HeapWatch::Paused unwatched_;
 };

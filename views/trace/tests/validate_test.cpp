@@ -132,7 +132,7 @@ BOOST_AUTO_TEST_CASE(an_altered_tensor_is_found_at_its_writer_and_its_readers) {
   Names found;
   for (const auto& finding : validation.findings) {
     found.push_back(finding.label);
-    BOOST_TEST((finding.kind == trace::Finding::Kind::differs), finding.message);
+    BOOST_TEST((finding.kind == trace::Fault::Kind::differs), finding.message);
   }
   BOOST_TEST(found == (Names{"exp_1_1", "sin_1_2", "cos_1_3", "mul_1_4"}), boost::test_tools::per_element());
   BOOST_TEST(text(validation).find("exp_1_1 (aten::exp) differs: result 0 differs by up to 0.5") !=
@@ -149,7 +149,7 @@ BOOST_AUTO_TEST_CASE(memory_that_was_changed_after_the_pass_is_an_error_where_it
   const auto validation = history.validate();
   BOOST_REQUIRE(validation.findings.size() == 1U);
   BOOST_TEST(validation.findings[0].label == "exp_1_1");
-  BOOST_TEST((validation.findings[0].kind == trace::Finding::Kind::changed));
+  BOOST_TEST((validation.findings[0].kind == trace::Fault::Kind::changed));
   BOOST_TEST(text(history["outside_1"]).find("was changed") != std::string::npos);
 }
 
@@ -171,7 +171,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_confirmed_is_no_mistake) {
     BOOST_TEST(bool(validation), text(validation));
     BOOST_REQUIRE(validation.unconfirmed.size() == 1U);
     BOOST_TEST(validation.unconfirmed[0].label == label);
-    BOOST_TEST((validation.unconfirmed[0].kind == trace::Finding::Kind::ignores_parent));
+    BOOST_TEST((validation.unconfirmed[0].kind == trace::Fault::Kind::ignores_parent));
     BOOST_TEST(text(validation).find("Not confirmed, and no mistake") != std::string::npos, text(validation));
   };
   unsure([] { torch::rand({3, 1}).softmax(1); }, "softmax_1_1");
@@ -203,13 +203,13 @@ BOOST_AUTO_TEST_CASE(wrong_parents_are_found) {
   };
   const auto lacks = altered("add_1", {position("chunk_3")});
   BOOST_REQUIRE(lacks.findings.size() == 1U);
-  BOOST_TEST((lacks.findings[0].kind == trace::Finding::Kind::lacks_parent));
+  BOOST_TEST((lacks.findings[0].kind == trace::Fault::Kind::lacks_parent));
   BOOST_TEST(text(lacks).find("add_1_7 (aten::add.Tensor) lacks a parent: it reads what sigmoid_1_5 wrote") !=
                  std::string::npos,
              text(lacks));
   const auto false_one = altered("add_1", {position("sigmoid_1"), position("tanh_1"), position("chunk_3")});
   BOOST_REQUIRE(false_one.findings.size() == 1U);
-  BOOST_TEST((false_one.findings[0].kind == trace::Finding::Kind::false_parent));
+  BOOST_TEST((false_one.findings[0].kind == trace::Fault::Kind::false_parent));
   BOOST_TEST(text(false_one).find("its parent tanh_1_6") != std::string::npos, text(false_one));
 }
 

@@ -320,7 +320,7 @@ BOOST_AUTO_TEST_CASE(a_residual_stream_has_as_many_edges_as_blocks) {
     Stream large(100, in_place);
     watched.attach(*large);
     large->forward(torch::randn({2, 4}));
-    const auto& session = *explorer::detail::models_of(watched).sessions().back();
+    const auto& session = *explorer::detail::models_of(watched).all_watched().back();
     BOOST_TEST(edges_of_session(session, Mode::train).size() < 6U * 100U);
     check_no_errors(watched);
   }

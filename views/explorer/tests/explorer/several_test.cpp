@@ -107,7 +107,7 @@ BOOST_AUTO_TEST_CASE(adversaries_train_in_turns_and_to_the_same_bits) {
     }
     check_no_errors(watched);
     if (watch) {
-      const auto sessions = parts::models_of(watched).sessions();
+      const auto sessions = parts::models_of(watched).all_watched();
       BOOST_REQUIRE(sessions.size() == 2U);
       check_same(edges_of_run(sessions[0]), generator_edges);
       check_same(edges_of_run(sessions[1]), critic_edges);
@@ -157,7 +157,7 @@ BOOST_AUTO_TEST_CASE(a_directory_has_a_file_for_each_and_all_are_shown) {
   BOOST_TEST(runs[1]->info().name == "gan: judge");
   BOOST_TEST(runs[0]->steps().second == 2);
   BOOST_TEST(runs[1]->steps().second == 5);
-  const auto sessions = parts::models_of(*watched).sessions();
+  const auto sessions = parts::models_of(*watched).all_watched();
   std::vector<std::string> graphs, series;
   for (std::size_t i = 0; i < 2; ++i) {
     BOOST_TEST(runs[i]->info().state == "running");
@@ -189,8 +189,8 @@ BOOST_AUTO_TEST_CASE(steps_may_be_counted_for_all) {
     watched.step(step);
     gan.step();
   }
-  for (const auto& session : parts::models_of(watched).sessions()) BOOST_TEST(session->step() == 13);
-  BOOST_TEST(columns_of(*parts::models_of(watched).sessions()[1], "score", parts::What::output) == 3);
+  for (const auto& session : parts::models_of(watched).all_watched()) BOOST_TEST(session->step() == 13);
+  BOOST_TEST(columns_of(*parts::models_of(watched).all_watched()[1], "score", parts::What::output) == 3);
   BOOST_CHECK_EXCEPTION(watched.step(13), c10::ValueError, says({"steps have to grow", "13"}));
   check_no_errors(watched);
 }
@@ -213,7 +213,7 @@ BOOST_AUTO_TEST_CASE(torchscript_beside_cpp_a_teacher_and_its_student) {
     }
     (student->forward(x) - wanted).square().mean().backward();
   }
-  const auto sessions = parts::models_of(watched).sessions();
+  const auto sessions = parts::models_of(watched).all_watched();
   BOOST_REQUIRE(sessions.size() == 3U);
   BOOST_TEST(sessions[0]->run()->info().name == "distil: teacher");
   BOOST_TEST(sessions[1]->run()->info().name == "distil: Sequential");
@@ -248,7 +248,7 @@ BOOST_AUTO_TEST_CASE(a_part_of_a_model_may_be_watched_too_and_both_may_throw) {
   }
   net->fails = false;
   net->forward(torch::randn({2, 16}));
-  const auto sessions = parts::models_of(watched).sessions();
+  const auto sessions = parts::models_of(watched).all_watched();
   std::set<std::string> outer{
       "net: In0 -> twice.0",       "twice: In0 -> Out0",         "net: twice.0 -> inner.0",
       "inner: In0 -> hidden.0",    "inner: hidden.0 -> score.0", "inner: score.0 -> Out0",
@@ -271,7 +271,7 @@ BOOST_AUTO_TEST_CASE(attach_names_a_tensor_of_the_model_that_runs_and_not_of_one
   BOOST_CHECK_THROW(first->forward(torch::randn({2, 16})), c10::Error);
   second->forward(torch::randn({2, 16}));
   second->forward(torch::randn({2, 16}));
-  const auto sessions = parts::models_of(watched).sessions();
+  const auto sessions = parts::models_of(watched).all_watched();
   std::int64_t counted[2] = {0, 0};
   for (std::size_t i = 0; i < 2; ++i) {
     sessions[i]->run()->each_series([&](const parts::Series& series) {
@@ -334,7 +334,7 @@ BOOST_AUTO_TEST_CASE(the_models_share_time_and_memory) {
   watched.attach(*gan.critic);
   for (int step = 0; step < 100; ++step) gan.step();
   std::size_t bytes = 0;
-  for (const auto& session : parts::models_of(watched).sessions())
+  for (const auto& session : parts::models_of(watched).all_watched())
     session->run()->each_series([&](const parts::Series& series) { bytes += series.bytes(); });
   BOOST_TEST(bytes <= std::size_t{256} << 10U);
 }
@@ -348,7 +348,7 @@ BOOST_AUTO_TEST_CASE(a_model_after_another_may_have_its_address) {
     for (int step = 0; step <= fold; ++step) net->forward(torch::ones({2, 4})).sum().backward();
     BOOST_CHECK_EXCEPTION(watched.attach(*net), c10::ValueError, says({"watches this Sequential already"}));
   }
-  const auto sessions = parts::models_of(watched).sessions();
+  const auto sessions = parts::models_of(watched).all_watched();
   BOOST_REQUIRE(sessions.size() == static_cast<std::size_t>(folds));
   for (int fold = 0; fold < folds; ++fold) {
     const auto& session = sessions[static_cast<std::size_t>(fold)];

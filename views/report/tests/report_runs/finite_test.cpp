@@ -6,7 +6,7 @@ BOOST_AUTO_TEST_SUITE(non_finite)
 namespace {
 
 using namespace support;
-using report::Finding;
+using report::Occurrence;
 using report::OnNonFinite;
 using report::Phase;
 using report::Report;
@@ -33,7 +33,7 @@ nn::Sequential around(Middle middle) {
   return nn::Sequential(nn::Linear(4, 4), std::move(middle), nn::Linear(4, 4), nn::Linear(4, 2));
 }
 
-std::vector<Finding> find(nn::Sequential& model, const at::Tensor& x, bool backward = false) {
+std::vector<Occurrence> find(nn::Sequential& model, const at::Tensor& x, bool backward = false) {
   Report report(*model);
   {
     auto recording = report.record();
@@ -45,10 +45,10 @@ std::vector<Finding> find(nn::Sequential& model, const at::Tensor& x, bool backw
 }
 
 /// Exactly one culprit, in front of all that hand it on.
-void check_culprit(const std::vector<Finding>& findings, Role role, const std::string& function,
+void check_culprit(const std::vector<Occurrence>& findings, Role role, const std::string& function,
                    const std::string& module, bool backward = false) {
   BOOST_REQUIRE(!findings.empty());
-  const Finding& first = findings.front();
+  const Occurrence& first = findings.front();
   BOOST_TEST((first.role == role));
   BOOST_TEST(first.function == function);
   BOOST_TEST(first.module == module);
@@ -236,7 +236,7 @@ BOOST_AUTO_TEST_CASE(masks_are_no_culprits) {
         y.backward();
       }
       const auto results = report.results();
-      for (const Finding& found : results.findings) {
+      for (const Occurrence& found : results.findings) {
         BOOST_TEST((found.role != Role::source && found.role != Role::producer), found.function);
         BOOST_TEST(found.values.nan + found.values.inf == 0, found.function);
         BOOST_TEST(found.values.intended_inf > 0, found.function);
@@ -281,7 +281,7 @@ BOOST_AUTO_TEST_CASE(one_nan_stands_before_all_masks) {
   BOOST_TEST(results.findings[0].repeat == 0);
   // Each block has its mask, and a softmax that absorbs it.
   std::int64_t origins = 0, absorbed = 0;
-  for (const Finding& found : results.findings) {
+  for (const Occurrence& found : results.findings) {
     origins += found.role == Role::origin ? found.values.intended_inf : 0;
     absorbed += found.role == Role::absorber ? found.values.intended_inf : 0;
   }
@@ -374,7 +374,7 @@ BOOST_AUTO_TEST_CASE(inputs_that_share_a_memory_are_told_apart) {
       BOOST_TEST(results.findings[0].module.substr(0, 1) == path);
       BOOST_TEST(row(results, path).forward.in.nan == 1);
       BOOST_TEST(row(results, other).forward.in.nan + row(results, other).forward.out.nan == 0);
-      for (const Finding& found : results.findings) BOOST_TEST(found.module.substr(0, 1) == path);
+      for (const Occurrence& found : results.findings) BOOST_TEST(found.module.substr(0, 1) == path);
     }
   }
 }

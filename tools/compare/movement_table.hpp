@@ -3,19 +3,21 @@
 #include <string>
 #include <vector>
 
-#include "drift.hpp"
+#include "movement.hpp"
 #include "recordings/manifest.hpp"
 
 namespace torchtap::tools {
 
 /// The names of the compared recordings and the options of the comparison.
-struct DriftOptions {
+struct MovementOptions {
   std::string a, b;
   double tolerance = 0.1;
   Format format = Format::table;
+  /// What blocks could not judge, and why.
+  std::vector<std::string> notes = {};
 };
 
 /// Prints one row per module to stdout, largest distance first.
-void print_drifts(std::vector<Drift> drifts, const DriftOptions& options);
+void print_movements(std::vector<Movement> movements, const MovementOptions& options);
 
 }  // namespace torchtap::tools

@@ -1,15 +1,18 @@
 #pragma once
 
-/// The one list of the kinds of recorders, with their names as in classes and manifests.
+/// The kinds of recorders, with their names as in classes and manifests: every place that asks for one asks here.
 
 #include <array>
 #include <cstddef>
 #include <string>
+#include <string_view>
 
+#include <torchtap/base/api.hpp>
 #include <torchtap/hooks/event.hpp>
 
-namespace torchtap::recorders::detail {
+namespace torchtap::recorders {
 
+/// What a recorder sees of a call of its module.
 enum class Kind {
   forward_pre,
   forward_input,
@@ -19,13 +22,14 @@ enum class Kind {
   backward_parameter
 };
 
+/// What is known about a kind.
 struct KindTraits {
   Kind kind;
-  const char* name;
-  hooks::Kind hook;  // where the data comes from
-  bool gradients;    // not values
-  bool outputs;      // not inputs
-  bool parameters;   // a subrecorder for each parameter, not for each module
+  const char* name;  ///< "ForwardOutput"
+  hooks::Kind hook;  ///< where the data comes from
+  bool gradients;    ///< not values
+  bool outputs;      ///< not inputs
+  bool parameters;   ///< a subrecorder for each parameter, not for each module
 };
 
 /// In the order of `Kind`.
@@ -38,13 +42,21 @@ inline constexpr std::array<KindTraits, 6> kKinds{{
     {Kind::backward_parameter, "BackwardParameter", hooks::Kind::backward_parameter, true, false, true},
 }};
 
+/// What is known about `kind`.
 constexpr const KindTraits& traits(Kind kind) noexcept {
   return kKinds[static_cast<std::size_t>(kind)];
 }
 
 /// The name of a kind: "ForwardOutput".
-const std::string& name_of(Kind kind) noexcept;
+TORCHTAP_API const std::string& name_of(Kind kind) noexcept;
+/// What is known about the kind called `name`; null if no kind is.
+constexpr const KindTraits* find_kind(std::string_view name) noexcept {
+  for (const KindTraits& kind : kKinds) {
+    if (name == kind.name) return &kind;
+  }
+  return nullptr;
+}
 /// The kind called `name`. Throws `c10::ValueError` that lists the names.
-Kind kind_of(const std::string& name);
+TORCHTAP_API Kind kind_of(const std::string& name);
 
-}  // namespace torchtap::recorders::detail
+}  // namespace torchtap::recorders

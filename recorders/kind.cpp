@@ -3,9 +3,9 @@
 #include <vector>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/recorders/detail/kind.hpp>
+#include <torchtap/recorders/kind.hpp>
 
-namespace torchtap::recorders::detail {
+namespace torchtap::recorders {
 namespace {
 
 const std::vector<std::string>& names() {
@@ -26,11 +26,10 @@ const std::string& name_of(Kind kind) noexcept {
 }
 
 Kind kind_of(const std::string& name) {
-  for (const KindTraits& kind : kKinds) {
-    if (name == kind.name) return kind.kind;
-  }
-  TORCH_CHECK_VALUE(false, "recorders::make: there is no recorder called \"", name, "\"; the kinds are ",
+  const KindTraits* const found = find_kind(name);
+  TORCH_CHECK_VALUE(found != nullptr, "recorders::make: there is no recorder called \"", name, "\"; the kinds are ",
                     base::quoted(names()), ".");
+  return found->kind;
 }
 
-}  // namespace torchtap::recorders::detail
+}  // namespace torchtap::recorders

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "check/drift_check.hpp"
 #include "module_pairs.hpp"
 #include "recordings/statistics.hpp"
 
@@ -33,11 +34,13 @@ struct Change {
 
 /// One module, one slot of a module, or one key, in both recordings. For elementwise results, each value
 /// belongs to the element that moved most.
-struct Drift {
+struct Movement {
   Pair pair;
   std::int64_t slot = -1;
   Keys keys;
-  std::string status = "same";  ///< "close", "different", or the reason why the two cannot be compared
+  /// "close", "different"; "drifted" where blocks tell; or the reason why the two cannot be compared.
+  std::string status = "same";
+  bool judged = false;  ///< by blocks, not by `distance`
   std::string detail;
 
   std::optional<double> shift;        ///< of the mean, in standard deviations of A
@@ -57,7 +60,8 @@ struct Drift {
   const Change* largest() const;
 };
 
-/// The drift of all pairs, in order. Two modules agree if their `distance` is at most `tolerance`.
-std::vector<Drift> drifts(const std::vector<Pair>& pairs, double tolerance);
+/// The movement of all pairs, in order. Two modules agree if their `distance` is at most `tolerance`; those that `drift`
+/// has judged, if they have not drifted, however large it is.
+std::vector<Movement> movements(const std::vector<Pair>& pairs, double tolerance, const DriftVerdict& drift = {});
 
 }  // namespace torchtap::tools

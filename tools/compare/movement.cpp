@@ -1,4 +1,4 @@
-#include "drift.hpp"
+#include "movement.hpp"
 
 #include <ATen/Functions.h>
 
@@ -100,8 +100,8 @@ const Statistic* deviation_of(const Statistics& statistics, const Statistic& one
 /// Compares two modules, statistic by statistic.
 class Comparer {
  public:
-  Comparer(const Statistics& a, const Statistics& b, bool same_samples, Drift& drift)
-      : a_(a), b_(b), same_samples_(same_samples), drift_(drift) {}
+  Comparer(const Statistics& a, const Statistics& b, bool same_samples, Movement& movement)
+      : a_(a), b_(b), same_samples_(same_samples), movement_(movement) {}
 
   void run() {
     bool common = false;
@@ -124,19 +124,19 @@ class Comparer {
     const bool wrong_a = has_nonfinite(a_);
     const bool wrong_b = has_nonfinite(b_);
     if (wrong_a != wrong_b) fail(wrong_a ? "nonfinite in A" : "nonfinite in B");
-    if (!drift_.shift.has_value() && !drift_.wasserstein.has_value()) raise(relative_);
+    if (!movement_.shift.has_value() && !movement_.wasserstein.has_value()) raise(relative_);
   }
 
  private:
   void fail(const std::string& what) {
-    if (!drift_.agrees()) return;
-    drift_.status = what;
-    drift_.distance = INFINITY;
+    if (!movement_.agrees()) return;
+    movement_.status = what;
+    movement_.distance = INFINITY;
   }
   void note(const std::string& what) {
-    drift_.detail += (drift_.detail.empty() || what.empty() ? "" : "; ") + what;
+    movement_.detail += (movement_.detail.empty() || what.empty() ? "" : "; ") + what;
   }
-  void raise(double to) { drift_.distance = std::max(drift_.distance, to); }
+  void raise(double to) { movement_.distance = std::max(movement_.distance, to); }
 
   void compare(const Statistic& one, const Statistic& other) {
     if (one.bins.has_value()) return compare_histograms(one, *other.bins);
@@ -158,7 +158,7 @@ class Comparer {
       const double x = numbers(one)[i];
       const double y = numbers(other)[i];
       const double ratio = x == y ? 1 : y / x;
-      keep(drift_.ratio, ratio, std::abs(std::log(ratio)), largest);
+      keep(movement_.ratio, ratio, std::abs(std::log(ratio)), largest);
     }
     raise(largest);
   }
@@ -175,7 +175,7 @@ class Comparer {
       keep(found, moved, std::abs(moved), largest);
     }
     if (!found.has_value()) return false;
-    drift_.shift = found;
+    movement_.shift = found;
     raise(largest);
     return true;
   }
@@ -187,8 +187,8 @@ class Comparer {
     if (!one.single() || all == nullptr || all_other == nullptr || !(all->value() > 0) ||
         !(all_other->value() > 0))
       return false;
-    drift_.zeros = other.value() / all_other->value() - one.value() / all->value();
-    raise(std::abs(*drift_.zeros));
+    movement_.zeros = other.value() / all_other->value() - one.value() / all->value();
+    raise(std::abs(*movement_.zeros));
     return true;
   }
 
@@ -208,8 +208,8 @@ class Comparer {
       if (deviation != nullptr) unit = numbers(*deviation)[deviation->elements == 1 ? 0 : row];
       if (std::isnan(unit)) continue;
       const double moved = distance == 0 ? 0 : distance / unit;
-      if (!drift_.wasserstein.has_value() || moved > *drift_.wasserstein) drift_.wasserstein = moved;
-      drift_.in_deviations = deviation != nullptr;
+      if (!movement_.wasserstein.has_value() || moved > *movement_.wasserstein) movement_.wasserstein = moved;
+      movement_.in_deviations = deviation != nullptr;
       // A distance below the resolution of the bins does not count: counts jump as values cross an edge.
       const bool fine =
           same_edges ? deviation == nullptr || unit >= width : distance > (width + bin_width(other)) / 2;
@@ -233,31 +233,47 @@ class Comparer {
     change.meant =
         !one.detail && !one_of(one.base(), {"rows", "elements"}) && (!is_total(one) || same_samples_);
     if (change.meant) relative_ = std::max(relative_, change.relative);
-    drift_.others.push_back(std::move(change));
+    movement_.others.push_back(std::move(change));
   }
 
   const Statistics& a_;
   const Statistics& b_;
   const bool same_samples_;
-  Drift& drift_;
+  Movement& movement_;
   double relative_ = 0;
 };
 
-void compare(const Statistics& a, const Statistics& b, double tolerance, Drift& drift) {
-  const bool same_samples = drift.pair.a->entry.samples() == drift.pair.b->entry.samples();
-  Comparer(a, b, same_samples, drift).run();
-  if (drift.status == "same" && drift.distance > 0) {
-    drift.status = drift.distance <= tolerance ? "close" : "different";
+void compare(const Statistics& a, const Statistics& b, double tolerance, Movement& movement) {
+  const bool same_samples = movement.pair.a->entry.samples() == movement.pair.b->entry.samples();
+  Comparer(a, b, same_samples, movement).run();
+  if (movement.status == "same" && movement.distance > 0) {
+    movement.status = movement.distance <= tolerance ? "close" : "different";
   }
 }
 
-Drift failed(const Pair& pair, const std::string& status, const std::string& detail = "") {
-  Drift drift;
-  drift.pair = pair;
-  drift.status = status;
-  drift.detail = detail;
-  drift.distance = INFINITY;
-  return drift;
+/// Where blocks tell, they decide; values that are not finite on one side alone remain a difference.
+void judge(const DriftVerdict& drift, std::int64_t slot, Movement& movement) {
+  const auto& b = *movement.pair.b;
+  slot = std::max<std::int64_t>(slot, 0);
+  movement.judged = drift.judged.count({b.entry.path(), b.entry.kind(), slot}) != 0;
+  if (!movement.judged) return;
+  if (movement.status == "different") movement.status = "close";
+  for (const rules::Finding& finding : drift.findings) {
+    if (finding.path != b.entry.path() || finding.slot != slot || finding.tensor != tensor_of(b.entry.kind()) ||
+        !movement.agrees())
+      continue;
+    movement.status = "drifted";
+    movement.detail = finding.sentence;
+  }
+}
+
+Movement failed(const Pair& pair, const std::string& status, const std::string& detail = "") {
+  Movement movement;
+  movement.pair = pair;
+  movement.status = status;
+  movement.detail = detail;
+  movement.distance = INFINITY;
+  return movement;
 }
 
 }  // namespace
@@ -279,7 +295,7 @@ double wasserstein(const Bins& a, const Bins& b, std::int64_t row) {
   return sum;
 }
 
-const Change* Drift::largest() const {
+const Change* Movement::largest() const {
   const auto found =
       std::max_element(others.begin(), others.end(), [](const Change& one, const Change& other) {
         return one.meant != other.meant ? other.meant : one.relative < other.relative;
@@ -287,8 +303,8 @@ const Change* Drift::largest() const {
   return found == others.end() || !found->meant ? nullptr : &*found;
 }
 
-std::vector<Drift> drifts(const std::vector<Pair>& pairs, double tolerance) {
-  std::vector<Drift> all;
+std::vector<Movement> movements(const std::vector<Pair>& pairs, double tolerance, const DriftVerdict& drift) {
+  std::vector<Movement> all;
   Progress progress("comparing", static_cast<std::int64_t>(pairs.size()));
   for (const auto& pair : pairs) {
     progress.advance();
@@ -320,10 +336,10 @@ std::vector<Drift> drifts(const std::vector<Pair>& pairs, double tolerance) {
           failed(pair, "tensors differ in number", c10::str(a.size(), " in A and ", b.size(), " in B")));
       continue;
     }
-    const auto add = [&](const Statistics& of, Drift drift) {
-      drift.slot = of.slot;
-      drift.keys = of.keys;
-      all.push_back(std::move(drift));
+    const auto add = [&](const Statistics& of, Movement movement) {
+      movement.slot = of.slot;
+      movement.keys = of.keys;
+      all.push_back(std::move(movement));
     };
     const auto same = [](const std::vector<Statistics>& others, const Statistics& of) {
       return std::find_if(others.begin(), others.end(), [&](const Statistics& other) {
@@ -332,10 +348,11 @@ std::vector<Drift> drifts(const std::vector<Pair>& pairs, double tolerance) {
     };
     for (std::size_t i = 0; i < a.size(); ++i) {
       const auto other = keyed ? same(b, a[i]) : b.begin() + static_cast<std::ptrdiff_t>(i);
-      Drift drift;
-      drift.pair = pair;
-      if (other != b.end()) compare(a[i], *other, tolerance, drift);
-      add(a[i], other == b.end() ? failed(pair, "missing in B") : std::move(drift));
+      Movement movement;
+      movement.pair = pair;
+      if (other != b.end()) compare(a[i], *other, tolerance, movement);
+      if (other != b.end()) judge(drift, a[i].slot, movement);
+      add(a[i], other == b.end() ? failed(pair, "missing in B") : std::move(movement));
     }
     for (const Statistics& one : b) {
       if (keyed && same(a, one) == a.end()) add(one, failed(pair, "missing in A"));
