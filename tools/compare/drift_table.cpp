@@ -32,10 +32,6 @@ std::string largest_change(const Drift& drift) {
          to_text(change->b, kDigits);
 }
 
-Json optional_to_json(const std::optional<double>& value) {
-  return value.has_value() ? to_json(*value) : Json(nullptr);
-}
-
 Json drift_to_json(const Drift& drift) {
   const Layer& layer = drift.pair.either();
   Json entry{{"path", layer.path}};
@@ -47,21 +43,19 @@ Json drift_to_json(const Drift& drift) {
   entry.update({{"type", layer.entry.type()},
                 {"status", drift.status},
                 {"detail", drift.detail},
-                {"distance", to_json(drift.distance)},
-                {"mean_shift", optional_to_json(drift.shift)},
-                {"std_ratio", optional_to_json(drift.ratio)},
-                {"wasserstein", optional_to_json(drift.wasserstein)},
+                {"distance", drift.distance},
+                {"mean_shift", drift.shift},
+                {"std_ratio", drift.ratio},
+                {"wasserstein", drift.wasserstein},
                 {"wasserstein_unit", !drift.wasserstein.has_value() ? Json(nullptr)
                                      : drift.in_deviations          ? Json("std of A")
                                                                     : Json("value")},
-                {"zeros_share", optional_to_json(drift.zeros)},
+                {"zeros_share", drift.zeros},
                 {"samples", {{"a", samples(drift.pair.a)}, {"b", samples(drift.pair.b)}}}});
   Json changes = Json::object();
   for (const auto& change : drift.others) {
-    changes[change.name] = {{"a", to_json(change.a)},
-                            {"b", to_json(change.b)},
-                            {"absolute", to_json(change.b - change.a)},
-                            {"relative", to_json(change.relative)}};
+    changes[change.name] = {
+        {"a", change.a}, {"b", change.b}, {"absolute", change.b - change.a}, {"relative", change.relative}};
   }
   entry["changes"] = std::move(changes);
   return entry;
