@@ -7,7 +7,7 @@ foreach(part IN LISTS TORCHTAP_PARTS)
   endif()
   list(APPEND TORCHTAP_LIBRARIES ${part})
   set(headers "")
-  if(TORCHTAP_${part}_ROOMS)
+  if(TORCHTAP_${part}_ROOMS OR TORCHTAP_${part}_INNER_ROOMS)
     set(headers FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT ${part}-dev)
   endif()
   install(TARGETS ${targets} EXPORT torchtap_${part}

@@ -46,7 +46,7 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME torchtap-tools)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libtorchtap${so_version} ${this_version}")
-foreach(component IN LISTS TORCHTAP_tools_NEEDS TORCHTAP_tools_WANTS ITEMS operations views)  # which the command links
+foreach(component IN LISTS TORCHTAP_tools_NEEDS TORCHTAP_tools_WANTS ITEMS json operations views)  # which the command links
   if(TARGET torchtap_${component})
     string(APPEND CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS ", libtorchtap-${component}${so_version} ${this_version}")
   endif()

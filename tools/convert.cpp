@@ -276,9 +276,7 @@ Json convert_to_folder(const Layers& layers, const ConvertOptions& options) {
     }
     write_file(
         "convert", (folder / "index.json").string(),
-        [&](std::ostream& stream) {
-          stream << index.dump(1, ' ', false, Json::error_handler_t::replace) << '\n';
-        },
+        [&](std::ostream& stream) { stream << json::lines(index); },
         /*sync=*/false);
   });
   if (!widened.empty()) {
@@ -303,7 +301,7 @@ Json convert_to_safetensors(const Layers& layers, const ConvertOptions& options)
   header["__metadata__"] = {{"format", "pt"},
                             {"torchtap", layers.library},
                             {"created", layers.created},
-                            {"entries", entries.dump(-1, ' ', false, Json::error_handler_t::replace)}};
+                            {"entries", json::text(entries)}};
   for (const auto& layer : layers.all) {
     for (const auto& [name, text] : texts_of(layer.entry.value())) {
       if (!header["__metadata__"].contains(name)) header["__metadata__"][name] = text;
@@ -317,12 +315,13 @@ Json convert_to_safetensors(const Layers& layers, const ConvertOptions& options)
                       dtype_text(item.tensor.scalar_type()),
                       ", which safetensors does not support. Use --to npy.");
     const auto bytes = static_cast<std::int64_t>(item.tensor.nbytes());
-    header[item.name] = {{"dtype", dtype->safetensors},
-                         {"shape", item.tensor.sizes().vec()},
-                         {"data_offsets", {offset, offset + bytes}}};
+    json::add(header, item.name,
+              {{"dtype", dtype->safetensors},
+               {"shape", item.tensor.sizes().vec()},
+               {"data_offsets", {offset, offset + bytes}}});
     offset += bytes;
   });
-  std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = json::text(header);
   text.append((8 - text.size() % 8) % 8, ' ');
   if (fs::path(options.save).has_parent_path()) fs::create_directories(fs::path(options.save).parent_path());
   write_file("convert", options.save, [&](std::ostream& stream) {

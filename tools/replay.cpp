@@ -153,7 +153,7 @@ void print_replay_json(const std::vector<Replayed>& all, const ReplayCommand& co
                         {"nan", one.nan},
                         {"inf", one.inf},
                         {"same_bits", one.returned ? Json(one.same_bits) : Json(nullptr)},
-                        {"difference", to_json(one.difference)},
+                        {"difference", one.difference},
                         {"as_recorded", as.has_value() ? Json(*as) : Json(nullptr)},
                         {"error", one.error.empty() ? Json(nullptr) : Json(one.error)}});
   }

@@ -227,10 +227,10 @@ void show_stats(const Layers& layers, const ShowOptions& options) {
                       {"path", selected.layer->path},
                       {"result", name},
                       {"elements", stats.elements},
-                      {"mean", to_json(stats.mean)},
-                      {"std", stats.has_std() ? to_json(stats.std) : Json(nullptr)},
-                      {"min", to_json(stats.min)},
-                      {"max", to_json(stats.max)},
+                      {"mean", stats.mean},
+                      {"std", stats.has_std() ? Json(stats.std) : Json(nullptr)},
+                      {"min", stats.min},
+                      {"max", stats.max},
                       {"nan", stats.nan},
                       {"inf", stats.inf}});
     }

@@ -1,11 +1,13 @@
 // Checks UTF-8 byte by byte.
+#include <cstdio>
+
 #include <torchtap/base/utf8.hpp>
 
 namespace torchtap::base {
 
-std::size_t first_not_utf8(const std::string& text) {
+std::size_t first_not_utf8(const std::string& text, std::size_t from) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  for (std::size_t i = 0; i < text.size();) {
+  for (std::size_t i = from; i < text.size();) {
     const unsigned lead = byte(i);
     const std::size_t more = lead < 0x80                   ? 0
                              : lead >= 0xC2 && lead < 0xE0 ? 1
@@ -26,6 +28,17 @@ std::size_t first_not_utf8(const std::string& text) {
     i += more + 1;
   }
   return std::string::npos;
+}
+
+std::string utf8_text(const std::string& text) {
+  std::string good;
+  std::size_t at = 0;
+  for (std::size_t bad = 0; (bad = first_not_utf8(text, at)) != std::string::npos; at = bad + 1) {
+    char escape[8];
+    std::snprintf(escape, sizeof escape, "\\%03o", static_cast<unsigned char>(text[bad]));
+    good += text.substr(at, bad - at) + escape;
+  }
+  return good + text.substr(at);
 }
 
 }  // namespace torchtap::base

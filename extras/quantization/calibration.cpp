@@ -2,6 +2,7 @@
 #include <ATen/Functions.h>
 #include <c10/util/StringUtil.h>
 
+#include <cmath>
 #include <iomanip>
 #include <limits>
 #include <set>
@@ -10,10 +11,10 @@
 #include <torchtap/base/disk.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/format.hpp>
-#include <torchtap/base/rapidjson.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/base/utf8.hpp>
 #include <torchtap/base/write_file.hpp>
+#include <torchtap/json/json.hpp>
 #include <torchtap/quantization/calibration.hpp>
 #include <torchtap/quantization/detail/no_value.hpp>
 #include <torchtap/recorders/kind.hpp>
@@ -22,12 +23,8 @@
 namespace torchtap::quantization {
 namespace {
 
-namespace rapid = base::rapid;
-
 constexpr std::int64_t kCalibrationFormat = 1;
 constexpr std::uint64_t kLargestCalibration = std::uint64_t{1} << 30;
-constexpr unsigned kCalibrationParse =
-    rapid::kParseFullPrecisionFlag | rapid::kParseIterativeFlag | rapid::kParseValidateEncodingFlag;
 
 /// For messages: the output 0 of "conv1" (Conv2d).
 std::string in_words(const QuantizedTensor& tensor) {
@@ -35,63 +32,46 @@ std::string in_words(const QuantizedTensor& tensor) {
                   tensor.type, ")");
 }
 
-/// An object of the file, which is not trusted: each field is checked before it is read.
-struct CalibrationFields {
-  const rapid::Value& object;
-  std::string place;
+/// A number, or an array with one for each channel, all of them from `least` to `largest`.
+at::Tensor read_numbers(const json::Reader& value, at::ScalarType dtype, double least, double largest) {
+  std::vector<double> all;
+  const auto add = [&](const json::Reader& one) {
+    const bool good = dtype == at::kFloat ? one.value().is_number() : one.value().is_number_integer();
+    all.push_back(good ? one.value().get<double>() : std::nan(""));
+    one.check(
+        all.back() >= least && all.back() <= largest,
+        c10::str(dtype == at::kFloat ? "a number" : "a whole number", " from ", least, " to ", largest));
+  };
+  if (value.value().is_array()) {
+    for (const json::Reader& one : value.elements()) add(one);
+    return at::tensor(all, dtype);
+  }
+  add(value);
+  return at::scalar_tensor(all[0], dtype);
+}
 
-  void check(bool good, const char* name, const std::string& wanted) const {
-    TORCH_CHECK_VALUE(good, place, name, " should be ", wanted, ".");
-  }
-  bool has(const char* name) const { return object.HasMember(name); }
-  const rapid::Value& at(const char* name) const {
-    TORCH_CHECK_VALUE(has(name), place, name, " is missing.");
-    return object[name];
-  }
-  std::string text(const char* name) const {
-    check(at(name).IsString(), name, "a text");
-    return {object[name].GetString(), object[name].GetStringLength()};
-  }
-  std::int64_t integer(const char* name) const {
-    check(at(name).IsInt64(), name, "a whole number");
-    return object[name].GetInt64();
-  }
-  /// A number, or an array with one for each channel, all of them from `least` to `largest`.
-  at::Tensor numbers(const char* name, at::ScalarType dtype, double least, double largest) const {
-    const rapid::Value& value = at(name);
-    std::vector<double> all;
-    const auto add = [&](const rapid::Value& one) {
-      const bool good = dtype == at::kFloat ? one.IsNumber() : one.IsInt();
-      check(good && one.GetDouble() >= least && one.GetDouble() <= largest, name,
-            c10::str(dtype == at::kFloat ? "a number" : "a whole number", " from ", least, " to ", largest));
-      all.push_back(one.GetDouble());
-    };
-    if (value.IsArray()) {
-      for (const rapid::Value& one : value.GetArray()) add(one);
-      return at::tensor(all, dtype);
-    }
-    add(value);
-    return at::scalar_tensor(all[0], dtype);
-  }
-};
-
-QuantizedTensor read_tensor(const CalibrationFields& fields) {
-  QuantizedTensor tensor{fields.text("path"), fields.text("type"), false, fields.integer("slot"), {}, {}};
-  const std::string kind = fields.text("kind");
-  tensor.input = kind == "input";
-  fields.check(tensor.input || kind == "output", "kind", R"("input" or "output")");
-  fields.check(tensor.slot >= 0, "slot", "0 or more");
-  if (fields.has("weights")) tensor.weights = dtype_of(fields.text("weights"));
+QuantizedTensor read_tensor(const json::Reader& fields) {
+  QuantizedTensor tensor{fields.get<std::string>("path"),
+                         fields.get<std::string>("type"),
+                         false,
+                         fields.get<std::int64_t>("slot"),
+                         {},
+                         {}};
+  const json::Reader kind = fields.at("kind");
+  tensor.input = kind.get<std::string>() == "input";
+  kind.check(tensor.input || kind.value() == "output", R"("input" or "output")");
+  fields.at("slot").check(tensor.slot >= 0, "0 or more");
+  if (fields.find("weights") != nullptr) tensor.weights = dtype_of(fields.get<std::string>("weights"));
   Parameters& found = tensor.parameters;
-  found.dtype = dtype_of(fields.text("dtype"));
-  if (fields.has("axis")) found.axis = fields.integer("axis");
+  found.dtype = dtype_of(fields.get<std::string>("dtype"));
+  if (fields.find("axis") != nullptr) found.axis = fields.get<std::int64_t>("axis");
   constexpr double largest = std::numeric_limits<float>::max();
   std::int64_t channels = -1;
   const auto read = [&](const char* name, at::ScalarType dtype, double from, double to) {
-    at::Tensor numbers = fields.numbers(name, dtype, from, to);
+    at::Tensor numbers = read_numbers(fields.at(name), dtype, from, to);
     if (channels == -1) channels = numbers.numel();
-    fields.check(numbers.dim() == (found.axis ? 1 : 0) && numbers.numel() == channels, name,
-                 "a number or, with an axis, an array of as many as the scale");
+    fields.at(name).check(numbers.dim() == (found.axis ? 1 : 0) && numbers.numel() == channels,
+                          "a number or, with an axis, an array of as many as the scale");
     return numbers;
   };
   found.scale = read("scale", at::kFloat, std::numeric_limits<float>::denorm_min(), largest);
@@ -99,7 +79,7 @@ QuantizedTensor read_tensor(const CalibrationFields& fields) {
                           static_cast<double>(found.quant_max()));
   found.low = read("low", at::kFloat, -largest, largest);
   found.high = read("high", at::kFloat, -largest, largest);
-  fields.check(found.low.le(found.high).all().item<bool>(), "low", "at most high");
+  fields.at("low").check(found.low.le(found.high).all().item<bool>(), "at most high");
   return tensor;
 }
 
@@ -192,51 +172,38 @@ const QuantizedTensor& Calibration::at(const std::string& path) const& {
 }
 
 std::string Calibration::json() const {
-  rapid::StringBuffer buffer;
-  rapid::PrettyWriter<rapid::StringBuffer> json(buffer);
-  json.SetIndent(' ', 2);
-  json.SetFormatOptions(rapid::kFormatSingleLineArray);
-  const auto text = [&](const char* name, const std::string& value) {
+  const auto text = [](const char* name, const std::string& value) {
     TORCH_CHECK_VALUE(base::first_not_utf8(value) == std::string::npos, "quantization::Calibration: the ",
                       name, " \"", value, "\" is not UTF-8, which JSON has to be; rename it.");
-    json.Key(name);
-    json.String(value.data(), static_cast<rapid::SizeType>(value.size()));
+    return value;
   };
-  const auto integer = [&](const char* name, std::int64_t value) { json.Key(name), json.Int64(value); };
-  const auto numbers = [&](const char* name, const at::Tensor& tensor) {
-    json.Key(name);
-    if (tensor.dim() != 0) json.StartArray();
+  const auto numbers = [](const at::Tensor& tensor) {
+    json::Json list = json::Json::array();
     for (std::int64_t i = 0; i < tensor.numel(); ++i) {
       const at::Scalar value = tensor.reshape(-1)[i].item();
-      value.isIntegral(false) ? json.Int64(value.toLong()) : json.Double(value.toDouble());
+      list.push_back(value.isIntegral(false) ? json::Json(value.toLong()) : json::Json(value.toDouble()));
     }
-    if (tensor.dim() != 0) json.EndArray();
+    return tensor.dim() == 0 ? list[0] : list;
   };
-  json.StartObject();
-  integer("format", kCalibrationFormat);
-  text("library", TORCHTAP_VERSION);
-  text("method", method_);
-  json.Key("tensors");
-  json.StartArray();
+  json::Json tensors = json::Json::array();
   for (const QuantizedTensor& tensor : tensors_) {
     const Parameters& found = tensor.parameters;
-    json.StartObject();
-    text("path", tensor.path);
-    text("type", tensor.type);
-    text("kind", tensor.input ? "input" : "output");
-    integer("slot", tensor.slot);
-    if (tensor.weights) text("weights", std::string(name_of(*tensor.weights)));
-    text("dtype", std::string(name_of(found.dtype)));
-    if (found.axis) integer("axis", *found.axis);
-    numbers("scale", found.scale);
-    numbers("zero_point", found.zero_point);
-    numbers("low", found.low);
-    numbers("high", found.high);
-    json.EndObject();
+    json::Json& object = tensors.emplace_back(json::Json{{"path", text("path", tensor.path)},
+                                                         {"type", text("type", tensor.type)},
+                                                         {"kind", tensor.input ? "input" : "output"},
+                                                         {"slot", tensor.slot}});
+    if (tensor.weights) object["weights"] = name_of(*tensor.weights);
+    object["dtype"] = name_of(found.dtype);
+    if (found.axis) object["axis"] = *found.axis;
+    object["scale"] = numbers(found.scale);
+    object["zero_point"] = numbers(found.zero_point);
+    object["low"] = numbers(found.low);
+    object["high"] = numbers(found.high);
   }
-  json.EndArray();
-  json.EndObject();
-  return std::string(buffer.GetString(), buffer.GetSize()) + "\n";
+  return json::lines({{"format", kCalibrationFormat},
+                      {"library", TORCHTAP_VERSION},
+                      {"method", text("method", method_)},
+                      {"tensors", std::move(tensors)}});
 }
 
 void Calibration::save(const std::string& path) const {
@@ -248,23 +215,15 @@ Calibration Calibration::load(const std::string& path) {
   const base::RecordingMode quiet;
   const auto file = base::InputFile::open("quantization::Calibration::load", path);
   const std::string text = file.read_all(kLargestCalibration);
-  rapid::Document document;
-  document.Parse<kCalibrationParse>(text.data(), text.size());
-  if (document.HasParseError())
-    file.bad(c10::str("it is not JSON, from byte ", document.GetErrorOffset(), " on"));
-  if (!document.IsObject()) file.bad("it is not a calibration, which is a JSON object");
   try {
-    const CalibrationFields whole{document, ""};
-    const std::string unreadable = base::unreadable_format(whole.integer("format"), kCalibrationFormat);
+    const json::Json document = json::parse(text);
+    const json::Reader whole(document);
+    const std::string unreadable =
+        base::unreadable_format(whole.get<std::int64_t>("format"), kCalibrationFormat);
     TORCH_CHECK_VALUE(unreadable.empty(), unreadable, ".");
     std::vector<QuantizedTensor> tensors;
-    whole.check(whole.at("tensors").IsArray(), "tensors", "an array");
-    for (const rapid::Value& one : document["tensors"].GetArray()) {
-      const std::string place = c10::str("tensors[", tensors.size(), "]");
-      TORCH_CHECK_VALUE(one.IsObject(), place, " should be an object.");
-      tensors.push_back(read_tensor({one, place + "."}));
-    }
-    return Calibration(std::move(tensors), whole.text("method"));
+    for (const json::Reader& one : whole.at("tensors").elements()) tensors.push_back(read_tensor(one));
+    return Calibration(std::move(tensors), whole.get<std::string>("method"));
   } catch (const c10::ValueError& error) {
     file.bad(error.msg().substr(0, error.msg().find_last_not_of('.') + 1));
   }

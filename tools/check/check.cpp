@@ -139,8 +139,8 @@ void print_findings_json(const Checked& checked, const CheckOptions& options) {
                         {"type", finding.type},
                         {"tensor", rules::name_of(finding.tensor)},
                         {"slot", finding.slot},
-                        {"value", to_json(finding.value)},
-                        {"limit", to_json(finding.limit)},
+                        {"value", finding.value},
+                        {"limit", finding.limit},
                         {"sentence", finding.sentence}});
   }
   print(Json{{"path", options.recording},

@@ -33,9 +33,9 @@ void Comparison::describe(Json& object) const {
   object["status"] = status;
   object["detail"] = detail;
   object["samples"] = samples;
-  object["max_abs"] = compared ? to_json(max_abs) : nullptr;
-  object["max_rel"] = compared ? to_json(max_rel) : nullptr;
-  object["cosine"] = compared ? to_json(cosine()) : nullptr;
+  object["max_abs"] = compared ? Json(max_abs) : nullptr;
+  object["max_rel"] = compared ? Json(max_rel) : nullptr;
+  object["cosine"] = compared ? Json(cosine()) : nullptr;
 }
 
 void compare(const at::Tensor& a, const at::Tensor& b, const std::string& where, std::int64_t sample,

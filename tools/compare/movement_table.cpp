@@ -32,10 +32,6 @@ std::string largest_change(const Movement& movement) {
          to_text(change->b, kDigits);
 }
 
-Json optional_to_json(const std::optional<double>& value) {
-  return value.has_value() ? to_json(*value) : Json(nullptr);
-}
-
 Json movement_to_json(const Movement& movement) {
   const Layer& layer = movement.pair.either();
   Json entry{{"path", layer.path}};
@@ -48,21 +44,21 @@ Json movement_to_json(const Movement& movement) {
                 {"status", movement.status},
                 {"judged_by", movement.judged ? "blocks" : "distance"},
                 {"detail", movement.detail},
-                {"distance", to_json(movement.distance)},
-                {"mean_shift", optional_to_json(movement.shift)},
-                {"std_ratio", optional_to_json(movement.ratio)},
-                {"wasserstein", optional_to_json(movement.wasserstein)},
+                {"distance", movement.distance},
+                {"mean_shift", movement.shift},
+                {"std_ratio", movement.ratio},
+                {"wasserstein", movement.wasserstein},
                 {"wasserstein_unit", !movement.wasserstein.has_value() ? Json(nullptr)
                                      : movement.in_deviations          ? Json("std of A")
                                                                     : Json("value")},
-                {"zeros_share", optional_to_json(movement.zeros)},
+                {"zeros_share", movement.zeros},
                 {"samples", {{"a", samples(movement.pair.a)}, {"b", samples(movement.pair.b)}}}});
   Json changes = Json::object();
   for (const auto& change : movement.others) {
-    changes[change.name] = {{"a", to_json(change.a)},
-                            {"b", to_json(change.b)},
-                            {"absolute", to_json(change.b - change.a)},
-                            {"relative", to_json(change.relative)}};
+    changes[change.name] = {{"a", change.a},
+                            {"b", change.b},
+                            {"absolute", change.b - change.a},
+                            {"relative", change.relative}};
   }
   entry["changes"] = std::move(changes);
   return entry;

@@ -54,8 +54,8 @@ class Printed {
       first["cause"] = or_null(cause());
       first["operation"] = nullptr;
       if (answer_.tried) {
-        first["own_error"] = to_json(answer_.tried->own_error);
-        first["other_error"] = to_json(answer_.tried->other_error);
+        first["own_error"] = answer_.tried->own_error;
+        first["other_error"] = answer_.tried->other_error;
         first["where"] = or_null(answer_.tried->where);
         first["operation"] = or_null(answer_.tried->operation);
         first["reason"] = or_null(answer_.tried->reason);
@@ -74,10 +74,10 @@ class Printed {
                        {"type", a_.text(call.type)},
                        {"call", call.ordinal},
                        {"call_b", b_.calls()[row.b].ordinal},
-                       {"error_in", to_json(row.error_in)},
-                       {"error", to_json(row.error)},
-                       {"allowed", to_json(row.allowed)},
-                       {"scale", to_json(row.scale)},
+                       {"error_in", row.error_in},
+                       {"error", row.error},
+                       {"allowed", row.allowed},
+                       {"scale", row.scale},
                        {"same_bits", row.same_bits},
                        {"differs", row.differs}});
     }
@@ -87,7 +87,7 @@ class Printed {
            {"path_b", row.b == prints::kNone ? Json(nullptr) : Json(b_.path(b_.records()[row.b]))},
            {"agrees", row.agrees},
            {"same_bits", row.difference.same_bits},
-           {"error", to_json(row.difference.error)},
+           {"error", row.difference.error},
            {"words", row.words}});
     }
     for (const auto& [reason, tensors] : verdict_.not_compared)
@@ -103,7 +103,7 @@ class Printed {
                {"innocent", answer_.innocent},
                {"compared", verdict_.compared},
                {"not_compared", missing},
-               {"largest_error", to_json(verdict_.largest_error)},
+               {"largest_error", verdict_.largest_error},
                {"first_bits", verdict_.first_bits ? Json(verdict_.first_bits->path) : Json(nullptr)},
                {"map", pairs_.map},
                {"weights", weights},
@@ -132,9 +132,9 @@ class Printed {
             {"after_call", finding.after_call},
             {"before", finding.before},
             {"before_call", finding.before_call},
-            {"error", to_json(finding.error)},
-            {"scale", to_json(finding.scale)},
-            {"allowed", to_json(finding.allowed)}};
+            {"error", finding.error},
+            {"scale", finding.scale},
+            {"allowed", finding.allowed}};
   }
 
   bool proved() const {

@@ -2,25 +2,15 @@
 
 #include <ATen/Functions.h>
 
-#include <cmath>
 #include <iostream>
 
 namespace torchtap::tools {
 namespace {
 
-template <class T>
-Json element(T value) {
-  if constexpr (std::is_floating_point_v<T>) {
-    return to_json(static_cast<double>(value));
-  } else {
-    return value;
-  }
-}
-
 /// `data` is contiguous; `at` is the next element to read.
 template <class T>
 Json nested(const T*& at, at::IntArrayRef sizes) {
-  if (sizes.empty()) return element(*at++);
+  if (sizes.empty()) return *at++;
   Json list = Json::array();
   for (std::int64_t i = 0; i < sizes[0]; ++i) list.push_back(nested(at, sizes.slice(1)));
   return list;
@@ -35,12 +25,6 @@ Json nested(const at::Tensor& tensor, at::ScalarType as) {
 
 }  // namespace
 
-Json to_json(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
-
 Json to_json(const at::Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
   if (tensor.is_complex()) return to_json(at::view_as_real(tensor.to(at::kComplexDouble).resolve_conj()));
@@ -50,7 +34,7 @@ Json to_json(const at::Tensor& tensor) {
 }
 
 void print(const Json& document) {
-  std::cout << document.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+  std::cout << json::text(document) << '\n';
 }
 
 }  // namespace torchtap::tools

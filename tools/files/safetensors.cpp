@@ -33,13 +33,11 @@ struct Part {
   std::int64_t begin = 0, end = 0;  // bytes after the header
 };
 
-/// A list of whole numbers that fit into int64.
-std::vector<std::int64_t> numbers(const nlohmann::json& list) {
-  const bool sound = list.is_array() && std::all_of(list.begin(), list.end(), [](const auto& item) {
-                       return item.is_number_unsigned() && item.template get<std::uint64_t>() <= kMost;
-                     });
-  TORCH_CHECK_VALUE(sound, "its shape and data_offsets must be lists of whole numbers");
-  return list.get<std::vector<std::int64_t>>();
+std::vector<std::int64_t> numbers(const json::Reader& list) {
+  const auto all = list.get<std::vector<std::int64_t>>();
+  list.check(std::all_of(all.begin(), all.end(), [](std::int64_t one) { return one >= 0; }),
+             "numbers of 0 or more");
+  return all;
 }
 
 void set_dtype(Part& part, const std::string& name) {
@@ -55,10 +53,10 @@ void set_dtype(Part& part, const std::string& name) {
       part.widen ? std::stoll(name.substr(1)) / 8 : static_cast<std::int64_t>(c10::elementSize(part.dtype));
 }
 
-Part parse(const std::string& name, const nlohmann::json& tensor) {
+Part parse(const std::string& name, const json::Reader& tensor) {
   Part part;
   part.name = name;
-  set_dtype(part, tensor.at("dtype").get<std::string>());
+  set_dtype(part, tensor.get<std::string>("dtype"));
   part.shape = numbers(tensor.at("shape"));
   const auto offsets = numbers(tensor.at("data_offsets"));
   TORCH_CHECK_VALUE(part.shape.size() <= kMostDims, "it has ", part.shape.size(), " dimensions");
@@ -80,13 +78,13 @@ Part parse(const std::string& name, const nlohmann::json& tensor) {
 
 /// The tensors in the order of their bytes, which they cover exactly.
 std::vector<Part> parse_header(const std::string& text, std::uint64_t data) {
-  const auto header = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json header = json::parse_object(text);
   TORCH_CHECK_VALUE(header.is_object(), "its header is no JSON object; it is damaged");
   std::vector<Part> parts;
   for (const auto& [name, tensor] : header.items()) {
     if (name == "__metadata__") continue;
     try {
-      parts.push_back(parse(name, tensor));
+      parts.push_back(parse(name, json::Reader(tensor)));
     } catch (const std::exception& error) {
       TORCH_CHECK_VALUE(false, "of its tensor \"", name, "\": ", message_of(error));
     }

@@ -285,8 +285,8 @@ void print_evaluation_json(const std::vector<Variant>& variants, const std::vect
         {{"file", variant.file},
          {"activations", variant.rounded.activations()},
          {"weights", variant.rounded.weights()},
-         {"top1", to_json(accuracy.share(accuracy.first))},
-         {"top5", accuracy.classes > 5 ? to_json(accuracy.share(accuracy.among_five)) : Json(nullptr)},
+         {"top1", accuracy.share(accuracy.first)},
+         {"top5", accuracy.classes > 5 ? Json(accuracy.share(accuracy.among_five)) : Json(nullptr)},
          {"changed", variant.changed}});
     if (&variant != &variants.front()) models.back()["left_in_floating_point"] = unrounded(variant);
   }
@@ -295,8 +295,8 @@ void print_evaluation_json(const std::vector<Variant>& variants, const std::vect
                       {"path", error.path},
                       {"type", error.type},
                       {"dtype", std::string(name_of(error.dtype))},
-                      {"error", to_json(error.cost)},
-                      {"top1_lost", to_json(lost)},
+                      {"error", error.cost},
+                      {"top1_lost", lost},
                       {"weights", error.weights}});
   }
   print(Json{{"images", variants.front().accuracy.images},

@@ -120,7 +120,7 @@ std::string joined(const std::vector<std::string>& words, const char* separator 
 
 Json exact(double value, bool whole) {
   if (whole && std::abs(value) < 9e15) return static_cast<std::int64_t>(value);
-  return to_json(value);
+  return value;
 }
 
 Json statistic_to_json(const Statistic& one) {

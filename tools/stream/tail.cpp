@@ -96,13 +96,13 @@ void print_json(const Frame& frame) {
       {"text", frame.text},
       {"shape", std::vector<std::int64_t>(frame.sizes.begin(), frame.sizes.begin() + frame.dims)},
       {"data", !frame.without_data},
-      {"mean", tools::to_json(found.mean)},
-      {"std", tools::to_json(found.deviation)},
-      {"min", tools::to_json(found.least)},
-      {"max", tools::to_json(found.most)},
+      {"mean", found.mean},
+      {"std", found.deviation},
+      {"min", found.least},
+      {"max", found.most},
       {"nan", found.nan},
       {"inf", found.infinite}};
-  std::cout << line.dump(-1, ' ', false, tools::Json::error_handler_t::replace) << std::endl;
+  std::cout << json::text(line) << std::endl;
 }
 
 /// Frames on their way into a recording.

@@ -1,21 +1,16 @@
 // Alarms as a line for people, and as a line of alarms.jsonl.
 #include <time.h>
 
-#include <cmath>
 #include <cstdio>
 #include <ostream>
 
-#include <torchtap/base/rapidjson.hpp>
+#include <torchtap/json/json.hpp>
 #include <torchtap/views/monitor/alarm.hpp>
 #include <torchtap/views/monitor/detail/alarm_lines.hpp>
-#include <torchtap/views/text/characters.hpp>
 #include <torchtap/views/text/units.hpp>
 
 namespace torchtap::views::monitor {
 namespace {
-
-using AlarmBuffer = base::rapid::StringBuffer;
-using AlarmJson = base::rapid::Writer<AlarmBuffer>;
 
 std::string alarm_number(const char* format, double number) {
   char text[48];
@@ -23,30 +18,8 @@ std::string alarm_number(const char* format, double number) {
   return text;
 }
 
-void put_text(AlarmJson& json, const char* key, const std::string& text) {
-  json.Key(key);
-  json.String(text::utf8_text(text).c_str());
-}
-
-void put_number(AlarmJson& json, const char* key, double number) {
-  json.Key(key);
-  if (std::isfinite(number)) {
-    json.Double(number);
-  } else {
-    json.Null();
-  }
-}
-
-void put_integer(AlarmJson& json, const char* key, std::int64_t number) {
-  json.Key(key);
-  json.Int64(number);
-}
-
-void begin_line(AlarmJson& json, std::int64_t time_ns, const std::string& model) {
-  json.StartObject();
-  put_integer(json, "format", 1);
-  put_text(json, "time", detail::time_text(time_ns));
-  put_text(json, "model", model);
+json::Json begun_line(std::int64_t time_ns, const std::string& model) {
+  return {{"format", 1}, {"time", detail::time_text(time_ns)}, {"model", model}};
 }
 
 }  // namespace
@@ -85,46 +58,39 @@ std::ostream& operator<<(std::ostream& stream, const Alarm& alarm) {
   return stream;
 }
 
-std::string to_json(const Alarm& alarm, const std::string& model) {
-  AlarmBuffer buffer;
-  AlarmJson json(buffer);
+json::Json detail::json_of(const Alarm& alarm, const std::string& model) {
   const rules::Finding& finding = alarm.finding;
-  begin_line(json, alarm.time_ns, model);
-  put_text(json, "state", alarm.raised ? "raised" : "cleared");
-  put_text(json, "rule", finding.rule);
-  put_text(json, "module", finding.path);
-  put_text(json, "type", finding.type);
-  put_text(json, "tensor", std::string(rules::name_of(finding.tensor)));
-  put_integer(json, "slot", finding.slot);
-  put_number(json, "value", finding.value);
-  put_number(json, "limit", finding.limit);
-  put_text(json, "sentence", finding.sentence);
-  put_integer(json, "forward", alarm.forward);
-  json.Key("window");
-  if (alarm.window >= 0) {
-    json.Int64(alarm.window);
-  } else {
-    json.Null();
-  }
+  json::Json line = begun_line(alarm.time_ns, model);
+  line.update({{"state", alarm.raised ? "raised" : "cleared"},
+               {"rule", finding.rule},
+               {"module", finding.path},
+               {"type", finding.type},
+               {"tensor", rules::name_of(finding.tensor)},
+               {"slot", finding.slot},
+               {"value", finding.value},
+               {"limit", finding.limit},
+               {"sentence", finding.sentence},
+               {"forward", alarm.forward},
+               {"window", alarm.window >= 0 ? std::optional(alarm.window) : std::nullopt}});
   if (alarm.drift) {
-    put_integer(json, "rows", alarm.drift->rows);
-    put_number(json, "psi", alarm.drift->psi);
-    put_number(json, "shift", alarm.drift->shift);
-    put_number(json, "ratio", alarm.drift->ratio);
-    put_number(json, "zeros", alarm.drift->zeros);
+    line.update({{"rows", alarm.drift->rows},
+                 {"psi", alarm.drift->psi},
+                 {"shift", alarm.drift->shift},
+                 {"ratio", alarm.drift->ratio},
+                 {"zeros", alarm.drift->zeros}});
   }
-  put_text(json, "incident", alarm.incident);
-  json.EndObject();
-  return buffer.GetString();
+  line["incident"] = alarm.incident;
+  return line;
+}
+
+std::string to_json(const Alarm& alarm, const std::string& model) {
+  return json::text(detail::json_of(alarm, model));
 }
 
 std::string detail::note_line(const std::string& note, const std::string& model, std::int64_t time_ns) {
-  AlarmBuffer buffer;
-  AlarmJson json(buffer);
-  begin_line(json, time_ns, model);
-  put_text(json, "note", note);
-  json.EndObject();
-  return buffer.GetString();
+  json::Json line = begun_line(time_ns, model);
+  line["note"] = note;
+  return json::text(line);
 }
 
 }  // namespace torchtap::views::monitor

@@ -17,6 +17,7 @@
 #include <torchtap/base/dtypes.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/base/utf8.hpp>
 #include <torchtap/model/held.hpp>
 #include <torchtap/model/walk.hpp>
 #include <torchtap/storage/file.hpp>
@@ -24,7 +25,6 @@
 #include <torchtap/views/monitor/detail/random_state.hpp>
 #include <torchtap/views/monitor/detail/script_arguments.hpp>
 #include <torchtap/views/monitor/incident.hpp>
-#include <torchtap/views/text/characters.hpp>
 
 namespace torchtap::views::monitor {
 namespace {
@@ -108,7 +108,7 @@ void set_training(const model::ModuleRef& module, bool on) {
 }
 
 std::string name_in(const model::ModuleRef& module, const model::Held& held) {
-  return text::utf8_text(module.path().empty() ? held.name : module.path() + "." + held.name);
+  return base::utf8_text(module.path().empty() ? held.name : module.path() + "." + held.name);
 }
 
 /// The values before a replay changed them.

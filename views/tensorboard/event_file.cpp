@@ -21,8 +21,8 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/little_endian.hpp>
 #include <torchtap/base/process.hpp>
+#include <torchtap/base/utf8.hpp>
 #include <torchtap/views/tensorboard/event_file.hpp>
-#include <torchtap/views/text/characters.hpp>
 
 namespace torchtap::views::tensorboard {
 namespace {
@@ -87,7 +87,7 @@ std::string event(double seconds, std::int64_t step, const std::string& what) {
 /// A summary of one value, with the plugin that shows it.
 std::string summary(const std::string& tag, const std::string& plugin, const std::string& value) {
   const std::string metadata = block(1, block(1, plugin));
-  return block(5, block(1, block(1, text::utf8_text(tag)) + block(9, metadata) + value));
+  return block(5, block(1, block(1, base::utf8_text(tag)) + block(9, metadata) + value));
 }
 
 double now() {

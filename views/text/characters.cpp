@@ -131,14 +131,4 @@ std::string printable(const std::string& text, bool keep_lines) {
   return result;
 }
 
-std::string utf8_text(const std::string& text) {
-  std::string result;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t size = character_at(text, at).bytes;
-    result += size != 0 ? text.substr(at, size) : escaped(static_cast<unsigned char>(text[at]));
-    at += std::max<std::size_t>(size, 1);
-  }
-  return result;
-}
-
 }  // namespace torchtap::views::text

@@ -33,7 +33,4 @@ TORCHTAP_API std::string cut(const std::string& text, std::size_t to, bool keeps
 /// `keep_lines`, line breaks stay.
 TORCHTAP_API std::string printable(const std::string& text, bool keep_lines = false);
 
-/// `text` with an escape, as above, in place of each byte that is not UTF-8, for JSON.
-TORCHTAP_API std::string utf8_text(const std::string& text);
-
 }  // namespace torchtap::views::text

@@ -4,8 +4,7 @@
 #include <sstream>
 
 #include <torchtap/base/dtypes.hpp>
-#include <torchtap/base/rapidjson.hpp>
-#include <torchtap/views/text/characters.hpp>
+#include <torchtap/json/json.hpp>
 #include <torchtap/views/text/units.hpp>
 #include <torchtap/views/trace/detail/graph.hpp>
 #include <torchtap/views/trace/history.hpp>
@@ -13,55 +12,42 @@
 namespace torchtap::views::trace {
 namespace {
 
-namespace rapid = base::rapid;
+using json::Json;
 using text::csv_text;
-
-std::string json_text(const std::string& text) {
-  const std::string plain = text::utf8_text(text);
-  rapid::StringBuffer quoted;
-  rapid::Writer<rapid::StringBuffer>(quoted).String(plain.data(), static_cast<rapid::SizeType>(plain.size()));
-  return quoted.GetString();
-}
 
 /// One cell, in a table and in JSON.
 struct Cell {
-  std::string text, json;
+  std::string text;
+  Json json;
 
-  Cell(const std::string& plain) : text(plain), json(json_text(plain)) {}
-  Cell(std::string in_table, std::string in_json) : text(std::move(in_table)), json(std::move(in_json)) {}
+  Cell(const std::string& plain) : text(plain), json(plain) {}
+  Cell(std::string in_table, Json in_json) : text(std::move(in_table)), json(std::move(in_json)) {}
 };
 
-Cell plain(const std::string& text) {
-  return {text, text};
-}
-
 Cell number(std::int64_t value) {
-  return plain(std::to_string(value));
+  return {std::to_string(value), value};
 }
 
 Cell flag(bool value) {
-  return plain(value ? "true" : "false");
+  return {value ? "true" : "false", value};
 }
 
 Cell seconds(double value) {
   std::ostringstream text;
   text.imbue(std::locale::classic());
   text << value;
-  return plain(text.str());
+  return {text.str(), value};
 }
 
 /// A list: `cell_of` of each element, with `between` in a table.
 template <class Range, class Function>
 Cell list(const Range& range, const char* between, Function&& cell_of) {
-  Cell all("", "[");
-  bool first = true;
+  Cell all("", Json::array());
   for (const auto& element : range) {
-    const Cell cell = cell_of(element);
-    all.text += (first ? "" : between) + cell.text;
-    all.json += (first ? "" : ", ") + cell.json;
-    first = false;
+    Cell cell = cell_of(element);
+    all.text += (all.json.empty() ? "" : between) + cell.text;
+    all.json.push_back(std::move(cell.json));
   }
-  all.json += "]";
   return all;
 }
 
@@ -81,15 +67,13 @@ std::string kind_name(NodeKind kind) {
 
 /// "features.6:1".
 Cell call_cell(const ModuleCall& call) {
-  const std::string number = std::to_string(call.call + 1);
-  return {call.path + ":" + number, "{\"path\": " + json_text(call.path) + ", \"type\": " +
-                                        json_text(call.type) + ", \"call\": " + number + "}"};
+  return {call.path + ":" + std::to_string(call.call + 1),
+          {{"path", call.path}, {"type", call.type}, {"call", call.call + 1}}};
 }
 
 Cell argument_cell(const Argument& argument) {
   return {argument.name + "=" + argument.text,
-          "{\"name\": " + json_text(argument.name) + ", \"value\": " + json_text(argument.text) +
-              ", \"nodes\": " + list(argument.nodes, " ", number).json + "}"};
+          {{"name", argument.name}, {"value", argument.text}, {"nodes", argument.nodes}}};
 }
 
 struct Column {
@@ -160,14 +144,9 @@ std::string History::csv() const {
 std::string History::json() const {
   std::string text = "[";
   for (const Node& node : *this) {
-    text += node.position() == 0 ? "\n{" : ",\n{";
-    bool first = true;
-    for (const Column& column : columns()) {
-      const Cell cell = column.cell(node);
-      text += (first ? "" : ", ") + json_text(column.name) + ": " + cell.json;
-      first = false;
-    }
-    text += "}";
+    Json object;
+    for (const Column& column : columns()) object[column.name] = column.cell(node).json;
+    text += (node.position() == 0 ? "\n" : ",\n") + json::text(object);
   }
   return text + "\n]\n";
 }

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/base/rapidjson.hpp>
+#include <torchtap/json/json.hpp>
 #include <torchtap/recorders/recorder.hpp>
 #include <torchtap/reductions/parse.hpp>
 #include <torchtap/selectors/selectors.hpp>
@@ -26,7 +26,7 @@
 
 namespace {
 
-namespace rapid = torchtap::base::rapid;
+using torchtap::json::Json;
 namespace recorders = torchtap::recorders;
 namespace reductions = torchtap::reductions;
 namespace views = torchtap::views;
@@ -65,15 +65,8 @@ struct Case {
   at::Tensor x;
 };
 
-rapid::Document parsed(const std::string& text) {
-  rapid::Document document;
-  document.Parse(text.data(), text.size());
-  BOOST_REQUIRE(!document.HasParseError());
-  return document;
-}
-
 /// What the command prints, whose exit status is one of `statuses`.
-rapid::Document printed(const std::string& arguments, std::set<int> statuses) {
+Json printed(const std::string& arguments, std::set<int> statuses) {
   std::FILE* const pipe = ::popen((std::string("'") + TORCHTAP_TEST_COMMAND + "' " + arguments).c_str(), "r");
   BOOST_REQUIRE(pipe != nullptr);
   std::string text;
@@ -82,7 +75,7 @@ rapid::Document printed(const std::string& arguments, std::set<int> statuses) {
     text.append(block.data(), size);
   const int status = ::pclose(pipe);
   BOOST_REQUIRE(statuses.count(WEXITSTATUS(status)) == 1U);
-  return parsed(text);
+  return torchtap::json::parse(text);
 }
 
 void add_marks(const views::report::ModuleRow& row, Found& found) {
@@ -122,12 +115,12 @@ BOOST_DATA_TEST_CASE(explorer, with_and_without_nan, nan) {
   }
   auto& run = *parts::models_of(watched).first()->run();
   const auto names = run.call_names();
-  const rapid::Document health = parsed(parts::health_json(run));
+  const Json health = parts::health_json(run);
   Found found;
-  for (const auto& mark : health["marks"].GetArray()) {
-    found.emplace(names.at(mark["call"].GetInt()).path, mark["kind"].GetString());
-    BOOST_TEST(mark["since"].GetInt() == 0);
-    BOOST_TEST(mark["sentence"].GetStringLength() > 0U);
+  for (const auto& mark : health["marks"]) {
+    found.emplace(names.at(mark["call"].get<int>()).path, mark["kind"].get<std::string>());
+    BOOST_TEST(mark["since"] == 0);
+    BOOST_TEST(mark["sentence"] != "");
   }
   sick.check(found, nan);
 }
@@ -155,14 +148,14 @@ BOOST_DATA_TEST_CASE(command, with_and_without_nan* boost::unit_test::data::make
   Found checked, shown;
   for (const char* name : {"outputs", "gradients"}) {
     const std::string recording = "'" + (folder / name) + "'";
-    const rapid::Document check = printed("check --json " + recording, {1});
-    for (const auto& finding : check["findings"].GetArray())
-      checked.emplace(finding["path"].GetString(), finding["rule"].GetString());
+    const Json check = printed("check --json " + recording, {1});
+    for (const auto& finding : check["findings"])
+      checked.emplace(finding["path"].get<std::string>(), finding["rule"].get<std::string>());
     if (!reduced) continue;  // only statistics have marks
-    const rapid::Document show = printed("show --json " + recording, {0});
-    for (const auto& entry : show["entries"].GetArray()) {
-      for (const auto& mark : entry["marks"].GetArray())
-        shown.emplace(entry["path"].GetString(), mark.GetString());
+    const Json show = printed("show --json " + recording, {0});
+    for (const auto& entry : show["entries"]) {
+      for (const auto& mark : entry["marks"])
+        shown.emplace(entry["path"].get<std::string>(), mark.get<std::string>());
     }
   }
   // Only samples that were kept have channels, of which `quiet` passes 3.

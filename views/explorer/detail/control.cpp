@@ -1,37 +1,29 @@
 // The settings that a page may change.
 #include <c10/util/Exception.h>
 
-#include <torchtap/base/rapidjson.hpp>
+#include <torchtap/json/json.hpp>
 #include <torchtap/views/explorer/detail/control.hpp>
-#include <torchtap/views/explorer/detail/json.hpp>
 #include <torchtap/views/explorer/detail/page_answers.hpp>
 
 namespace torchtap::views::explorer::detail {
 namespace {
-
-namespace rapid = base::rapid;
 
 constexpr const char* expected =
     "expected {\"every\": STEPS, \"paused\": true or false}, with either of them";
 
 /// All or nothing.
 void change(Control& control, const std::string& body) {
-  rapid::Document document;
-  document.Parse<rapid::kParseIterativeFlag>(body.data(), body.size());
-  TORCH_CHECK_VALUE(!document.HasParseError() && document.IsObject() && document.MemberCount() > 0, expected,
-                    ", got \"", body.substr(0, 80), "\".");
+  const json::Json document = json::parse_object(body);
+  TORCH_CHECK_VALUE(!document.empty(), expected, ", got \"", body.substr(0, 80), "\".");
   std::int64_t every = control.every();
   bool paused = control.paused();
-  for (const auto& member : document.GetObject()) {
-    const std::string name(member.name.GetString(), member.name.GetStringLength());
+  for (const auto& [name, value] : document.items()) {
     TORCH_CHECK_VALUE(name == "every" || name == "paused", expected, ", got \"", name, "\".");
     if (name == "every") {
-      TORCH_CHECK_VALUE(member.value.IsInt64() && member.value.GetInt64() >= 0,
+      TORCH_CHECK_VALUE(json::read(value, every) && every >= 0,
                         "\"every\" has to be a number of steps, or 0 for as often as the overhead allows.");
-      every = member.value.GetInt64();
     } else {
-      TORCH_CHECK_VALUE(member.value.IsBool(), "\"paused\" has to be true or false.");
-      paused = member.value.GetBool();
+      TORCH_CHECK_VALUE(json::read(value, paused), "\"paused\" has to be true or false.");
     }
   }
   control.set_every(every);
@@ -51,12 +43,7 @@ Answer control_answer(const Runs& runs, const std::string& target, const std::st
     Control* const control = run->control();
     if (control == nullptr) return refusal(403, "This run is read from a file; nobody here records it.");
     change(*control, body);
-    Json json;
-    json.begin();
-    json.field("every", control->every());
-    json.field("paused", control->paused());
-    json.end();
-    return {200, "application/json", json.text(), "", ""};
+    return answer_of({{"every", control->every()}, {"paused", control->paused()}});
   } catch (const c10::ValueError& error) {
     return refusal(400, error.what_without_backtrace());
   }

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include <torchtap/base/write_file.hpp>
+#include <torchtap/json/json.hpp>
 #include <torchtap/views/explorer/detail/assets.hpp>
 #include <torchtap/views/explorer/detail/export.hpp>
-#include <torchtap/views/explorer/detail/json.hpp>
 
 namespace torchtap::views::explorer::detail {
 namespace {
@@ -57,26 +57,22 @@ std::string base64(const std::string& bytes) {
 }
 
 std::string export_json(const Runs& runs) {
-  Json json;
-  json.begin();
-  json.raw("runs", runs_json(runs));
+  json::Json all{{"runs", runs_json(runs)}};
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Run& run = *runs[i];
-    json.object("r" + std::to_string(i));
-    json.object("graph");
+    json::Json graphs = json::Json::object();
     for (const Mode mode : {Mode::train, Mode::eval}) {
       const std::string graph = run.graph(mode).json;
-      if (!graph.empty()) json.raw(name_of(mode), graph);
+      if (!graph.empty())
+        graphs[name_of(mode)] = json::parse(graph, "views::explorer::export_page: of a graph ");
     }
-    json.end();
-    json.raw("series", series_json(run));
-    json.raw("scalars", scalars_json(run, std::numeric_limits<std::int64_t>::min()));
-    json.raw("health", health_json(run));
-    json.field("columns", base64(columns_bytes(run, {})));
-    json.end();
+    all["r" + std::to_string(i)] = {{"graph", std::move(graphs)},
+                                    {"series", series_json(run)},
+                                    {"scalars", scalars_json(run, std::numeric_limits<std::int64_t>::min())},
+                                    {"health", health_json(run)},
+                                    {"columns", base64(columns_bytes(run, {}))}};
   }
-  json.end();
-  return without_tags(json.text());
+  return without_tags(json::text(all));
 }
 
 void export_page(const Runs& runs, const std::string& file) {

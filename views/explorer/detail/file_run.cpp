@@ -3,38 +3,11 @@
 
 #include <torchtap/base/crc32.hpp>
 #include <torchtap/base/format.hpp>
-#include <torchtap/base/rapidjson.hpp>
+#include <torchtap/json/json.hpp>
 #include <torchtap/views/explorer/detail/column_bytes.hpp>
 #include <torchtap/views/explorer/detail/file_run.hpp>
 
 namespace torchtap::views::explorer::detail {
-namespace {
-
-namespace rapid = base::rapid;
-
-constexpr unsigned flags = rapid::kParseFullPrecisionFlag | rapid::kParseIterativeFlag;
-
-/// Whether `text` is one object and nothing else: the page gets it as it is.
-bool is_object(const std::string& text) {
-  if (text.empty() || text[0] != '{' || text.find('\0') != std::string::npos) return false;
-  rapid::StringStream stream(text.c_str());
-  rapid::BaseReaderHandler<> ignored;
-  return !rapid::Reader().Parse<flags>(stream, ignored).IsError();
-}
-
-std::string text_at(const rapid::Value& object, const char* name) {
-  const auto found = object.FindMember(name);
-  if (found == object.MemberEnd() || !found->value.IsString()) return "";
-  return {found->value.GetString(), found->value.GetStringLength()};
-}
-
-std::int64_t number_at(const rapid::Value& object, const char* name) {
-  const auto found = object.FindMember(name);
-  return found == object.MemberEnd() || !found->value.IsInt64() ? -1 : found->value.GetInt64();
-}
-
-}  // namespace
-
 FileRun::FileRun(const std::string& directory, std::size_t columns, std::int64_t memory, std::int64_t number)
     : Run({}, columns, memory), reader_(directory, number) {
   refresh();
@@ -87,7 +60,7 @@ void FileRun::take(BlockKind kind, const std::string& body) {
                         ", which this version of torchtap does not know.");
       const auto version = bytes.get<std::int64_t>();
       std::string json = bytes.rest();
-      TORCH_CHECK_VALUE(is_object(json), "explorer: ", reader_.path(),
+      TORCH_CHECK_VALUE(json::parse_object(json).is_object(), "explorer: ", reader_.path(),
                         " has a graph that is no JSON object; it was damaged before it was written.");
       const std::lock_guard lock(graph_mutex_);
       GraphText& graph = graphs_[mode];
@@ -131,22 +104,20 @@ void FileRun::take_series(const std::string& body) {
 }
 
 void FileRun::take_info(const std::string& body) {
-  rapid::Document document;
-  document.Parse<flags>(body.data(), body.size());
+  const json::Json document = json::parse_object(body);
   const std::string where = "explorer: cannot read \"" + reader_.path() + "\": ";
-  TORCH_CHECK_VALUE(!document.HasParseError() && document.IsObject(), where,
-                    "its first block is no JSON object; it is damaged.");
-  const std::string unreadable = base::unreadable_format(number_at(document, "format"), run_file_format);
+  TORCH_CHECK_VALUE(document.is_object(), where, "its first block is no JSON object; it is damaged.");
+  const json::Reader info(document);
+  const std::string unreadable =
+      base::unreadable_format(info.get("format", std::int64_t{-1}), run_file_format);
   TORCH_CHECK_VALUE(unreadable.empty(), where, unreadable, ".");
-  TORCH_CHECK_VALUE(number_at(document, "mantissa_bits") == watch::mantissa_bits, where,
+  TORCH_CHECK_VALUE(info.get("mantissa_bits", std::int64_t{-1}) == watch::mantissa_bits, where,
                     "its bins are of another size; it is damaged.");
   const std::lock_guard lock(mutex_);
-  info_.name = text_at(document, "name");
-  info_.program = text_at(document, "program");
-  const auto started = document.FindMember("started");
-  if (started != document.MemberEnd() && started->value.IsNumber())
-    info_.started = started->value.GetDouble();
-  info_.identity = text_at(document, "identity");
+  info_.name = info.get<std::string>("name", "");
+  info_.program = info.get<std::string>("program", "");
+  info_.started = info.get("started", info_.started);
+  info_.identity = info.get<std::string>("identity", "");
   // A file from before there were identities.
   if (info_.identity.empty())
     info_.identity = "t" + std::to_string(static_cast<std::int64_t>(info_.started * 1e6));
@@ -172,29 +143,19 @@ std::map<std::int32_t, Run::CallName> FileRun::call_names() {
   for (const Mode mode : {Mode::train, Mode::eval}) {
     const GraphText text = graph(mode);
     if (text.json.empty()) continue;
-    rapid::Document document;
-    document.Parse<flags>(text.json.data(), text.json.size());
-    if (document.HasParseError() || !document.IsObject()) continue;
-    const auto calls = document.FindMember("calls");
-    if (calls == document.MemberEnd() || !calls->value.IsArray()) continue;
-    for (const auto& call : calls->value.GetArray()) {
-      if (!call.IsObject()) continue;
-      CallName& name = names[static_cast<std::int32_t>(number_at(call, "id"))];
-      name = {text_at(call, "path"),
-              text_at(call, "type"),
-              number_at(call, "call"),
-              static_cast<std::int32_t>(number_at(call, "parent")),
+    const json::Json document = json::parse_object(text.json);
+    const auto number = [](const json::Reader& of, const char* name) {
+      return of.get(name, std::int64_t{-1});
+    };
+    for (const json::Reader& call : json::Reader(document).list("calls")) {
+      CallName& name = names[static_cast<std::int32_t>(number(call, "id"))];
+      name = {call.get<std::string>("path", ""),
+              call.get<std::string>("type", ""),
+              number(call, "call"),
+              static_cast<std::int32_t>(number(call, "parent")),
               {}};
-      const auto parameters = call.FindMember("parameters");
-      if (parameters == call.MemberEnd() || !parameters->value.IsArray()) continue;
-      for (const auto& parameter : parameters->value.GetArray()) {
-        const auto shape =
-            parameter.IsObject() ? parameter.FindMember("shape") : rapid::Value::ConstMemberIterator();
-        name.dimensions.push_back(parameter.IsObject() && shape != parameter.MemberEnd() &&
-                                          shape->value.IsArray()
-                                      ? static_cast<std::int64_t>(shape->value.Size())
-                                      : 0);
-      }
+      for (const json::Reader& parameter : call.list("parameters"))
+        name.dimensions.push_back(static_cast<std::int64_t>(parameter.list("shape").size()));
     }
   }
   return names;

@@ -2,120 +2,103 @@
 #include <algorithm>
 
 #include <torchtap/base/dtypes.hpp>
-#include <torchtap/views/explorer/detail/json.hpp>
+#include <torchtap/json/json.hpp>
 #include <torchtap/views/explorer/detail/live_run.hpp>
 #include <torchtap/views/explorer/detail/run_file.hpp>
 
 namespace torchtap::views::explorer::detail {
 namespace {
 
+json::Json json_of_shape(const std::vector<std::int64_t>& shape) {
+  json::Json sizes = json::Json::array();
+  for (const auto size : shape) sizes.push_back(size < 0 ? std::nullopt : std::optional(size));
+  return sizes;
+}
+
+json::Json json_of(const std::vector<PortInfo>& ports) {
+  json::Json list = json::Json::array();
+  for (const PortInfo& port : ports) {
+    list.push_back(
+        {{"dtype", port.defined ? base::dtype_text(port.dtype) : ""}, {"shape", json_of_shape(port.shape)}});
+  }
+  return list;
+}
+
+json::Json json_of(const Edge& edge, std::int64_t seen) {
+  const auto of = [](const Port& port) {
+    return json::Json{{"call", port.call}, {"port", std::max(port.port, Port::extra)}};
+  };
+  return {{"caller", edge.caller},
+          {"from", of(edge.from)},
+          {"to", of(edge.to)},
+          {"kind", edge.kind()},
+          {"seen", seen}};
+}
+
 class GraphWriter {
  public:
   GraphWriter(const Run& run, const Graph& graph, Mode mode)
       : run_(run), graph_(graph), mode_(mode), seen_(graph.of(mode).call_counts()) {}
 
-  std::string text() {
+  std::string text() const {
     const ModeGraph& of = graph_.of(mode_);
-    json_.begin();
-    json_.field("version", of.version());
-    json_.field("mode", name_of(mode_));
-    json_.field("forwards", of.forwards());
-    json_.field("traced", of.traced());
-    json_.list("calls");
-    for (const auto call : of.calls()) write_call(call);
-    json_.end_list();
-    json_.list("edges");
-    for (const auto& [edge, seen] : of.edge_counts()) write_edge(edge, seen);
-    json_.end_list();
-    json_.end();
-    return json_.text();
+    json::Json calls = json::Json::array(), edges = json::Json::array();
+    for (const auto call : of.calls()) calls.push_back(json_of_call(call));
+    for (const auto& [edge, seen] : of.edge_counts()) edges.push_back(json_of(edge, seen));
+    return json::text({{"version", of.version()},
+                       {"mode", name_of(mode_)},
+                       {"forwards", of.forwards()},
+                       {"traced", of.traced()},
+                       {"calls", std::move(calls)},
+                       {"edges", std::move(edges)}});
   }
 
  private:
-  void write_call(std::int32_t call) {
+  json::Json json_of_call(std::int32_t call) const {
     const CallInfo& info = graph_.calls[static_cast<std::size_t>(call)];
     const ModuleInfo& module = graph_.modules[static_cast<std::size_t>(info.module)];
     const ModeGraph::Ports& ports = graph_.of(mode_).ports(call);
     const auto seen = seen_.find(call);
-    json_.begin();
-    json_.field("id", call);
-    if (info.parent < 0) {
-      json_.null("parent");
-    } else {
-      json_.field("parent", info.parent);
-    }
-    json_.field("path", module.path);
-    json_.field("call", info.call);
-    json_.field("type", module.type);
-    json_.field("name", module.name);
-    json_.field("seen", seen == seen_.end() ? 0 : seen->second);
-    write_ports("inputs", ports.inputs);
-    write_ports("outputs", ports.outputs);
-    json_.list("parameters");
-    for (std::size_t i = 0; i < module.parameters.size(); ++i) write_parameter(module.parameters[i]);
-    json_.end_list();
-    json_.field("attributes", module.attributes);
-    json_.object("series");
+    json::Json parameters = json::Json::array(), series;
+    for (const ParameterInfo& parameter : module.parameters)
+      parameters.push_back(json_of_parameter(parameter));
     for (const What what : {What::input, What::output, What::grad_input, What::grad_output, What::attach}) {
       const bool in = what == What::input || what == What::grad_input;
-      write_series(call, what, what == What::attach ? 1 : in ? ports.inputs.size() : ports.outputs.size());
+      const std::size_t count = what == What::attach ? 1 : in ? ports.inputs.size() : ports.outputs.size();
+      json::Json& numbers = series[name_of(what)] = json::Json::array();
+      for (std::size_t i = 0; i < count; ++i)
+        numbers.push_back(
+            run_.find({call, what, static_cast<std::int32_t>(i), static_cast<std::int32_t>(mode_)}));
     }
-    json_.end();
-    json_.end();
-  }
-
-  void write_ports(const char* name, const std::vector<PortInfo>& ports) {
-    json_.list(name);
-    for (const PortInfo& port : ports) {
-      json_.begin();
-      json_.field("dtype", port.defined ? base::dtype_text(port.dtype) : "");
-      json_.shape("shape", port.shape);
-      json_.end();
-    }
-    json_.end_list();
+    return {{"id", call},
+            {"parent", info.parent < 0 ? std::nullopt : std::optional(info.parent)},
+            {"path", module.path},
+            {"call", info.call},
+            {"type", module.type},
+            {"name", module.name},
+            {"seen", seen == seen_.end() ? 0 : seen->second},
+            {"inputs", json_of(ports.inputs)},
+            {"outputs", json_of(ports.outputs)},
+            {"parameters", std::move(parameters)},
+            {"attributes", module.attributes},
+            {"series", std::move(series)}};
   }
 
   /// One series for all calls of all modules that have it.
-  void write_parameter(const ParameterInfo& parameter) {
+  json::Json json_of_parameter(const ParameterInfo& parameter) const {
     const std::int32_t first = graph_.first_call(parameter.owner);
-    json_.begin();
-    json_.field("name", parameter.name);
-    json_.shape("shape", parameter.shape);
-    json_.field("dtype", base::dtype_text(parameter.dtype));
-    json_.field("learnable", parameter.learnable);
-    json_.field("series", run_.find({first, What::parameter, parameter.position, -1}));
-    json_.field("grad_series", run_.find({first, What::parameter_grad, parameter.position, -1}));
-    json_.end();
-  }
-
-  void write_series(std::int32_t call, What what, std::size_t ports) {
-    json_.list(name_of(what));
-    for (std::size_t i = 0; i < ports; ++i) {
-      json_.item(run_.find({call, what, static_cast<std::int32_t>(i), static_cast<std::int32_t>(mode_)}));
-    }
-    json_.end_list();
-  }
-
-  void write_edge(const Edge& edge, std::int64_t seen) {
-    json_.begin();
-    json_.field("caller", edge.caller);
-    for (const bool from : {true, false}) {
-      const Port& port = from ? edge.from : edge.to;
-      json_.object(from ? "from" : "to");
-      json_.field("call", port.call);
-      json_.field("port", std::max(port.port, Port::extra));
-      json_.end();
-    }
-    json_.field("kind", edge.kind());
-    json_.field("seen", seen);
-    json_.end();
+    return {{"name", parameter.name},
+            {"shape", json_of_shape(parameter.shape)},
+            {"dtype", base::dtype_text(parameter.dtype)},
+            {"learnable", parameter.learnable},
+            {"series", run_.find({first, What::parameter, parameter.position, -1})},
+            {"grad_series", run_.find({first, What::parameter_grad, parameter.position, -1})}};
   }
 
   const Run& run_;
   const Graph& graph_;
   const Mode mode_;
   const std::map<std::int32_t, std::int64_t> seen_;
-  Json json_;
 };
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <limits>
 #include <optional>
 
-#include <torchtap/views/explorer/detail/json.hpp>
 #include <torchtap/views/explorer/detail/page_answers.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -83,13 +82,11 @@ Answer of_run(Run& run, const std::string& what, const Request& request) {
     if (text.json.empty()) return refusal(404, "The model did not run in mode " + name + ".");
     return {200, "application/json", text.json, text.tag, ""};
   }
-  if (what == "series") return {200, "application/json", series_json(run), "", ""};
+  if (what == "series") return answer_of(series_json(run));
   if (what == "scalars")
-    return {
-        200, "application/json",
-        scalars_json(run, number<std::int64_t>(request, "since", std::numeric_limits<std::int64_t>::min())),
-        "", ""};
-  if (what == "health") return {200, "application/json", health_json(run), "", ""};
+    return answer_of(
+        scalars_json(run, number<std::int64_t>(request, "since", std::numeric_limits<std::int64_t>::min())));
+  if (what == "health") return answer_of(health_json(run));
   if (what == "columns") return columns_answer(run, request);
   return refusal(404, "There is no \"" + what + "\" of a run.");
 }
@@ -99,7 +96,7 @@ Answer find(const Runs& runs, const std::string& target, bool control) {
   const auto& path = request.path;
   const std::size_t size = path.size();
   if (size < 3 || path[0] != "api" || path[1] != "v1") return refusal(404, "There is nothing at this path.");
-  if (size == 3 && path[2] == "runs") return {200, "application/json", runs_json(runs, control), "", ""};
+  if (size == 3 && path[2] == "runs") return answer_of(runs_json(runs, control));
   if (size == 3 && path[2] == "compare") {
     const auto named = [&](const char* name) {
       const auto found = request.query.find(name);
@@ -107,8 +104,7 @@ Answer find(const Runs& runs, const std::string& target, bool control) {
     };
     const auto a = named("a"), b = named("b");
     if (a == nullptr || b == nullptr) return refusal(404, "compare needs two runs, as in ?a=r0&b=r1.");
-    return {200, "application/json", compare_json(*a, *b, number<std::int64_t>(request, "step", last_step)),
-            "", ""};
+    return answer_of(compare_json(*a, *b, number<std::int64_t>(request, "step", last_step)));
   }
   if (size != 5 || path[2] != "runs") return refusal(404, "There is nothing at this path.");
   const auto run = run_named(runs, path[3]);
@@ -137,12 +133,12 @@ Request Request::parse(const std::string& target) {
   return request;
 }
 
+Answer answer_of(const json::Json& document, int status) {
+  return {status, "application/json", json::text(document), "", ""};
+}
+
 Answer refusal(int status, const std::string& sentence) {
-  Json json;
-  json.begin();
-  json.field("error", sentence);
-  json.end();
-  return {status, "application/json", json.text(), "", ""};
+  return answer_of({{"error", sentence}}, status);
 }
 
 Answer answer(const Runs& runs, const std::string& target, bool control) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/json/json.hpp>
 #include <torchtap/views/explorer/detail/run.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -45,11 +46,11 @@ Answer control_answer(const Runs& runs, const std::string& target, const std::st
 std::shared_ptr<Run> run_named(const Runs& runs, const std::string& name);
 
 /// The parts of an answer, which a page without a server has, too.
-std::string runs_json(const Runs& runs, bool control = false);
-std::string series_json(Run& run);
-std::string scalars_json(const Run& run, std::int64_t since);
-std::string health_json(Run& run);
-std::string compare_json(Run& a, Run& b, std::int64_t step);
+json::Json runs_json(const Runs& runs, bool control = false);
+json::Json series_json(Run& run);
+json::Json scalars_json(const Run& run, std::int64_t since);
+json::Json health_json(Run& run);
+json::Json compare_json(Run& a, Run& b, std::int64_t step);
 
 struct ColumnsAsked {
   std::vector<std::int32_t> ids;
@@ -61,6 +62,7 @@ struct ColumnsAsked {
 std::string columns_bytes(Run& run, const ColumnsAsked& asked);
 
 /// {"error": "…"}.
+Answer answer_of(const json::Json& document, int status = 200);
 Answer refusal(int status, const std::string& sentence);
 
 }  // namespace torchtap::views::explorer::detail

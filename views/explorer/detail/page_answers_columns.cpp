@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include <torchtap/views/explorer/detail/column_bytes.hpp>
-#include <torchtap/views/explorer/detail/json.hpp>
 #include <torchtap/views/explorer/detail/page_answers.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -173,7 +172,7 @@ std::string columns_bytes(Run& run, const ColumnsAsked& asked) {
   return bytes + body;
 }
 
-std::string compare_json(Run& a, Run& b, std::int64_t step) {
+json::Json compare_json(Run& a, Run& b, std::int64_t step) {
   struct Pair {
     std::int32_t a, b;
     Name name;
@@ -197,26 +196,18 @@ std::string compare_json(Run& a, Run& b, std::int64_t step) {
   std::stable_sort(pairs.begin(), pairs.end(), [](const Pair& x, const Pair& y) {
     return x.distance.wasserstein > y.distance.wasserstein;
   });
-  Json json;
-  json.begin_list();
+  json::Json list = json::Json::array();
   for (const Pair& pair : pairs) {
-    json.begin();
-    json.field("a", pair.a);
-    json.field("b", pair.b);
-    json.field("call", pair.call);
-    json.field("what", name_of(std::get<2>(pair.name)));
-    json.field("index", std::get<3>(pair.name));
-    json.field("wasserstein", pair.distance.wasserstein);
-    json.field("kl", pair.distance.kl);
-    if (pair.first < 0) {
-      json.null("first_step");
-    } else {
-      json.field("first_step", pair.first);
-    }
-    json.end();
+    list.push_back({{"a", pair.a},
+                    {"b", pair.b},
+                    {"call", pair.call},
+                    {"what", name_of(std::get<2>(pair.name))},
+                    {"index", std::get<3>(pair.name)},
+                    {"wasserstein", pair.distance.wasserstein},
+                    {"kl", pair.distance.kl},
+                    {"first_step", pair.first < 0 ? std::nullopt : std::optional(pair.first)}});
   }
-  json.end_list();
-  return json.text();
+  return list;
 }
 
 }  // namespace torchtap::views::explorer::detail

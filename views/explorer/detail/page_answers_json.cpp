@@ -9,34 +9,16 @@
 
 #include <torchtap/views/explorer/detail/control.hpp>
 #include <torchtap/views/explorer/detail/health.hpp>
-#include <torchtap/views/explorer/detail/json.hpp>
 #include <torchtap/views/explorer/detail/page_answers.hpp>
 
 namespace torchtap::views::explorer::detail {
 namespace {
 
-void write_last(Json& json, const watch::Column& last) {
-  json.object("last");
-  json.field("step", last.last_step);
-  json.field("count", last.count);
-  json.field("nan", last.nan);
-  json.field("posinf", last.posinf);
-  json.field("neginf", last.neginf);
-  json.field("zeros", last.zeros);
-  json.field("min", last.min);
-  json.field("max", last.max);
-  json.field("mean", last.mean());
-  json.field("std", last.deviation());
-  json.field("norm", last.norm());
-  json.end();
-}
-
-void write_step(Json& json, const char* name, const std::optional<std::int64_t>& step) {
-  if (step) {
-    json.field(name, *step);
-  } else {
-    json.null(name);
-  }
+json::Json json_of(const watch::Column& column) {
+  return {{"step", column.last_step},  {"count", column.count},   {"nan", column.nan},
+          {"posinf", column.posinf},   {"neginf", column.neginf}, {"zeros", column.zeros},
+          {"min", column.min},         {"max", column.max},       {"mean", column.mean()},
+          {"std", column.deviation()}, {"norm", column.norm()}};
 }
 
 /// The series in which a value first was not finite, and whether its call is the producer: made it of finite
@@ -90,114 +72,82 @@ FirstBad find_first_bad(const Run& run) {
 
 }  // namespace
 
-std::string runs_json(const Runs& runs, bool control) {
-  Json json;
-  json.begin_list();
+json::Json runs_json(const Runs& runs, bool control) {
+  json::Json list = json::Json::array();
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Run& run = *runs[i];
     const RunInfo info = run.info();
     const auto [first, last] = run.steps();
-    json.begin();
-    json.field("id", "r" + std::to_string(i));
-    json.field("identity", info.identity);
-    json.field("name", info.name);
-    json.field("program", info.program);
-    json.field("state", info.state);
-    json.field("first_step", first);
-    json.field("step", last);
-    json.field("started", info.started);
-    json.list("modes");
+    json::Json modes = json::Json::array();
     for (const Mode mode : {Mode::train, Mode::eval}) {
-      if (run.has(mode)) json.item(name_of(mode));
+      if (run.has(mode)) modes.push_back(name_of(mode));
     }
-    json.end_list();
     const Control* const changes = info.state == "running" ? run.control() : nullptr;
-    json.field("control", control && changes != nullptr);
+    json::Json& one = list.emplace_back(json::Json{{"id", "r" + std::to_string(i)},
+                                                   {"identity", info.identity},
+                                                   {"name", info.name},
+                                                   {"program", info.program},
+                                                   {"state", info.state},
+                                                   {"first_step", first},
+                                                   {"step", last},
+                                                   {"started", info.started},
+                                                   {"modes", std::move(modes)},
+                                                   {"control", control && changes != nullptr}});
     if (changes != nullptr) {
-      json.field("every", changes->every());
-      json.field("paused", changes->paused());
+      one["every"] = changes->every();
+      one["paused"] = changes->paused();
     }
-    json.end();
   }
-  json.end_list();
-  return json.text();
+  return list;
 }
 
-std::string series_json(Run& run) {
-  Json json;
-  json.begin_list();
-  std::int32_t number = 0;
+json::Json series_json(Run& run) {
+  json::Json list = json::Json::array();
   run.each_series([&](const Series& series) {
     const SeriesKey& key = series.key();
-    json.begin();
-    json.field("id", number++);
-    json.field("call", key.call);
-    json.field("what", name_of(key.what));
-    json.field("index", key.index);
-    json.field("mode", key.mode < 0 ? "" : name_of(static_cast<Mode>(key.mode)));
-    json.field("name", series.name());
-    json.field("columns", series.columns().size());
-    json.field("stride", series.stride());
-    write_last(json, series.last());
-    write_step(json, "first_nan", series.first_nan);
-    write_step(json, "first_inf", series.first_inf);
-    if (!series.updates.last().empty()) {
-      json.field("update_ratio", series.updates.last().back());
-    } else {
-      json.null("update_ratio");
-    }
-    json.end();
+    const auto& updates = series.updates.last();
+    list.push_back({{"id", list.size()},
+                    {"call", key.call},
+                    {"what", name_of(key.what)},
+                    {"index", key.index},
+                    {"mode", key.mode < 0 ? "" : name_of(static_cast<Mode>(key.mode))},
+                    {"name", series.name()},
+                    {"columns", series.columns().size()},
+                    {"stride", series.stride()},
+                    {"last", json_of(series.last())},
+                    {"first_nan", series.first_nan},
+                    {"first_inf", series.first_inf},
+                    {"update_ratio", updates.empty() ? std::nullopt : std::optional(updates.back())}});
   });
-  json.end_list();
-  return json.text();
+  return list;
 }
 
-std::string scalars_json(const Run& run, std::int64_t since) {
-  Json json;
-  json.begin();
-  for (const auto& [name, points] : run.scalars(since)) {
-    json.list(name);
-    for (const auto& [step, value] : points) {
-      json.begin_list();
-      json.item(step);
-      json.item(value);
-      json.end_list();
-    }
-    json.end_list();
-  }
-  json.end();
-  return json.text();
+json::Json scalars_json(const Run& run, std::int64_t since) {
+  json::Json all = json::Json::object();
+  for (const auto& [name, points] : run.scalars(since)) json::add(all, name, points);
+  return all;
 }
 
-std::string health_json(Run& run) {
+json::Json health_json(Run& run) {
   const FirstBad first = find_first_bad(run);
-  Json json;
-  json.begin();
+  json::Json bad;
   if (first.step) {
-    json.object("first_bad");
-    json.field("step", *first.step);
-    json.field("what", first.nan ? "nan" : "inf");
-    json.field("call", first.key.call);
-    json.field("series", first.series);
-    json.field("producer", first.producer);
-    json.end();
-  } else {
-    json.null("first_bad");
+    bad = {{"step", *first.step},
+           {"what", first.nan ? "nan" : "inf"},
+           {"call", first.key.call},
+           {"series", first.series},
+           {"producer", first.producer}};
   }
-  json.list("marks");
+  json::Json marks = json::Json::array();
   for (const Ill& ill : ills_of(run)) {
-    json.begin();
-    json.field("call", ill.call);
-    json.field("kind", ill.finding.rule);
-    json.field("what", name_of(ill.what));
-    json.field("value", ill.finding.value);
-    json.field("since", ill.since);
-    json.field("sentence", ill.finding.sentence);
-    json.end();
+    marks.push_back({{"call", ill.call},
+                     {"kind", ill.finding.rule},
+                     {"what", name_of(ill.what)},
+                     {"value", ill.finding.value},
+                     {"since", ill.since},
+                     {"sentence", ill.finding.sentence}});
   }
-  json.end_list();
-  json.end();
-  return json.text();
+  return {{"first_bad", std::move(bad)}, {"marks", std::move(marks)}};
 }
 
 }  // namespace torchtap::views::explorer::detail

@@ -11,8 +11,8 @@
 
 #include <torchtap/base/crc32.hpp>
 #include <torchtap/base/error.hpp>
+#include <torchtap/json/json.hpp>
 #include <torchtap/views/explorer/detail/column_bytes.hpp>
-#include <torchtap/views/explorer/detail/json.hpp>
 #include <torchtap/views/explorer/detail/run_file.hpp>
 #include <torchtap/views/explorer/detail/run_file_thin.hpp>
 
@@ -75,16 +75,12 @@ RunFileWriter::RunFileWriter(const std::string& directory, const RunInfo& info, 
 }
 
 void RunFileWriter::info(const RunInfo& info) {
-  Json json;
-  json.begin();
-  json.field("format", run_file_format);
-  json.field("name", info.name);
-  json.field("program", info.program);
-  json.field("identity", info.identity);
-  json.field("started", info.started);
-  json.field("mantissa_bits", watch::mantissa_bits);
-  json.end();
-  block(BlockKind::info, json.text());
+  block(BlockKind::info, json::text({{"format", run_file_format},
+                                     {"name", info.name},
+                                     {"program", info.program},
+                                     {"identity", info.identity},
+                                     {"started", info.started},
+                                     {"mantissa_bits", watch::mantissa_bits}}));
 }
 
 RunFileWriter::~RunFileWriter() {

@@ -1,8 +1,7 @@
 // The notices that a viewer gets while runs continue.
 #include <limits>
 
-#include <torchtap/base/rapidjson.hpp>
-#include <torchtap/views/explorer/detail/json.hpp>
+#include <torchtap/json/json.hpp>
 #include <torchtap/views/explorer/detail/viewer_notices.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -22,32 +21,20 @@ std::string Notices::next(const Runs& runs) {
     const std::uint64_t sequence = run.sequence();
     if (sequence == told) continue;
     const std::uint64_t since = told == never ? 0 : told;
-    Json json;
-    json.begin();
-    json.field("run", "r" + std::to_string(index));
-    json.field("step", run.steps().second);
-    json.field("graph", run.graph_version());
-    json.field("sequence", sequence);
-    json.list("changed");
-    for (const std::int32_t series : run.changed(since)) json.item(series);
-    json.end_list();
-    json.field("state", run.info().state);
-    json.field("identity", run.info().identity);
-    json.end();
     told = sequence;
-    return json.text();
+    return json::text({{"run", "r" + std::to_string(index)},
+                       {"step", run.steps().second},
+                       {"graph", run.graph_version()},
+                       {"sequence", sequence},
+                       {"changed", run.changed(since)},
+                       {"state", run.info().state},
+                       {"identity", run.info().identity}});
   }
   return "";
 }
 
 std::string token_in(const std::string& message) {
-  namespace rapid = base::rapid;
-  rapid::Document document;
-  document.Parse<rapid::kParseIterativeFlag>(message.data(), message.size());
-  if (document.HasParseError() || !document.IsObject()) return "";
-  const auto found = document.FindMember("token");
-  if (found == document.MemberEnd() || !found->value.IsString()) return "";
-  return {found->value.GetString(), found->value.GetStringLength()};
+  return json::Reader(json::parse_object(message)).get<std::string>("token", "");
 }
 
 }  // namespace torchtap::views::explorer::detail

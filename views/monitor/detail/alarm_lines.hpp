@@ -5,10 +5,15 @@
 #include <cstdint>
 #include <string>
 
+#include <torchtap/json/json.hpp>
+#include <torchtap/views/monitor/alarm.hpp>
+
 namespace torchtap::views::monitor::detail {
 
 /// "2026-11-23T16:04:55.123Z".
 std::string time_text(std::int64_t time_ns);
+/// The line of an alarm.
+json::Json json_of(const Alarm& alarm, const std::string& model);
 /// A line that is about no alarm, without its end.
 std::string note_line(const std::string& note, const std::string& model, std::int64_t time_ns);
 /// Adds a line to `incidents/alarms.jsonl` by one write, which the lines of other processes do not divide;

@@ -22,8 +22,8 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/process.hpp>
-#include <torchtap/base/rapidjson.hpp>
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/json/json.hpp>
 #include <torchtap/version.hpp>
 #include <torchtap/views/frames/arena.hpp>
 #include <torchtap/views/frames/frame.hpp>
@@ -31,12 +31,10 @@
 #include <torchtap/views/monitor/detail/folders.hpp>
 #include <torchtap/views/monitor/detail/random_state.hpp>
 #include <torchtap/views/monitor/detail/read_ring.hpp>
-#include <torchtap/views/text/characters.hpp>
 
 namespace torchtap::views::monitor::detail {
 namespace {
 
-namespace rapid = base::rapid;
 using frames::Arena;
 using frames::Descriptor;
 using frames::Frame;
@@ -112,24 +110,12 @@ void copy_input(const at::Tensor& input, char* to) noexcept {
 
 /// The header of the file.
 std::string about(const std::string& incidents, const std::string& model) {
-  rapid::StringBuffer buffer;
-  rapid::Writer<rapid::StringBuffer> json(buffer);
-  const auto put = [&](const char* name, const std::string& value) {
-    const std::string good = text::utf8_text(value);
-    json.Key(name);
-    json.String(good.data(), static_cast<rapid::SizeType>(good.size()));
-  };
-  json.StartObject();
-  json.Key("format");
-  json.Int64(kRingFormat);
-  put("model", model);
-  put("incidents", incidents);
-  put("torchtap", TORCHTAP_VERSION);
-  put("libtorch", TORCH_VERSION);
-  json.Key("pid");
-  json.Int64(::getpid());
-  json.EndObject();
-  return buffer.GetString();
+  return json::text({{"format", kRingFormat},
+                     {"model", model},
+                     {"incidents", incidents},
+                     {"torchtap", TORCHTAP_VERSION},
+                     {"libtorch", TORCH_VERSION},
+                     {"pid", ::getpid()}});
 }
 
 /// A new file of this process in `folder`, which is locked. It has no name that others look at yet.

@@ -24,78 +24,31 @@
 #include <torchtap/base/dtypes.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/format.hpp>
-#include <torchtap/base/rapidjson.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/base/remove_folder.hpp>
+#include <torchtap/base/utf8.hpp>
 #include <torchtap/base/write_file.hpp>
+#include <torchtap/json/json.hpp>
 #include <torchtap/model/held.hpp>
 #include <torchtap/recorders/kind.hpp>
 #include <torchtap/storage/recording.hpp>
 #include <torchtap/version.hpp>
+#include <torchtap/views/monitor/detail/alarm_lines.hpp>
 #include <torchtap/views/monitor/detail/folders.hpp>
 #include <torchtap/views/monitor/detail/incident_folder.hpp>
-#include <torchtap/views/text/characters.hpp>
 
 namespace torchtap::views::monitor::detail {
 namespace {
 
-namespace rapid = base::rapid;
 namespace fs = std::filesystem;
 
 constexpr int kIncidentFormat = 1;
-constexpr unsigned kIncidentParse = rapid::kParseFullPrecisionFlag | rapid::kParseIterativeFlag;
 constexpr const char* kIncidentCall = "views::monitor::Monitor";
 constexpr std::uint64_t kMostFreeSpace = std::uint64_t{4} << 30;
 constexpr const char* kReplayCall = "views::monitor::replay";
 constexpr std::int64_t kMostReference = std::int64_t{64} << 20;
 constexpr auto kYoung = std::chrono::hours(1);
 const char* const kStaged = ".incident-";
-
-/// An object of JSON on one line.
-class IncidentJson {
- public:
-  IncidentJson() { json_.StartObject(); }
-  void put(const char* name, const std::string& value) {
-    json_.Key(name);
-    string(value);
-  }
-  void put(const char* name, const char* value) { put(name, std::string(value)); }
-  void put(const char* name, std::int64_t value) { json_.Key(name), json_.Int64(value); }
-  void put(const char* name, bool value) { json_.Key(name), json_.Bool(value); }
-  void put(const char* name, double value) {
-    json_.Key(name);
-    if (std::isfinite(value)) {
-      json_.Double(value);
-    } else {
-      json_.Null();
-    }
-  }
-  void put(const char* name, const std::vector<std::int64_t>& values) {
-    json_.Key(name);
-    json_.StartArray();
-    for (const std::int64_t value : values) json_.Int64(value);
-    json_.EndArray();
-  }
-  /// Values that are JSON.
-  void raw(const char* name, const std::vector<std::string>& values) {
-    json_.Key(name);
-    json_.StartArray();
-    for (const std::string& value : values) json_.RawValue(value.data(), value.size(), rapid::kObjectType);
-    json_.EndArray();
-  }
-  std::string text() {
-    json_.EndObject();
-    return buffer_.GetString();
-  }
-
- private:
-  void string(const std::string& value) {
-    const std::string good = text::utf8_text(value);
-    json_.String(good.data(), static_cast<rapid::SizeType>(good.size()));
-  }
-  rapid::StringBuffer buffer_;
-  rapid::Writer<rapid::StringBuffer> json_{buffer_};
-};
 
 std::string hex(std::uint64_t number) {
   char digits[17];
@@ -154,40 +107,32 @@ at::Tensor random_states_of(const std::vector<KeptForward>& forwards, std::vecto
 }
 
 std::string forward_line(const KeptForward& forward, std::int64_t random_state) {
-  IncidentJson json;
-  json.put("forward", forward.number);
-  json.put("time_ns", static_cast<std::int64_t>(forward.time_ns));
-  json.put("thread", static_cast<std::int64_t>(forward.thread));
-  json.put("training", forward.training);
-  json.put("grad", forward.grad);
-  json.put("inference", forward.inference);
-  json.put("threads", static_cast<std::int64_t>(forward.threads));
-  json.put("random_state", random_state);
-  std::vector<std::string> inputs;
+  json::Json inputs = json::Json::array();
   for (std::size_t i = 0; i < forward.inputs.size(); ++i) {
-    IncidentJson input;
     const at::Tensor& tensor = forward.inputs[i];
-    input.put("kept", tensor.defined());
+    json::Json& input = inputs.emplace_back(json::Json{{"kept", tensor.defined()}});
     if (tensor.defined()) {
-      input.put("dtype", base::dtype_text(tensor.scalar_type()));
-      input.put("shape", tensor.sizes().vec());
-      if (!forward.strides[i].empty()) input.put("strides", forward.strides[i]);
+      input["dtype"] = base::dtype_text(tensor.scalar_type());
+      input["shape"] = tensor.sizes().vec();
+      if (!forward.strides[i].empty()) input["strides"] = forward.strides[i];
     } else {
-      input.put("why", forward.why_not[i]);
+      input["why"] = forward.why_not[i];
     }
-    inputs.push_back(input.text());
   }
-  json.raw("inputs", inputs);
-  json.put("returned", forward.returned);
+  json::Json line{{"forward", forward.number},   {"time_ns", forward.time_ns},
+                  {"thread", forward.thread},    {"training", forward.training},
+                  {"grad", forward.grad},        {"inference", forward.inference},
+                  {"threads", forward.threads},  {"random_state", random_state},
+                  {"inputs", std::move(inputs)}, {"returned", forward.returned}};
   if (forward.returned) {
-    json.put("digest", hex(forward.outcome.digest));
-    json.put("nan", forward.outcome.nan);
-    json.put("inf", forward.outcome.inf);
-    json.put("nanoseconds", forward.outcome.nanoseconds);
-    json.put("sum", forward.outcome.sum);
-    json.put("magnitude", forward.outcome.magnitude);
+    line.update({{"digest", hex(forward.outcome.digest)},
+                 {"nan", forward.outcome.nan},
+                 {"inf", forward.outcome.inf},
+                 {"nanoseconds", forward.outcome.nanoseconds},
+                 {"sum", forward.outcome.sum},
+                 {"magnitude", forward.outcome.magnitude}});
   }
-  return json.text();
+  return json::text(line);
 }
 
 /// A recording of one entry: the inputs by slot, each a list with an item for each forward.
@@ -220,7 +165,7 @@ core::Value::Dict parameters_by_name(const std::vector<model::ModuleRef>& module
   for (const model::ModuleRef& module : modules) {
     for (const model::Held& held : model::held_by(module)) {
       const at::Tensor tensor = held.tensor.detach();
-      dict.emplace_back(text::utf8_text(module.path().empty() ? held.name : module.path() + "." + held.name),
+      dict.emplace_back(base::utf8_text(module.path().empty() ? held.name : module.path() + "." + held.name),
                         copies ? tensor.clone() : tensor);
     }
   }
@@ -309,90 +254,54 @@ void write_content(const std::string& folder, const IncidentContent& content) {
                                                        ? parameters_by_name(content.modules, false)
                                                        : content.parameters);
 
-  IncidentJson json;
-  json.put("format", std::int64_t{kIncidentFormat});
-  json.put("reason", content.reason);
-  json.put("model", content.model);
-  json.put("type", content.type);
-  json.put("created", utc("%Y-%m-%dT%H:%M:%SZ"));
-  json.put("torchtap", TORCHTAP_VERSION);
-  json.put("libtorch", TORCH_VERSION);
-  json.put("cpu", cpu_capability());
-  json.put("training", content.training);
-  json.put("inputs", inputs);
-  json.put("forwards", static_cast<std::int64_t>(content.forwards.size()));
-  json.put("parameters", content.modules.empty() ? "" : digest_of_parameters(content.modules));
-  json.put("parameters_of", content.parameters_of);
-  json.put("reference", content.reference);
-  std::vector<std::string> alarms;
-  for (const Alarm& alarm : content.alarms) alarms.push_back(to_json(alarm, content.model));
-  json.raw("alarms", alarms);
-  write_text(folder + "/incident.json", json.text() + '\n');
+  json::Json alarms = json::Json::array();
+  for (const Alarm& alarm : content.alarms) alarms.push_back(json_of(alarm, content.model));
+  write_text(folder + "/incident.json",
+             json::text({{"format", kIncidentFormat},
+                         {"reason", content.reason},
+                         {"model", content.model},
+                         {"type", content.type},
+                         {"created", utc("%Y-%m-%dT%H:%M:%SZ")},
+                         {"torchtap", TORCHTAP_VERSION},
+                         {"libtorch", TORCH_VERSION},
+                         {"cpu", cpu_capability()},
+                         {"training", content.training},
+                         {"inputs", inputs},
+                         {"forwards", content.forwards.size()},
+                         {"parameters", content.modules.empty() ? "" : digest_of_parameters(content.modules)},
+                         {"parameters_of", content.parameters_of},
+                         {"reference", content.reference},
+                         {"alarms", std::move(alarms)}}) +
+                 '\n');
 }
 
 [[noreturn]] void bad_incident(const std::string& folder, const std::string& why) {
   TORCH_CHECK_VALUE(false, kReplayCall, ": \"", folder, "\" is no incident of a monitor: ", why, ".");
 }
 
-/// Fields of a JSON object that may lack them, or have others in their place.
-struct IncidentFields {
-  const rapid::Value& object;
-
-  const rapid::Value* find(const char* name) const {
-    const auto found = object.FindMember(name);
-    return found == object.MemberEnd() ? nullptr : &found->value;
-  }
-  std::string text(const char* name) const {
-    const auto* value = find(name);
-    return value != nullptr && value->IsString() ? std::string(value->GetString(), value->GetStringLength())
-                                                 : "";
-  }
-  std::int64_t number(const char* name, std::int64_t otherwise = 0) const {
-    const auto* value = find(name);
-    return value != nullptr && value->IsInt64() ? value->GetInt64() : otherwise;
-  }
-  double real(const char* name) const {
-    const auto* value = find(name);
-    return value != nullptr && value->IsNumber() ? value->GetDouble() : std::nan("");
-  }
-  bool flag(const char* name) const {
-    const auto* value = find(name);
-    return value != nullptr && value->IsBool() && value->GetBool();
-  }
-};
-
-KeptForward forward_of(const rapid::Value& line, std::int64_t& random_state) {
-  const IncidentFields fields{line};
+KeptForward forward_of(const json::Reader& line, std::int64_t& random_state) {
+  const std::int64_t none = 0;
   KeptForward forward;
-  forward.number = fields.number("forward");
-  forward.time_ns = static_cast<std::uint64_t>(fields.number("time_ns"));
-  forward.thread = static_cast<std::uint32_t>(fields.number("thread"));
-  forward.training = fields.flag("training");
-  forward.grad = fields.flag("grad");
-  forward.inference = fields.flag("inference");
-  forward.threads = static_cast<int>(std::clamp<std::int64_t>(fields.number("threads", 1), 1, 4096));
-  random_state = fields.number("random_state", -1);
-  if (const auto* inputs = fields.find("inputs"); inputs != nullptr && inputs->IsArray()) {
-    for (const rapid::Value& input : inputs->GetArray()) {
-      forward.inputs.emplace_back();
-      forward.why_not.emplace_back("not known");
-      forward.strides.emplace_back();
-      if (!input.IsObject()) continue;
-      const IncidentFields of{input};
-      forward.why_not.back() = of.flag("kept") ? "" : of.text("why");
-      if (const auto* strides = of.find("strides"); strides != nullptr && strides->IsArray()) {
-        for (const rapid::Value& stride : strides->GetArray())
-          forward.strides.back().push_back(stride.IsInt64() ? stride.GetInt64() : 0);
-      }
-    }
+  forward.number = line.get("forward", none);
+  forward.time_ns = static_cast<std::uint64_t>(line.get("time_ns", none));
+  forward.thread = static_cast<std::uint32_t>(line.get("thread", none));
+  forward.training = line.get("training", false);
+  forward.grad = line.get("grad", false);
+  forward.inference = line.get("inference", false);
+  forward.threads = static_cast<int>(std::clamp<std::int64_t>(line.get("threads", none), 1, 4096));
+  random_state = line.get("random_state", std::int64_t{-1});
+  for (const json::Reader& input : line.list("inputs")) {
+    forward.inputs.emplace_back();
+    forward.why_not.push_back(input.get("kept", false) ? "" : input.get<std::string>("why", "not known"));
+    forward.strides.push_back(input.get("strides", std::vector<std::int64_t>()));
   }
-  forward.returned = fields.flag("returned");
-  forward.outcome.digest = std::strtoull(fields.text("digest").c_str(), nullptr, 16);
-  forward.outcome.nan = fields.number("nan");
-  forward.outcome.inf = fields.number("inf");
-  forward.outcome.nanoseconds = fields.number("nanoseconds");
-  forward.outcome.sum = fields.real("sum");
-  forward.outcome.magnitude = fields.real("magnitude");
+  forward.returned = line.get("returned", false);
+  forward.outcome.digest = std::strtoull(line.get<std::string>("digest", "").c_str(), nullptr, 16);
+  forward.outcome.nan = line.get("nan", none);
+  forward.outcome.inf = line.get("inf", none);
+  forward.outcome.nanoseconds = line.get("nanoseconds", none);
+  forward.outcome.sum = line.get("sum", std::nan(""));
+  forward.outcome.magnitude = line.get("magnitude", std::nan(""));
   return forward;
 }
 
@@ -498,33 +407,30 @@ ReadIncident read_incident(const std::string& folder, bool tensors) {
   if (!fs::exists(folder + "/incident.json", error)) bad_incident(folder, "it has no incident.json");
   constexpr std::uint64_t kMost = std::uint64_t{1} << 30;
   const std::string text = base::InputFile::open(kReplayCall, folder + "/incident.json").read_all(kMost);
-  rapid::Document json;
-  json.Parse<kIncidentParse>(text.data(), text.size());
-  if (json.HasParseError() || !json.IsObject()) bad_incident(folder, "incident.json is no JSON object");
-  const IncidentFields fields{json};
-  const std::int64_t format = fields.number("format");
-  const std::string newer = base::unreadable_format(format, kIncidentFormat);
+  const json::Json document = json::parse_object(text);
+  if (!document.is_object()) bad_incident(folder, "incident.json is no JSON object");
+  const json::Reader about(document);
+  const std::string newer = base::unreadable_format(about.get("format", std::int64_t{0}), kIncidentFormat);
   TORCH_CHECK_VALUE(newer.empty(), kReplayCall, ": cannot read \"", folder, "\": ", newer, ".");
   ReadIncident incident;
-  incident.reason = fields.text("reason");
-  incident.model = fields.text("model");
-  incident.type = fields.text("type");
-  incident.created = fields.text("created");
-  incident.torchtap = fields.text("torchtap");
-  incident.libtorch = fields.text("libtorch");
-  incident.cpu = fields.text("cpu");
-  incident.parameters = fields.text("parameters");
-  incident.parameters_of = fields.number("parameters_of", -1);
-  incident.inputs = fields.flag("inputs");
+  for (const auto& [name, field] : {std::pair("reason", &incident.reason),
+                                    {"model", &incident.model},
+                                    {"type", &incident.type},
+                                    {"created", &incident.created},
+                                    {"torchtap", &incident.torchtap},
+                                    {"libtorch", &incident.libtorch},
+                                    {"cpu", &incident.cpu},
+                                    {"parameters", &incident.parameters}})
+    *field = about.get<std::string>(name, "");
+  incident.parameters_of = about.get("parameters_of", std::int64_t{-1});
+  incident.inputs = about.get("inputs", false);
   if (fs::exists(folder + "/parameters.pt", error)) incident.parameters_file = folder + "/parameters.pt";
   std::vector<std::int64_t> random_states;
   std::istringstream lines(base::InputFile::open(kReplayCall, folder + "/forwards.jsonl").read_all(kMost));
   for (std::string line; std::getline(lines, line);) {
-    rapid::Document each;
-    each.Parse<kIncidentParse>(line.data(), line.size());
-    if (each.HasParseError() || !each.IsObject())
-      bad_incident(folder, "a line of forwards.jsonl is no JSON object");
-    incident.forwards.push_back(forward_of(each, random_states.emplace_back()));
+    const json::Json each = json::parse_object(line);
+    if (!each.is_object()) bad_incident(folder, "a line of forwards.jsonl is no JSON object");
+    incident.forwards.push_back(forward_of(json::Reader(each), random_states.emplace_back()));
   }
   if (tensors) read_tensors(folder, random_states, incident);
   return incident;

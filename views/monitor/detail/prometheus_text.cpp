@@ -2,15 +2,15 @@
 #include <charconv>
 #include <cmath>
 
+#include <torchtap/base/utf8.hpp>
 #include <torchtap/views/monitor/detail/prometheus_text.hpp>
-#include <torchtap/views/text/characters.hpp>
 
 namespace torchtap::views::monitor::detail {
 namespace {
 
 std::string escaped_for_prometheus(const std::string& text, bool quotes) {
   std::string escaped;
-  for (const char c : text::utf8_text(text)) {
+  for (const char c : base::utf8_text(text)) {
     if (c == '\n') {
       escaped += "\\n";
     } else {

@@ -9,15 +9,14 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/format.hpp>
-#include <torchtap/base/rapidjson.hpp>
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/json/json.hpp>
 #include <torchtap/views/monitor/detail/random_state.hpp>
 #include <torchtap/views/monitor/detail/read_ring.hpp>
 
 namespace torchtap::views::monitor::detail {
 namespace {
 
-namespace rapid = base::rapid;
 using frames::Frame;
 using frames::Kind;
 
@@ -127,11 +126,6 @@ void RingForwards::finish() {
   }
 }
 
-std::string text_of(const rapid::Value& object, const char* name) {
-  const auto found = object.FindMember(name);
-  return found != object.MemberEnd() && found->value.IsString() ? found->value.GetString() : "";
-}
-
 }  // namespace
 
 void read_ring_frames(const char* data, std::size_t size, std::uint64_t position, std::uint64_t capacity,
@@ -178,21 +172,22 @@ RingContent read_ring(const std::string& bytes, const std::string& path) {
   content.newer = !content.damage.empty();
   if (content.newer) return content;
   const char* const about = bytes.data() + kRingAbout;
-  rapid::Document json;
   // Strings end where they say: a crash may have written anything here, too.
-  json.Parse<rapid::kParseIterativeFlag>(about, ::strnlen(about, kRingAboutBytes));
-  if (json.HasParseError() || !json.IsObject()) bad("it does not say whose it is");
-  const auto format = json.FindMember("format");
-  if (format == json.MemberEnd() || !format->value.IsInt64()) bad("it does not say its format");
-  content.damage = base::unreadable_format(format->value.GetInt64(), kRingFormat);
+  const json::Json document = json::parse_object(std::string(about, ::strnlen(about, kRingAboutBytes)));
+  if (!document.is_object()) bad("it does not say whose it is");
+  const json::Reader ring(document);
+  std::int64_t format = 0;
+  if (!document.contains("format") || !json::read(document["format"], format))
+    bad("it does not say its format");
+  content.damage = base::unreadable_format(format, kRingFormat);
   content.newer = !content.damage.empty();
   if (content.newer) return content;
-  content.model = text_of(json, "model");
-  content.incidents = text_of(json, "incidents");
-  content.torchtap = text_of(json, "torchtap");
-  content.libtorch = text_of(json, "libtorch");
-  const auto pid = json.FindMember("pid");
-  if (pid != json.MemberEnd() && pid->value.IsInt64()) content.pid = pid->value.GetInt64();
+  for (const auto& [name, field] : {std::pair("model", &content.model),
+                                    {"incidents", &content.incidents},
+                                    {"torchtap", &content.torchtap},
+                                    {"libtorch", &content.libtorch}})
+    *field = ring.get<std::string>(name, "");
+  content.pid = ring.get("pid", content.pid);
 
   const std::uint64_t capacity = number(offsetof(ArenaHead, most));
   const std::uint64_t head = number(offsetof(ArenaHead, head));

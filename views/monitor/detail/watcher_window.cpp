@@ -8,14 +8,14 @@
 #include <utility>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/base/rapidjson.hpp>
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/base/utf8.hpp>
 #include <torchtap/base/write_file.hpp>
+#include <torchtap/json/json.hpp>
 #include <torchtap/views/monitor/detail/watcher.hpp>
 #include <torchtap/views/monitor/detail/window_blocks.hpp>
 #include <torchtap/views/monitor/detail/window_facts.hpp>
 #include <torchtap/views/monitor/incident.hpp>
-#include <torchtap/views/text/characters.hpp>
 
 namespace torchtap::views::monitor::detail {
 namespace {
@@ -62,43 +62,18 @@ bool is_of(const ReferenceTensor& learned, const std::string& path) {
 /// The ring's entry for a window: one line of JSON.
 std::string window_text(std::int64_t window, std::int64_t forward, std::int64_t rows,
                         const std::vector<rules::Facts>& facts) {
-  base::rapid::StringBuffer buffer;
-  base::rapid::Writer<base::rapid::StringBuffer> json(buffer);
-  const auto number = [&](const char* key, const std::optional<double>& value) {
-    if (!value.has_value() || !std::isfinite(*value)) return;
-    json.Key(key);
-    json.Double(*value);
-  };
-  json.StartObject();
-  json.Key("window");
-  json.Int64(window);
-  json.Key("forward");
-  json.Int64(forward);
-  json.Key("rows");
-  json.Int64(rows);
-  json.Key("tensors");
-  json.StartArray();
+  json::Json tensors = json::Json::array();
   for (const rules::Facts& one : facts) {
-    json.StartObject();
-    json.Key("module");
-    json.String(text::utf8_text(one.path).c_str());
-    json.Key("tensor");
-    json.String(std::string(rules::name_of(one.tensor)).c_str());
-    json.Key("slot");
-    json.Int64(one.slot);
-    number("count", one.count);
-    number("nan", one.nan);
-    number("inf", one.inf);
-    number("zeros", one.zeros);
-    number("min", one.min);
-    number("max", one.max);
-    number("mean", one.mean);
-    number("std", one.std);
-    json.EndObject();
+    json::Json& tensor = tensors.emplace_back(
+        json::Json{{"module", one.path}, {"tensor", rules::name_of(one.tensor)}, {"slot", one.slot}});
+    const std::pair<const char*, const std::optional<double>&> numbers[]{
+        {"count", one.count}, {"nan", one.nan}, {"inf", one.inf},   {"zeros", one.zeros},
+        {"min", one.min},     {"max", one.max}, {"mean", one.mean}, {"std", one.std}};
+    for (const auto& [name, number] : numbers)
+      if (number) tensor[name] = *number;
   }
-  json.EndArray();
-  json.EndObject();
-  return buffer.GetString();
+  return json::text(
+      {{"window", window}, {"forward", forward}, {"rows", rows}, {"tensors", std::move(tensors)}});
 }
 
 }  // namespace
@@ -255,8 +230,8 @@ Watcher::Window Watcher::take() {
     }
     if (slots.empty()) continue;
     storage::Entry entry;
-    entry.path = text::utf8_text(module.path());
-    for (const std::string& alias : module.aliases()) entry.aliases.push_back(text::utf8_text(alias));
+    entry.path = base::utf8_text(module.path());
+    for (const std::string& alias : module.aliases()) entry.aliases.push_back(base::utf8_text(alias));
     entry.type = module.type();
     entry.kind = kind_of(one.tensor);
     entry.samples = std::max(samples, std::int64_t{1});

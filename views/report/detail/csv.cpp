@@ -5,9 +5,9 @@
 #include <sstream>
 
 #include <torchtap/base/dtypes.hpp>
+#include <torchtap/base/utf8.hpp>
 #include <torchtap/views/report/detail/fields.hpp>
 #include <torchtap/views/report/save.hpp>
-#include <torchtap/views/text/characters.hpp>
 #include <torchtap/views/text/units.hpp>
 
 namespace torchtap::views::report {
@@ -92,7 +92,7 @@ class Cells {
   void add(const std::string& name, const std::string& value) {
     if (!first_) text_ += ',';
     first_ = false;
-    text_ += text::csv_text(titles_ ? prefix_ + name : text::utf8_text(value));
+    text_ += text::csv_text(titles_ ? prefix_ + name : base::utf8_text(value));
   }
 
   bool titles_;

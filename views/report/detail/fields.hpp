@@ -8,6 +8,7 @@
 // (docs/guides/report.md): a change of them is a new format.
 
 #include <cstdint>
+#include <type_traits>
 
 #include <torchtap/views/report/detail/non_finite_sentence.hpp>
 #include <torchtap/views/report/measurements.hpp>
@@ -18,6 +19,10 @@ constexpr std::int64_t kFormat = 3;
 
 template <class T>
 struct Fields;
+template <class T, class = void>
+struct HasFields : std::false_type {};
+template <class T>
+struct HasFields<T, std::void_t<decltype(sizeof(Fields<T>))>> : std::true_type {};
 
 template <>
 struct Fields<Times> {

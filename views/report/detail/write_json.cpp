@@ -1,32 +1,30 @@
 // Measurements as JSON.
-#include <cmath>
-#include <type_traits>
-
 #include <torchtap/base/dtypes.hpp>
-#include <torchtap/base/rapidjson.hpp>
+#include <torchtap/json/json.hpp>
 #include <torchtap/version.hpp>
 #include <torchtap/views/report/detail/fields.hpp>
 #include <torchtap/views/report/detail/names.hpp>
 #include <torchtap/views/report/detail/write_json.hpp>
 #include <torchtap/views/report/save.hpp>
-#include <torchtap/views/text/characters.hpp>
-#include <torchtap/views/text/units.hpp>
 
 namespace torchtap::views::report {
 namespace {
 
-using base::rapid::kFormatSingleLineArray;
-using Buffer = base::rapid::StringBuffer;
-using Json = base::rapid::PrettyWriter<Buffer>;
+using json::Json;
 
+/// Makes an object of the fields that it visits.
 class Writer {
  public:
-  Writer(Json& json, bool ordered) : json_(json), ordered_(ordered) {}
+  template <class T>
+  static Json object_of(const T& value) {
+    Writer writer;
+    detail::Fields<T>::visit(writer, value);
+    return std::move(writer.object_);
+  }
 
   template <class T>
   void operator()(const char* name, const T& value) {
-    json_.Key(name);
-    write(value);
+    object_[name] = json_of(value);
   }
   template <class T>
   void derived(const char* name, const T& value) {
@@ -36,109 +34,67 @@ class Writer {
   void added(const char* name, const T& value) {
     (*this)(name, value);
   }
-  void operator()(const char* name, const std::optional<double>& value) {
-    json_.Key(name);
-    if (value) {
-      write(*value);
-    } else {
-      json_.Null();
-    }
-  }
   void tensors(const std::string& name, const std::vector<TensorInfo>& tensors) {
-    const auto column = [&](const char* what, const auto& field) {
-      json_.Key((name + what).c_str());
-      json_.StartArray();
-      for (const TensorInfo& tensor : tensors) write(field(tensor));
-      json_.EndArray();
-    };
-    column("_names", [](const TensorInfo& tensor) { return tensor.name; });
-    column("_shapes", [](const TensorInfo& tensor) { return tensor.shape; });
-    column("_dtypes", [](const TensorInfo& tensor) { return base::dtype_text(tensor.dtype); });
-    column("_devices", [](const TensorInfo& tensor) { return tensor.device.str(); });
-    column("_bytes", [](const TensorInfo& tensor) { return tensor.bytes; });
-  }
-
-  void module(const ModuleRow& row, const Measurements* results) {
-    json_.StartObject();
-    if (results != nullptr) {
-      json_.Key("report");
-      json_.StartObject();
-      (*this)("format", detail::kFormat);
-      (*this)("torchtap", std::string(TORCHTAP_VERSION));
-      detail::Fields<Measurements>::visit(*this, *results);
-      json_.EndObject();
+    Json names = Json::array(), shapes = names, dtypes = names, devices = names, bytes = names;
+    for (const TensorInfo& tensor : tensors) {
+      names.push_back(tensor.name);
+      shapes.push_back(tensor.shape);
+      dtypes.push_back(base::dtype_text(tensor.dtype));
+      devices.push_back(tensor.device.str());
+      bytes.push_back(tensor.bytes);
     }
-    json_.Key("info");
-    write(row);
-    if (ordered_ && row.children.size() > 1) {
-      json_.Key("order");
-      json_.StartArray();
-      for (const ModuleRow& child : row.children) text(child.name);
-      json_.EndArray();
-    }
-    json_.Key("children");
-    json_.StartObject();
-    for (const ModuleRow& child : row.children) {
-      text(child.name, /*key=*/true);
-      module(child, nullptr);
-    }
-    json_.EndObject();
-    json_.EndObject();
-  }
-  void text(const std::string& text, bool key = false) {
-    const std::string good = text::utf8_text(text);
-    const auto size = static_cast<base::rapid::SizeType>(good.size());
-    if (key) {
-      json_.Key(good.data(), size);
-    } else {
-      json_.String(good.data(), size);
-    }
+    object_[name + "_names"] = std::move(names);
+    object_[name + "_shapes"] = std::move(shapes);
+    object_[name + "_dtypes"] = std::move(dtypes);
+    object_[name + "_devices"] = std::move(devices);
+    object_[name + "_bytes"] = std::move(bytes);
   }
 
  private:
-  void write(std::int64_t value) { json_.Int64(value); }
-  void write(bool value) { json_.Bool(value); }
-  void write(double value) {
-    if (std::isfinite(value)) {  // cereal has it write others as words that are not JSON
-      json_.Double(value);
+  static Json json_of(Role role) { return detail::name_of(role); }
+  template <class T>
+  static Json json_of(const T& value) {
+    if constexpr (detail::HasFields<T>::value) {
+      return object_of(value);
     } else {
-      text(std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
+      return value;
     }
   }
-  void write(const std::string& value) { text(value); }
-  void write(Role role) { text(detail::name_of(role)); }
   template <class T>
-  void write(const std::vector<T>& values) {
-    json_.StartArray();
-    for (const T& value : values) write(value);
-    json_.EndArray();
-  }
-  template <class T, class = decltype(&detail::Fields<T>::template visit<Writer, const T>)>
-  void write(const T& value) {
-    json_.StartObject();
-    detail::Fields<T>::visit(*this, value);
-    json_.EndObject();
+  static Json json_of(const std::vector<T>& values) {
+    Json list = Json::array();
+    for (const T& value : values) list.push_back(json_of(value));
+    return list;
   }
 
-  Json& json_;
-  const bool ordered_;
+  Json object_ = Json::object();
 };
+
+Json json_of_module(const ModuleRow& row, const Measurements* results, bool ordered) {
+  Json module = Json::object();
+  if (results != nullptr) {
+    Json& report = module["report"] = {{"format", detail::kFormat}, {"torchtap", TORCHTAP_VERSION}};
+    report.update(Writer::object_of(*results));
+  }
+  module["info"] = Writer::object_of(row);
+  if (ordered && row.children.size() > 1) {
+    Json& order = module["order"] = Json::array();
+    for (const ModuleRow& child : row.children) order.push_back(child.name);
+  }
+  Json& children = module["children"] = Json::object();
+  for (const ModuleRow& child : row.children)
+    json::add(children, child.name, json_of_module(child, nullptr, ordered));
+  return module;
+}
 
 }  // namespace
 
 namespace detail {
 
 std::string write_json(const Measurements& results, bool ordered) {
-  Buffer buffer;
-  Json json(buffer);
-  json.SetIndent(' ', ordered ? 0 : 1);
-  json.SetFormatOptions(kFormatSingleLineArray);
-  Writer writer(json, ordered);
-  json.StartObject();
-  writer.text(results.root.type, /*key=*/true);
-  writer.module(results.root, &results);
-  json.EndObject();
-  return std::string(buffer.GetString(), buffer.GetSize()) + "\n";
+  Json document;
+  json::add(document, results.root.type, json_of_module(results.root, &results, ordered));
+  return ordered ? json::text(document) : json::lines(document);
 }
 
 }  // namespace detail

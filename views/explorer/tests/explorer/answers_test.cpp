@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include <torchtap/base/rapidjson.hpp>
+#include <torchtap/json/json.hpp>
 #include <torchtap/views/explorer/detail/assets.hpp>
 #include <torchtap/views/explorer/detail/export.hpp>
 #include <torchtap/views/explorer/detail/file_run.hpp>
@@ -17,23 +17,17 @@ BOOST_AUTO_TEST_SUITE(answers)
 
 using namespace support;
 namespace parts = explorer::detail;
-namespace rapid = torchtap::base::rapid;
+using torchtap::json::Json;
+using torchtap::json::parse;
 using torchtap_test::says;
 using torchtap_test::TemporaryDirectory;
 
 namespace {
 
-rapid::Document parsed(const std::string& json) {
-  rapid::Document document;
-  document.Parse(json.c_str());
-  BOOST_REQUIRE_MESSAGE(!document.HasParseError(), "no JSON: " << json.substr(0, 200));
-  return document;
-}
-
 /// The call with this path and number in a forward.
-const rapid::Value& call_at(const rapid::Value& graph, const char* path, int call) {
-  for (const auto& one : graph["calls"].GetArray()) {
-    if (std::string(one["path"].GetString()) == path && one["call"].GetInt() == call) return one;
+const Json& call_at(const Json& graph, const char* path, int call) {
+  for (const auto& one : graph["calls"]) {
+    if (one["path"] == path && one["call"] == call) return one;
   }
   BOOST_REQUIRE_MESSAGE(false, "no call of " << path);
   throw std::logic_error(path);
@@ -56,49 +50,49 @@ BOOST_AUTO_TEST_CASE(a_graph_names_calls_ports_parameters_and_series) {
     y.sum().backward();
   }
   auto& run = *parts::models_of(watched).first()->run();
-  const rapid::Document graph = parsed(run.graph(Mode::train).json);
-  BOOST_TEST(graph["forwards"].GetInt() == 2);
-  BOOST_TEST(graph["edges"].Size() == expected_edges().size());
-  const rapid::Value& root = graph["calls"][0];
-  BOOST_TEST(root["id"].GetInt() == 0);
-  BOOST_TEST(root["parent"].IsNull());
-  BOOST_TEST(root["type"].GetString() == std::string("Net"));
-  BOOST_TEST(root["inputs"][0]["shape"][0].IsNull());  // 2 and 3
-  BOOST_TEST(root["inputs"][0]["shape"][1].GetInt() == 3);
-  BOOST_TEST(root["outputs"].Size() == 2U);
-  const rapid::Value& fc = call_at(graph, "fc", 0);
-  BOOST_TEST(fc["parent"].GetInt() == 0);
-  BOOST_TEST(fc["name"].GetString() == std::string("fc"));
-  BOOST_TEST(fc["seen"].GetInt() == 2);
-  BOOST_TEST(fc["attributes"].GetString() == std::string("in_features=16, out_features=10, bias=true"));
-  BOOST_TEST(fc["parameters"][0]["name"].GetString() == std::string("weight"));
-  BOOST_TEST(fc["parameters"][0]["shape"][0].GetInt() == 10);
-  BOOST_TEST(fc["parameters"][0]["learnable"].GetBool());
-  const rapid::Document series = parsed(parts::series_json(run));
+  const Json graph = parse(run.graph(Mode::train).json);
+  BOOST_TEST(graph["forwards"] == 2);
+  BOOST_TEST(graph["edges"].size() == expected_edges().size());
+  const Json& root = graph["calls"][0];
+  BOOST_TEST(root["id"] == 0);
+  BOOST_TEST(root["parent"].is_null());
+  BOOST_TEST(root["type"] == "Net");
+  BOOST_TEST(root["inputs"][0]["shape"][0].is_null());  // 2 and 3
+  BOOST_TEST(root["inputs"][0]["shape"][1] == 3);
+  BOOST_TEST(root["outputs"].size() == 2U);
+  const Json& fc = call_at(graph, "fc", 0);
+  BOOST_TEST(fc["parent"] == 0);
+  BOOST_TEST(fc["name"] == "fc");
+  BOOST_TEST(fc["seen"] == 2);
+  BOOST_TEST(fc["attributes"] == "in_features=16, out_features=10, bias=true");
+  BOOST_TEST(fc["parameters"][0]["name"] == "weight");
+  BOOST_TEST(fc["parameters"][0]["shape"][0] == 10);
+  BOOST_TEST(fc["parameters"][0]["learnable"].get<bool>());
+  const Json series = parts::series_json(run);
   const auto check_series = [&](int id, const std::string& what, int call, const std::string& mode) {
     BOOST_REQUIRE(id >= 0);
-    const auto& one = series[static_cast<rapid::SizeType>(id)];
-    BOOST_TEST(one["id"].GetInt() == id);
-    BOOST_TEST(one["what"].GetString() == what);
-    BOOST_TEST(one["call"].GetInt() == call);
-    BOOST_TEST(one["mode"].GetString() == mode);
-    BOOST_TEST(one["columns"].GetInt() == 2);
-    BOOST_TEST(one["last"]["step"].GetInt() == 1);
-    BOOST_TEST(one["first_nan"].IsNull());
+    const auto& one = series[static_cast<std::size_t>(id)];
+    BOOST_TEST(one["id"] == id);
+    BOOST_TEST(one["what"] == what);
+    BOOST_TEST(one["call"] == call);
+    BOOST_TEST(one["mode"] == mode);
+    BOOST_TEST(one["columns"] == 2);
+    BOOST_TEST(one["last"]["step"] == 1);
+    BOOST_TEST(one["first_nan"].is_null());
   };
-  const int id = fc["id"].GetInt();
-  check_series(fc["series"]["input"][0].GetInt(), "input", id, "train");
-  check_series(fc["series"]["output"][0].GetInt(), "output", id, "train");
-  check_series(fc["series"]["grad_input"][0].GetInt(), "grad_input", id, "train");
-  check_series(fc["series"]["grad_output"][0].GetInt(), "grad_output", id, "train");
-  check_series(fc["parameters"][1]["series"].GetInt(), "parameter", id, "");
-  check_series(fc["parameters"][1]["grad_series"].GetInt(), "parameter_grad", id, "");
+  const int id = fc["id"].get<int>();
+  check_series(fc["series"]["input"][0].get<int>(), "input", id, "train");
+  check_series(fc["series"]["output"][0].get<int>(), "output", id, "train");
+  check_series(fc["series"]["grad_input"][0].get<int>(), "grad_input", id, "train");
+  check_series(fc["series"]["grad_output"][0].get<int>(), "grad_output", id, "train");
+  check_series(fc["parameters"][1]["series"].get<int>(), "parameter", id, "");
+  check_series(fc["parameters"][1]["grad_series"].get<int>(), "parameter_grad", id, "");
   // The shared ReLU is called twice, in two places.
-  BOOST_TEST(call_at(graph, "stem.relu", 0)["parent"].GetInt() == call_at(graph, "stem", 0)["id"].GetInt());
-  BOOST_TEST(call_at(graph, "stem.relu", 1)["parent"].GetInt() == call_at(graph, "block", 0)["id"].GetInt());
+  BOOST_TEST(call_at(graph, "stem.relu", 0)["parent"] == call_at(graph, "stem", 0)["id"].get<int>());
+  BOOST_TEST(call_at(graph, "stem.relu", 1)["parent"] == call_at(graph, "block", 0)["id"].get<int>());
   // In the order of execution.
   std::vector<std::string> names;
-  for (const auto& one : graph["calls"].GetArray()) names.emplace_back(one["name"].GetString());
+  for (const auto& one : graph["calls"]) names.emplace_back(one["name"].get<std::string>());
   const std::vector<std::string> expected{"",      "stem", "c1", "n1",   "relu",
                                           "block", "c2",   "n2", "down", "relu"};
   for (std::size_t i = 1; i < expected.size(); ++i) BOOST_TEST(names[i] == expected[i]);
@@ -119,11 +113,11 @@ BOOST_AUTO_TEST_CASE(names_are_data_whatever_they_look_like) {
     explorer::Explorer watched(explorer::ExplorerOptions().every(1).name(name));
     watched.attach(*net);
     net->forward(torch::randn({1, 2}));
-    const rapid::Document graph = parsed(parts::models_of(watched).first()->run()->graph(Mode::train).json);
-    BOOST_TEST(graph["calls"].Size() == 2U);
+    const Json graph = parse(parts::models_of(watched).first()->run()->graph(Mode::train).json);
+    BOOST_TEST(graph["calls"].size() == 2U);
     const std::string all = parts::export_json({parts::models_of(watched).first()->run()});
     BOOST_TEST(all.find('<') == std::string::npos);
-    (void)parsed(all);
+    (void)parse(all);
     check_no_errors(watched);
   }
 }
@@ -141,13 +135,13 @@ BOOST_AUTO_TEST_CASE(the_first_nan_leads_to_the_call_that_made_it) {
   for (int step = 0; step < 4; ++step)
     net->forward(torch::full({1, 4}, step == 2 ? -1.0 : 3.0)).sum().backward();
   auto& run = *parts::models_of(watched).first()->run();
-  const rapid::Document health = parsed(parts::health_json(run));
-  const rapid::Document graph = parsed(run.graph(Mode::train).json);
-  const rapid::Value& bad = health["first_bad"];
-  BOOST_TEST(bad["step"].GetInt() == 2);
-  BOOST_TEST(bad["what"].GetString() == std::string("nan"));
-  BOOST_TEST(bad["call"].GetInt() == call_at(graph, "1", 0)["id"].GetInt());
-  BOOST_TEST(bad["producer"].GetBool());
+  const Json health = parts::health_json(run);
+  const Json graph = parse(run.graph(Mode::train).json);
+  const Json& bad = health["first_bad"];
+  BOOST_TEST(bad["step"] == 2);
+  BOOST_TEST(bad["what"] == "nan");
+  BOOST_TEST(bad["call"] == call_at(graph, "1", 0)["id"].get<int>());
+  BOOST_TEST(bad["producer"].get<bool>());
 }
 
 BOOST_AUTO_TEST_CASE(a_call_is_no_producer_of_what_it_was_given_or_may_have_been) {
@@ -172,12 +166,12 @@ BOOST_AUTO_TEST_CASE(a_call_is_no_producer_of_what_it_was_given_or_may_have_been
     const at::Tensor y = net->forward(torch::ones({1, 4}), negative, between);
     (y * gradient).sum().backward();
     auto& run = *parts::models_of(watched).first()->run();
-    const rapid::Document health = parsed(parts::health_json(run));
-    const rapid::Document graph = parsed(run.graph(Mode::train).json);
-    const rapid::Value& bad = health["first_bad"];
-    for (const auto& one : graph["calls"].GetArray()) {
-      if (one["id"].GetInt() == bad["call"].GetInt())
-        return one["path"].GetString() + std::string(bad["producer"].GetBool() ? " made it" : "");
+    const Json health = parts::health_json(run);
+    const Json graph = parse(run.graph(Mode::train).json);
+    const Json& bad = health["first_bad"];
+    for (const auto& one : graph["calls"]) {
+      if (one["id"] == bad["call"].get<int>())
+        return one["path"].get<std::string>() + std::string(bad["producer"].get<bool>() ? " made it" : "");
     }
     return std::string("none");
   };
@@ -199,15 +193,15 @@ BOOST_AUTO_TEST_CASE(dead_and_saturated_values_are_marked) {
   watched.attach(*net);
   for (int step = 0; step < 3; ++step) (net->forward(torch::rand({8, 4})).sum() * 1e4).backward();
   auto& run = *parts::models_of(watched).first()->run();
-  const rapid::Document health = parsed(parts::health_json(run));
-  const rapid::Document graph = parsed(run.graph(Mode::train).json);
-  BOOST_TEST(health["first_bad"].IsNull());
+  const Json health = parts::health_json(run);
+  const Json graph = parse(run.graph(Mode::train).json);
+  BOOST_TEST(health["first_bad"].is_null());
   std::set<std::string> marks;
-  for (const auto& mark : health["marks"].GetArray()) {
-    for (const auto& call : graph["calls"].GetArray()) {
-      if (call["id"].GetInt() == mark["call"].GetInt())
-        marks.insert(std::string(call["path"].GetString()) + " " + mark["kind"].GetString() + " " +
-                     mark["what"].GetString());
+  for (const auto& mark : health["marks"]) {
+    for (const auto& call : graph["calls"]) {
+      if (call["id"] == mark["call"].get<int>())
+        marks.insert(call["path"].get<std::string>() + " " + mark["kind"].get<std::string>() + " " +
+                     mark["what"].get<std::string>());
     }
   }
   BOOST_TEST(marks.count("1 dead_relu output") == 1U);
@@ -229,13 +223,13 @@ BOOST_AUTO_TEST_CASE(gradients_have_the_verdict_of_the_report) {
   const auto marks = [&] {
     auto& run = *parts::models_of(watched).first()->run();
     const auto names = run.call_names();
-    const rapid::Document health = parsed(parts::health_json(run));
+    const Json health = parts::health_json(run);
     std::set<std::string> found;
-    for (const auto& mark : health["marks"].GetArray()) {
-      const std::string what = mark["what"].GetString();
-      if (what == "parameter_grad" && std::string(mark["kind"].GetString()) != "update_ratio")
-        found.insert(names.at(mark["call"].GetInt()).path + " " + mark["kind"].GetString() + " since " +
-                     std::to_string(mark["since"].GetInt()));
+    for (const auto& mark : health["marks"]) {
+      const std::string what = mark["what"].get<std::string>();
+      if (what == "parameter_grad" && mark["kind"].get<std::string>() != "update_ratio")
+        found.insert(names.at(mark["call"].get<int>()).path + " " + mark["kind"].get<std::string>() +
+                     " since " + std::to_string(mark["since"].get<int>()));
     }
     return found;
   };
@@ -266,31 +260,31 @@ BOOST_AUTO_TEST_CASE(of_two_runs_the_module_that_was_changed_comes_first) {
   const auto a = std::make_shared<parts::FileRun>(directory / "a"),
              b = std::make_shared<parts::FileRun>(directory / "b"),
              c = std::make_shared<parts::FileRun>(directory / "c");
-  const rapid::Document graph = parsed(a->graph(Mode::train).json);
-  const rapid::Document different = parsed(parts::answer({a, b}, "/api/v1/compare?a=r0&b=r1&step=2").body);
-  BOOST_REQUIRE(different.Size() > 10U);
-  const int changed = call_at(graph, "2", 0)["id"].GetInt();
+  const Json graph = parse(a->graph(Mode::train).json);
+  const Json different = parse(parts::answer({a, b}, "/api/v1/compare?a=r0&b=r1&step=2").body);
+  BOOST_REQUIRE(different.size() > 10U);
+  const int changed = call_at(graph, "2", 0)["id"].get<int>();
   int forward = -1;  // the first of those that are no gradient, which differ throughout
   double before = std::numeric_limits<double>::infinity();
-  for (const auto& pair : different.GetArray()) {
-    const double distance = pair["wasserstein"].IsNumber() ? pair["wasserstein"].GetDouble() : before;
+  for (const auto& pair : different) {
+    const double distance = pair["wasserstein"].is_number() ? pair["wasserstein"].get<double>() : before;
     BOOST_TEST(distance <= before);
     before = distance;
-    const std::string what = pair["what"].GetString();
-    if (forward < 0 && what.find("grad") == std::string::npos) forward = pair["call"].GetInt();
+    const std::string what = pair["what"].get<std::string>();
+    if (forward < 0 && what.find("grad") == std::string::npos) forward = pair["call"].get<int>();
     // In front of the change nothing differs, and behind it everything from the first step on.
-    if (pair["call"].GetInt() < changed && pair["call"].GetInt() != 0 &&
+    if (pair["call"].get<int>() < changed && pair["call"].get<int>() != 0 &&
         what.find("grad") == std::string::npos) {
       BOOST_TEST(distance == 0);
-      BOOST_TEST(pair["first_step"].IsNull());
+      BOOST_TEST(pair["first_step"].is_null());
     }
   }
   BOOST_TEST((forward == changed || forward == 0));  // its output is that of the whole model
-  const rapid::Document same = parsed(parts::compare_json(*a, *c, 2));
-  for (const auto& pair : same.GetArray()) {
-    BOOST_TEST(pair["wasserstein"].GetDouble() == 0);
-    BOOST_TEST(pair["kl"].GetDouble() < 1e-12);
-    BOOST_TEST(pair["first_step"].IsNull());
+  const Json same = parts::compare_json(*a, *c, 2);
+  for (const auto& pair : same) {
+    BOOST_TEST(pair["wasserstein"].get<double>() == 0);
+    BOOST_TEST(pair["kl"].get<double>() < 1e-12);
+    BOOST_TEST(pair["first_step"].is_null());
   }
 }
 
@@ -305,10 +299,10 @@ BOOST_AUTO_TEST_CASE(a_run_fits_into_one_file) {
   explorer::Explorer watched(explorer::ExplorerOptions().every(1));
   watched.attach(*net);
   net->forward(torch::randn({2, 4})).sum().backward();
-  const rapid::Document all = parsed(parts::export_json({parts::models_of(watched).first()->run()}));
-  BOOST_TEST(all["runs"].Size() == 1U);
-  BOOST_TEST(all["r0"]["graph"]["train"]["calls"].Size() == 2U);
-  BOOST_TEST(all["r0"]["columns"].GetString() ==
+  const Json all = parse(parts::export_json({parts::models_of(watched).first()->run()}));
+  BOOST_TEST(all["runs"].size() == 1U);
+  BOOST_TEST(all["r0"]["graph"]["train"]["calls"].size() == 2U);
+  BOOST_TEST(all["r0"]["columns"] ==
              parts::base64(parts::columns_bytes(*parts::models_of(watched).first()->run(), {})));
   if (parts::find_asset("/export.html") == nullptr) {
     BOOST_CHECK_EXCEPTION(watched.export_page(directory / "page.html"), c10::Error,

@@ -62,7 +62,7 @@ class FullDisk {
 };
 
 /// All that the page can ask of a run.
-std::vector<std::string> everything(parts::Run& run) {
+std::vector<torchtap::json::Json> everything(parts::Run& run) {
   return {run.graph(parts::Mode::train).json, parts::series_json(run), parts::scalars_json(run, -1),
           parts::health_json(run)};
 }
@@ -216,7 +216,7 @@ BOOST_AUTO_TEST_CASE(the_first_format_is_read) {
   BOOST_TEST(run.info().state == "finished");
   BOOST_TEST(run.info().program == "write_view_formats");
   BOOST_TEST(run.steps().second == 1);
-  BOOST_TEST(parts::scalars_json(run, -1).find("40.5") != std::string::npos);
+  BOOST_TEST(torchtap::json::text(parts::scalars_json(run, -1)).find("40.5") != std::string::npos);
   const auto input = run.zoom(0, 0, 0);
   BOOST_REQUIRE(input.size() == 1U);
   BOOST_TEST(input[0].count == 4U);

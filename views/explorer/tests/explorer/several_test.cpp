@@ -158,7 +158,8 @@ BOOST_AUTO_TEST_CASE(a_directory_has_a_file_for_each_and_all_are_shown) {
   BOOST_TEST(runs[0]->steps().second == 2);
   BOOST_TEST(runs[1]->steps().second == 5);
   const auto sessions = parts::models_of(*watched).all_watched();
-  std::vector<std::string> graphs, series;
+  std::vector<std::string> graphs;
+  std::vector<torchtap::json::Json> series;
   for (std::size_t i = 0; i < 2; ++i) {
     BOOST_TEST(runs[i]->info().state == "running");
     const auto& run = sessions[i]->run();
@@ -371,7 +372,7 @@ BOOST_AUTO_TEST_CASE(each_run_has_an_identity_of_its_own) {
     const std::string identity = runs.front()->info().identity;
     identities.insert(identity);
     BOOST_TEST(parts::FileRun(directory / name).info().identity == identity);
-    BOOST_TEST(parts::runs_json(runs).find("\"identity\":\"" + identity + '"') != std::string::npos);
+    BOOST_TEST(parts::runs_json(runs)[0]["identity"] == identity);
     BOOST_TEST(parts::answer(runs, "/api/v1/runs/" + identity + "/graph").status == 200);
     for (const std::string& other : identities)
       BOOST_TEST(parts::answer(runs, "/api/v1/runs/" + other + "/graph").status ==

@@ -211,7 +211,7 @@ BOOST_AUTO_TEST_CASE(the_optimizers_steps_are_measured) {
   BOOST_REQUIRE(large->weight.numel() > parts::Updates::most_elements);
   torch::optim::Adam optimizer(net->parameters(), 1e-3);
   std::map<std::string, double> expected;
-  std::string series, health;
+  torchtap::json::Json series, health;
   {
     explorer::Explorer watched(explorer::ExplorerOptions().every(1).save(path));
     watched.attach(*net);

@@ -220,7 +220,7 @@ def pack(series):
 
 def number(v):
     v = float(v)
-    return v if np.isfinite(v) else "nan" if np.isnan(v) else "inf" if v > 0 else "-inf"
+    return v if np.isfinite(v) else "NaN" if np.isnan(v) else "Infinity" if v > 0 else "-Infinity"
 
 
 def last_of(step, c):

@@ -18,8 +18,8 @@
 #include <string>
 #include <thread>
 
-#include <torchtap/base/rapidjson.hpp>
 #include <torchtap/hooks/nn.hpp>
+#include <torchtap/json/json.hpp>
 #include <torchtap/model/walk.hpp>
 #include <torchtap/selectors/selectors.hpp>
 #include <torchtap/storage/recording.hpp>
@@ -69,13 +69,12 @@ std::string read(const std::string& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-std::vector<tap::base::rapid::Document> lines_of(const std::string& file) {
-  std::vector<tap::base::rapid::Document> all;
+std::vector<tap::json::Json> lines_of(const std::string& file) {
+  std::vector<tap::json::Json> all;
   std::istringstream stream(read(file));
   for (std::string line; std::getline(stream, line);) {
-    all.emplace_back();
-    all.back().Parse(line.c_str());
-    BOOST_TEST(all.back()["format"].GetInt() == 1);
+    all.push_back(tap::json::parse(line));
+    BOOST_TEST(all.back()["format"] == 1);
   }
   return all;
 }
@@ -423,9 +422,7 @@ BOOST_AUTO_TEST_CASE(lines_that_could_not_be_written_are_told_once_they_can) {
   BOOST_TEST(lines[0] == "{\"format\":1,\"torn");
   bool told = false;
   for (std::size_t i = 1; i < lines.size(); ++i) {
-    tap::base::rapid::Document json;
-    json.Parse(lines[i].c_str());
-    BOOST_TEST(!json.HasParseError());
+    BOOST_TEST(tap::json::parse_object(lines[i]).is_object());
     told = told || contains(lines[i], "before could not be written");
   }
   BOOST_TEST(told);
@@ -465,7 +462,7 @@ BOOST_AUTO_TEST_CASE(what_a_callback_throws_does_not_reach_the_model) {
     }
     bool noted = false;
     for (const auto& line : lines_of(incidents + "/alarms.jsonl")) {
-      noted = noted || (line.HasMember("note") && contains(line["note"].GetString(), "no such pager"));
+      noted = noted || (line.contains("note") && contains(line["note"].get<std::string>(), "no such pager"));
     }
     BOOST_TEST(noted);
   }

@@ -237,13 +237,13 @@ BOOST_AUTO_TEST_CASE(documents_that_are_no_reports) {
         {"written by a newer torchtap (format 4; this one reads up to 3)"});
   fails(with(good, "\"format\": 3", "\"format\": 0"), {"it has format 0"});
   fails(with(good, "\"format\": 3", "\"format\": \"1\""),
-        {"ResNet.report.format should be a whole number and is a text"});
+        {"ResNet.report.format should be a whole number and is the text \"1\""});
   fails(with(good, "\"num_parameters\": 11689512", "\"num_parameters\": 1.5"),
-        {"ResNet.info.num_parameters should be a whole number and is a number"});
+        {"ResNet.info.num_parameters should be a whole number and is 1.5"});
   fails(with(good, "\"gradient_norm\": \"Infinity\"", "\"gradient_norm\": \"large\""),
         {"ResNet.children.layer2.children.0.children.conv1.info.gradient_norm", "\"large\""});
-  fails(with(good, "\"exploding_gradient\"", "3"), {"marks[0]", "should be a text and is a number"});
-  fails(with(good, "\"producer\"", "\"odd\""), {"findings[1].role", "which is no role"});
+  fails(with(good, "\"exploding_gradient\"", "3"), {"marks[0]", "should be a text and is 3"});
+  fails(with(good, "\"producer\"", "\"odd\""), {"findings[1].role should be a role and is the text \"odd\""});
   fails(with(good, "\"input_bytes\": [", "\"input_bytes\": [1, "), {"should be as many"});
   fails(with(good, "\"cpu\"", "\"desk\""), {"input_devices", "\"desk\""});
   std::string deep = R"({"M": {"report": )";
@@ -256,7 +256,7 @@ BOOST_AUTO_TEST_CASE(documents_that_are_no_reports) {
   deep += module + "}";
   for (int i = 0; i < 2000; ++i) deep += "}}";
   deep += "}}";
-  fails(deep, {"nested deeper than 1000"});
+  fails(deep, {"nested deeper than"});
 }
 
 BOOST_AUTO_TEST_CASE(damaged_documents_are_errors_and_never_crashes) {

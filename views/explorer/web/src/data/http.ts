@@ -1,7 +1,17 @@
 // A server as the source of data: requests with a token, notices over a WebSocket, else by asking once a second.
 
 import { decode, type Update } from "./decode";
-import type { Control, Difference, Graph, Health, Notice, Run, Scalars, Series } from "./protocol";
+import {
+  toNumber,
+  type Control,
+  type Difference,
+  type Graph,
+  type Health,
+  type Notice,
+  type Run,
+  type Scalars,
+  type Series,
+} from "./protocol";
 import { NeedsToken, Unanswered, type ColumnQuery, type Connection, type Source } from "./source";
 
 const WRONG_TOKEN = 4403;
@@ -62,9 +72,10 @@ export class HttpSource implements Source {
     return decode(await (await this.get(path)).arrayBuffer());
   }
 
-  compare(a: string, b: string, step: number | null): Promise<Difference[]> {
+  async compare(a: string, b: string, step: number | null): Promise<Difference[]> {
     const at = step === null ? "" : `&step=${step}`;
-    return this.json(`compare?a=${this.name(a)}&b=${this.name(b)}${at}`);
+    const list: Difference[] = await this.json(`compare?a=${this.name(a)}&b=${this.name(b)}${at}`);
+    return list.map(d => ({ ...d, wasserstein: toNumber(d.wasserstein), kl: toNumber(d.kl) }));
   }
 
   async control(run: string, change: Control): Promise<void> {

@@ -1,6 +1,6 @@
 // The protocol between a server and this page, version 1. Numbers that may not be finite come as strings.
 
-export type Loose = number | "nan" | "inf" | "-inf";
+export type Loose = number | "NaN" | "Infinity" | "-Infinity";
 
 export interface Run {
   /** Its place among the runs of a server or file. */
@@ -157,6 +157,5 @@ export interface Control {
 }
 
 export function toNumber(value: Loose | null | undefined): number {
-  if (typeof value === "number") return value;
-  return value === "inf" ? Infinity : value === "-inf" ? -Infinity : NaN;
+  return value == null ? NaN : Number(value);
 }

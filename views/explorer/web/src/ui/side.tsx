@@ -206,7 +206,7 @@ function Differences() {
         return (
           <button key={`${d.a}`} class="difference" data-call={d.call} onClick={() => show(d)}>
             <span class="difference-bar">
-              <i class={kind} style={{ width: `${Math.max(2, (100 * d.wasserstein) / most)}%` }} />
+              <i class={kind} style={{ width: `${Math.min(100, Math.max(2, (100 * d.wasserstein) / most))}%` }} />
             </span>
             <span class="row-name">{call.path || model.label(call)}</span>
             <span class="soft">
