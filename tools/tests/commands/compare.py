@@ -1,8 +1,5 @@
-#!/usr/bin/env python3
 """torchtap compare of recordings and files: torchvision's ResNet-18 in Python and in TorchScript against itself with one
-weight changed, small folders in every way in which two can differ, and weights in .pt, .npy and .safetensors files.
-
-usage: compare.py TORCHTAP SOURCE"""
+weight changed, small folders in every way in which two can differ, and weights in .pt, .npy and .safetensors files."""
 
 import json
 import pathlib
@@ -16,13 +13,6 @@ import torch
 import torchvision
 
 torchtap, source = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
-failures = []
-
-
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
 
 
 def compare(a, b, *arguments, status):
@@ -32,16 +22,13 @@ def compare(a, b, *arguments, status):
         for more in (["--json"], [])
     ]
     for done in results:
-        check(
-            done.returncode == status,
-            f"compare {a} {b}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}",
-        )
+        assert done.status == status
     if status == 2:
         return results[1].stderr
     document = json.loads(results[0].stdout)
-    check(document["agree"] == (status == 0), f"compare --json: {document}")
+    assert document["agree"] == (status == 0), "compare --json"
     if document["first"] is not None:
-        check(f"is {document['first'] or '(root)'}:" in results[1].stdout, f"compare: {results[1].stdout}")
+        assert f"is {document['first'] or '(root)'}:" in results[1].stdout, "compare"
     document["by_path"] = {entry["path"]: entry for entry in document["entries"]}
     return document
 
@@ -124,13 +111,10 @@ with tempfile.TemporaryDirectory() as folder:
     outputs_of(model, images, folder / "again")
     document = compare(folder / "original", folder / "again", "--rtol", "0", "--atol", "0", status=0)
     names = {name for name, _ in model.named_modules()}
-    check(set(document["by_path"]) == names, f"every module of ResNet-18: {names ^ set(document['by_path'])}")
-    check(
-        all(
-            entry["status"] == "equal" and entry["cosine"] == 1 or abs(entry["cosine"] - 1) < 1e-12
-            for entry in document["entries"]
-        ),
-        "equal ones",
+    assert set(document["by_path"]) == names, "every module of ResNet-18"
+    assert all(
+        entry["status"] == "equal" and entry["cosine"] == 1 or abs(entry["cosine"] - 1) < 1e-12
+        for entry in document["entries"]
     )
     compare(folder / "original", folder / "original-c++", status=0)
 
@@ -142,23 +126,20 @@ with tempfile.TemporaryDirectory() as folder:
     # A recording has the order of the model, on whichever side; files have their names.
     for one, other in (("original-c++", "broken"), ("original", "broken-c++"), ("original-c++", "broken-c++")):
         document = compare(folder / one, folder / other, status=1)
-        check(document["first"] == broken, f"the layer that was broken, {one} and {other}: {document['first']}")
+        assert document["first"] == broken, "the layer that was broken"
     document = compare(folder / "original", folder / "broken", status=1)
-    check(document["first"] == "avgpool", f"the first by name that is broken: {document['first']}")
+    assert document["first"] == "avgpool", "the first by name that is broken"
     untouched = [
         entry["status"] for entry in document["entries"] if entry["path"].startswith(("conv1", "layer1", "layer2"))
     ]
-    check(set(untouched) == {"equal"}, f"nothing differs before: {untouched}")
+    assert set(untouched) == {"equal"}, "nothing differs before"
     entry = document["by_path"][broken]
     a, b = (torch.load(folder / name / f"{broken}.pt") for name in ("original", "broken"))
     a, b = (torch.cat([t.flatten().double() for t in side]) for side in (a, b))
-    check(abs(entry["max_abs"] - float((a - b).abs().max())) < 1e-12, f"max abs {entry['max_abs']}")
-    check(
-        abs(entry["max_rel"] - float(((a - b).abs() / b.abs()).max())) < 1e-9 * entry["max_rel"],
-        f"max rel {entry['max_rel']}",
-    )
-    check(abs(entry["cosine"] - float(torch.dot(a, b) / a.norm() / b.norm())) < 1e-9, f"cosine {entry['cosine']}")
-    check(compare(folder / "original", folder / "broken", "--atol", str(1e6), status=0)["first"] is None, "tolerances")
+    assert abs(entry["max_abs"] - float((a - b).abs().max())) < 1e-12
+    assert abs(entry["max_rel"] - float(((a - b).abs() / b.abs()).max())) < 1e-9 * entry["max_rel"]
+    assert abs(entry["cosine"] - float(torch.dot(a, b) / a.norm() / b.norm())) < 1e-9
+    assert compare(folder / "original", folder / "broken", "--atol", str(1e6), status=0)["first"] is None
 
     # Its weights: which of them differs, in whichever files.
     def saved(name, values):
@@ -180,22 +161,18 @@ with tempfile.TemporaryDirectory() as folder:
     whole, changed = saved("weights", weights), saved("changed", model.state_dict())
     for i, one in enumerate(whole):
         document = compare(one, whole[i - 1], "--rtol", "0", "--atol", "0", status=0)
-        check(set(document["by_path"]) == set(weights), f"every weight: {one} {whole[i - 1]}")
+        assert set(document["by_path"]) == set(weights), "every weight"
         document = compare(one, changed[i - 2], status=1)
-        check(
-            [entry["path"] for entry in document["entries"] if entry["status"] != "equal"] == [broken + ".weight"]
-            and abs(document["by_path"][broken + ".weight"]["max_abs"] - 0.1) < 1e-6,
-            f"the weight that was changed: {one} {changed[i - 2]} {document['first']}",
-        )
+        assert [entry["path"] for entry in document["entries"] if entry["status"] != "equal"] == [broken + ".weight"]
+        assert abs(document["by_path"][broken + ".weight"]["max_abs"] - 0.1) < 1e-6
     renamed = {name.replace("fc.weight", "head.weight"): tensor for name, tensor in weights.items()}
     document = compare(whole[0], safetensors(folder / "renamed.safetensors", renamed), status=1)
-    check(
-        (document["by_path"]["fc.weight"]["status"], document["by_path"]["head.weight"]["status"])
-        == ("missing in B", "missing in A"),
-        "a weight of another name",
+    assert (document["by_path"]["fc.weight"]["status"], document["by_path"]["head.weight"]["status"]) == (
+        "missing in B",
+        "missing in A",
     )
     text = subprocess.run([torchtap, "compare", *whole[:2]], capture_output=True, text=True).stdout
-    check("All 122 tensors agree" in text, f"in words: {text}")
+    assert "All 122 tensors agree" in text, "in words"
 
     # Every dtype of .safetensors, scalars, nothing, bytes that are not aligned.
     values = {name: (torch.arange(6) % 2 + (name[0] == "I")).view(2, 3).to(dtype) for name, dtype in DTYPES.items()}
@@ -204,7 +181,7 @@ with tempfile.TemporaryDirectory() as folder:
     for padding in (0, 1, 2, 4):
         path = safetensors(folder / "dtypes.safetensors", values, padding)
         document = compare(folder / "dtypes.pt", path, "--rtol", "0", "--atol", "0", status=0)
-        check({entry["status"] for entry in document["entries"]} == {"equal"}, f"dtypes: {document}")
+        assert {entry["status"] for entry in document["entries"]} == {"equal"}, "dtypes"
     raw = {
         "U16": ("U16", [2], struct.pack("<HH", 65535, 1)),
         "U32": ("U32", [2], struct.pack("<II", 2**32 - 1, 1)),
@@ -226,16 +203,16 @@ with tempfile.TemporaryDirectory() as folder:
     compare(folder / "unsigned.pt", path, "--rtol", "0", "--atol", "0", status=0)
     for dtype, shape, data, says in (("U64", [1], b"\xff" * 8, "int64"), ("F4", [2], b"\0", '"F4"')):
         text = compare(safetensors(folder / "odd.safetensors", {"x": (dtype, shape, data)}), path, status=2)
-        check("odd.safetensors" in text and '"x"' in text + '"x"' * (says == "int64") and says in text, text)
+        assert "odd.safetensors" in text and '"x"' in text + '"x"' * (says == "int64") and says in text
     (folder / "model.safetensors.index.json").write_text("{}")
     text = compare(folder / "model.safetensors.index.json", path, status=2)
-    check("give the folder around it" in text, f"the list of a checkpoint's files: {text}")
+    assert "give the folder around it" in text, "the list of a checkpoint's files"
     eight = subprocess.run(
         [torchtap, "show", safetensors(folder / "f8.safetensors", {"x": ("F8_E4M3", [2], b"\x38\x40")})],
         capture_output=True,
         text=True,
     )
-    check("F8_E4M3" in eight.stderr if eight.returncode else "float8_e4m3fn" in eight.stdout, f"8 bits: {eight}")
+    assert "F8_E4M3" in eight.stderr if eight.returncode else "float8_e4m3fn" in eight.stdout, "8 bits"
 
     # Two single tensors are compared whatever their names, also in other formats; not so two of several.
     numpy.save(folder / "a.npy", numpy.arange(6.0).reshape(2, 3, order="F"))
@@ -248,17 +225,14 @@ with tempfile.TemporaryDirectory() as folder:
     document = compare(
         folder_of(folder / "ten", many), folder_of(folder / "nine", {**many, "10": many["0"], "9": many["0"]}), status=1
     )
-    check(document["first"] == "9" and list(document["by_path"]) == list(many), f"order: {document['first']}")
+    assert document["first"] == "9" and list(document["by_path"]) == list(many), "order"
 
     # All kinds of differences.
     inf, nan = float("inf"), float("nan")
     base = {"a": [torch.ones(3)], "b": [torch.tensor([1.0, nan, inf]), torch.zeros(2)], "c": torch.ones(2)}
     plain = folder_of(folder / "plain", base)
     document = compare(plain, folder_of(folder / "same", base), "--rtol", "0", "--atol", "0", status=0)
-    check(
-        [entry["status"] for entry in document["entries"]] == ["equal"] * 3,
-        f"NaN and infinities that are the same: {document}",
-    )
+    assert [entry["status"] for entry in document["entries"]] == ["equal"] * 3, "NaN and infinities that are the same"
     ways = {
         "missing in B": {"b": base["b"], "c": base["c"]},
         "missing in A": {**base, "d": torch.ones(1)},
@@ -272,22 +246,18 @@ with tempfile.TemporaryDirectory() as folder:
     for what, other in ways.items():
         document = compare(plain, folder_of(folder / what, other), status=1)
         found = [entry["status"] for entry in document["entries"] if entry["status"] not in ("equal", "close")]
-        check(found == [what], f"{what}: {found}")
+        assert found == [what]
     # Modules that ran on neither side, of which one side does not know.
     for one, other in ((base, {**base, "d": []}), ({**base, "d": []}, base), ({**base, "d": []}, {**base, "d": []})):
         a, b = (folder_of(folder / f"idle{len(list(folder.glob('idle*')))}", tensors) for tensors in (one, other))
         document = compare(a, b, status=0)
-        check(document["by_path"]["d"]["status"] == "not run", f"a module that did not run: {document}")
+        assert document["by_path"]["d"]["status"] == "not run", "a module that did not run"
         text = subprocess.run([str(torchtap), "compare", a, b], capture_output=True, text=True).stdout
         text = " ".join(text.split())  # sentences are wrapped at the width of the terminal
-        check(
-            "All 3 modules agree" in text and "1 module ran on neither side." in text,
-            f"a module that did not run: {text}",
-        )
-    check(
+        assert "All 3 modules agree" in text and "1 module ran on neither side." in text, "a module that did not run"
+    assert (
         compare(plain, folder_of(folder / "idle-a", {**base, "b": []}), status=1)["by_path"]["b"]["status"]
-        == "no samples in B",
-        "ran on one side",
+        == "no samples in B"
     )
 
     # Many small samples are compared together; the numbers are as of one by one.
@@ -298,41 +268,29 @@ with tempfile.TemporaryDirectory() as folder:
     pair = folder_of(folder / "many", {"m": many}), folder_of(folder / "moved", {"m": moved})
     entry = compare(*pair, "--rtol", "0", "--atol", "1e-2", status=1)["by_path"]["m"]
     a, b = (torch.cat(samples).double() for samples in (many, moved))
-    check(
-        entry["detail"] == "sample 4321" and abs(entry["max_abs"] - float((a - b).abs().max())) < 1e-12,
-        f"many samples: {entry}",
-    )
-    check(abs(entry["cosine"] - float(torch.dot(a, b) / a.norm() / b.norm())) < 1e-9, f"many samples: {entry}")
+    assert entry["detail"] == "sample 4321" and abs(entry["max_abs"] - float((a - b).abs().max())) < 1e-12
+    assert abs(entry["cosine"] - float(torch.dot(a, b) / a.norm() / b.norm())) < 1e-9, "many samples"
     entry = compare(*pair, "--rtol", "0", "--atol", "6", status=0)["by_path"]["m"]
-    check(
-        entry["status"] == "close"
-        and abs(entry["max_rel"] - float(((a - b).abs() / b.abs()).max())) < 1e-9 * entry["max_rel"],
-        f"many samples: {entry}",
-    )
-    check(
-        compare(pair[0], pair[0], "--rtol", "0", "--atol", "0", status=0)["by_path"]["m"]["status"] == "equal",
-        "many equal samples",
-    )
+    assert entry["status"] == "close"
+    assert abs(entry["max_rel"] - float(((a - b).abs() / b.abs()).max())) < 1e-9 * entry["max_rel"]
+    assert compare(pair[0], pair[0], "--rtol", "0", "--atol", "0", status=0)["by_path"]["m"]["status"] == "equal"
     for value in (torch.tensor([1.0, nan, -inf]), torch.tensor([nan, nan, inf]), torch.tensor([1.0, nan, 3e38])):
         other = folder_of(folder / f"b{value.tolist()}", {**base, "b": [value, torch.zeros(2)]})
         document = compare(plain, other, "--rtol", "1", status=1)
-        check(document["by_path"]["b"]["max_abs"] == "Infinity" or value[2] == 3e38, f"{value}: {document}")
+        assert document["by_path"]["b"]["max_abs"] == "Infinity" or value[2] == 3e38
         compare(other, plain, "--rtol", "1", status=1)
     near = folder_of(folder / "near", {**base, "a": [torch.ones(3, dtype=torch.float64) + 1e-6]})
     document = compare(plain, near, status=0)
-    check(
-        document["by_path"]["a"]["status"] == "close" and abs(document["by_path"]["a"]["max_abs"] - 1e-6) < 1e-12,
-        f"close: {document}",
-    )
+    assert document["by_path"]["a"]["status"] == "close" and abs(document["by_path"]["a"]["max_abs"] - 1e-6) < 1e-12
     compare(plain, near, "--rtol", "0", "--atol", "0", status=1)
     compare(plain, source / "tests/storage/format_1", status=1)
     compare(plain / "a.pt", near / "c.pt", status=1)
     compare(plain / "c.pt", near / "c.pt", "--rtol", "0", "--atol", "0", status=0)
-    check("nosuch" in compare(plain, folder / "nosuch", status=2), "no such folder")
+    assert "nosuch" in compare(plain, folder / "nosuch", status=2), "no such folder"
     (folder / "plain/b.pt").write_bytes(b"PK")
-    check("b.pt" in compare(plain, near, status=2), "a damaged file")
+    assert "b.pt" in compare(plain, near, status=2), "a damaged file"
     (folder / "empty").mkdir()
-    check("manifest" in compare(near, folder / "empty", status=2), "nothing in a folder")
+    assert "manifest" in compare(near, folder / "empty", status=2), "nothing in a folder"
 
     # Options that say nothing of what is compared, and sides that do not go together.
     # Whole numbers that float64 does not hold, and names behind another name.
@@ -341,7 +299,7 @@ with tempfile.TemporaryDirectory() as folder:
     exact = ("--rtol", "0", "--atol", "0")
     for a, b in (("large", "larger"), ("seed", "seed2")):
         found = compare(folder / f"{a}.npy", folder / f"{b}.npy", *exact, status=1)["entries"][0]
-        check(found["max_abs"] == 1, f"exact whole numbers: {found}")
+        assert found["max_abs"] == 1, "exact whole numbers"
         compare(folder / f"{a}.npy", folder / f"{a}.npy", *exact, status=0)
         compare(folder / f"{a}.npy", folder / f"{b}.npy", status=0)  # within the usual tolerance
     layer = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
@@ -352,12 +310,12 @@ with tempfile.TemporaryDirectory() as folder:
         layer[1].bias += 1
     torch.save({"model": dict(layer.state_dict())}, folder / "other.pt")
     found = compare(folder / "plain.pt", folder / "other.pt", status=1)
-    check(found["first"] == "1.bias" and len(found["entries"]) == 4, f"nested checkpoint: {found}")
+    assert found["first"] == "1.bias" and len(found["entries"]) == 4, "nested checkpoint"
     before = torch.load(folder / "nested.pt")
     torch.save({"epoch": 3, **before}, folder / "nested.pt")
     torch.save({"epoch": 3, "model": {"module": dict(layer.state_dict())}}, folder / "other.pt")
     found = compare(folder / "nested.pt", folder / "other.pt", status=1)
-    check(found["first"] == "1.bias" and len(found["entries"]) == 5, f"two nested checkpoints: {found}")
+    assert found["first"] == "1.bias" and len(found["entries"]) == 5, "two nested checkpoints"
 
     (folder / "run.prints").write_bytes(b"TTF1")
     for arguments, says in (
@@ -380,7 +338,4 @@ with tempfile.TemporaryDirectory() as folder:
         (("--run", "true", "--run", "true", "--rtol", "0"), "--rtol is for"),
     ):
         done = subprocess.run([torchtap, "compare", *arguments], capture_output=True, text=True)
-        check(done.returncode == 2 and says in done.stderr, f"{arguments}: {done}")
-
-print("FAILED" if failures else "compare names the layer where a difference first shows")
-sys.exit(1 if failures else 0)
+        assert done.status == 2 and says in done.err

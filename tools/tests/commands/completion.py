@@ -1,7 +1,4 @@
-#!/usr/bin/env python3
-"""Tests completion in zsh and fish with the shells themselves, if installed (for bash see commands.py).
-
-usage: completion.py TORCHTAP"""
+"""Tests completion in zsh and fish with the shells themselves, if installed (for bash see commands.py)."""
 
 import os
 import pathlib
@@ -18,15 +15,9 @@ torchtap = str(pathlib.Path(sys.argv[1]).resolve())
 failures, skipped = [], []
 
 
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
-
-
 def run(*arguments):
     done = subprocess.run([torchtap, *arguments], capture_output=True, text=True)
-    check(done.returncode == 0, f"{arguments}: {done}")
+    assert done.returncode == 0
     return done.stdout
 
 
@@ -45,10 +36,10 @@ def options(command):
     }
 
 
-def check_fish(folder):
+def test_fish(folder):
     script = folder / "torchtap.fish"
     script.write_text(run("completion", "fish"))
-    check(subprocess.run(["fish", "--no-execute", script]).returncode == 0, "fish: syntax")
+    assert subprocess.run(["fish", "--no-execute", script]).returncode == 0, "fish: syntax"
 
     def completed(line):
         done = subprocess.run(
@@ -62,34 +53,19 @@ def check_fish(folder):
                 "PATH": str(pathlib.Path(torchtap).parent) + ":" + os.environ["PATH"],
             },
         )
-        check(done.returncode == 0 and done.stderr == "", f"fish: {line}: {done.stderr}")
+        assert done.returncode == 0 and done.stderr == "", "fish"
         return [word.split("\t")[0] for word in done.stdout.splitlines()]
 
-    check(set(completed("torchtap ")) == set(commands()), f"fish: commands {completed('torchtap ')}")
-    check(completed("torchtap sh") == ["show"], "fish: a command")
+    assert set(completed("torchtap ")) == set(commands())
+    assert completed("torchtap sh") == ["show"], "fish: a command"
     for command in commands():
         missing = options(command) - set(completed(f"torchtap {command} --"))
-        check(not missing, f"fish: {command} without {missing}")
-    check(
-        set(completed("torchtap convert --to ")) == {"npy", "safetensors", "csv", "tensorboard"},
-        f"fish: choices {completed('torchtap convert --to ')}",
-    )
-    check(
-        set(completed("torchtap trace --direction ")) == {"bottom-up", "top-down", "left-right"},
-        f"fish: choices {completed('torchtap trace --direction ')}",
-    )
-    check(
-        set(completed("torchtap completion ")) == {"bash", "zsh", "fish"},
-        f"fish: a positional choice {completed('torchtap completion ')}",
-    )
-    check(
-        "maps/" in completed("torchtap show ma") and "maps/" in completed("torchtap merge x --save ma"),
-        f"fish: files {completed('torchtap show ma')}",
-    )
-    check(
-        "bash" in completed("torchtap preload --save x -- bas"),
-        f"fish: another program {completed('torchtap preload --save x -- bas')}",
-    )
+        assert not missing, "fish"
+    assert set(completed("torchtap convert --to ")) == {"npy", "safetensors", "csv", "tensorboard"}
+    assert set(completed("torchtap trace --direction ")) == {"bottom-up", "top-down", "left-right"}
+    assert set(completed("torchtap completion ")) == {"bash", "zsh", "fish"}
+    assert "maps/" in completed("torchtap show ma") and "maps/" in completed("torchtap merge x --save ma")
+    assert "bash" in completed("torchtap preload --save x -- bas")
 
 
 class Zsh:
@@ -122,7 +98,7 @@ class Zsh:
         while not re.search(end, text) and time.monotonic() < until:
             if select.select([self.fd], [], [], 1)[0]:
                 text += os.read(self.fd, 1 << 16).decode(errors="replace")
-        check(re.search(end, text), f'zsh: no "{end}" in {text!r}')
+        assert re.search(end, text)
         return text
 
     def completed(self, line):
@@ -138,30 +114,27 @@ class Zsh:
         os.waitpid(self.child, 0)
 
 
-def check_zsh(folder):
+def test_zsh(folder):
     script = folder / "_torchtap"
     script.write_text(run("completion", "zsh"))
-    check(subprocess.run(["zsh", "-n", script]).returncode == 0, "zsh: syntax")
+    assert subprocess.run(["zsh", "-n", script]).returncode == 0, "zsh: syntax"
     zsh = Zsh(folder, script)
     text = zsh.completed("torchtap ")
-    check(all(command in text for command in commands()), f"zsh: commands {text}")
+    assert all(command in text for command in commands())
     for command in commands():
         text = zsh.completed(f"torchtap {command} --")
         missing = {option for option in options(command) if option not in text}
-        check(not missing, f"zsh: {command} without {missing}: {text}")
+        assert not missing
     text = zsh.completed("torchtap convert --to ")
-    check(all(word in text for word in ("npy", "safetensors", "csv")), f"zsh: choices {text}")
+    assert all(word in text for word in ("npy", "safetensors", "csv"))
     text = zsh.completed("torchtap trace --direction ")
-    check(
-        all(word in text for word in ("bottom-up", "top-down", "left-right")) and "->" not in text,
-        f"zsh: choices {text}",
-    )
+    assert all(word in text for word in ("bottom-up", "top-down", "left-right")) and "->" not in text
     text = zsh.completed("torchtap completion ")
-    check(all(word in text for word in ("bash", "zsh", "fish")), f"zsh: a positional choice {text}")
-    check("torchtap show maps/" in zsh.completed("torchtap show ma"), "zsh: files")
-    check("--save maps/" in zsh.completed("torchtap merge x --save ma"), "zsh: files of an option")
+    assert all(word in text for word in ("bash", "zsh", "fish"))
+    assert "torchtap show maps/" in zsh.completed("torchtap show ma"), "zsh: files"
+    assert "--save maps/" in zsh.completed("torchtap merge x --save ma"), "zsh: files of an option"
     text = zsh.completed("torchtap preload --save x -- bas")
-    check("bash" in text, f"zsh: another program: {text!r}")
+    assert "bash" in text, "zsh: another program"
     zsh.close()
     # As a file in $fpath, which runs when it is first used.
     (folder / ".zshrc").write_text("")
@@ -175,7 +148,7 @@ def check_zsh(folder):
         capture_output=True,
         text=True,
     )
-    check(done.stdout == "_torchtap\n", f"zsh: from fpath: {done}")
+    assert done.stdout == "_torchtap\n", "zsh: from fpath"
 
 
 with tempfile.TemporaryDirectory() as folder:
@@ -185,10 +158,8 @@ with tempfile.TemporaryDirectory() as folder:
         if shutil.which(shell) is None:
             print(f"skipped: there is no {shell} here")
             skipped.append(shell)
-            check("torchtap" in run("completion", shell), f"{shell}: a script")
+            assert "torchtap" in run("completion", shell)
         else:
             checks(folder)
 
 done = [shell for shell in ("zsh", "fish") if shell not in skipped]
-print("FAILED" if failures else f"completed as the command's help says, in {' and '.join(done) or 'no shell'}")
-sys.exit(1 if failures else 0)

@@ -1,7 +1,4 @@
-#!/usr/bin/env python3
-"""Tests torchtap explore: finished, killed and growing runs over HTTP, exported pages, its end by signals, its errors.
-
-usage: explore.py TORCHTAP EXPLORER_PAGE_SERVER"""
+"""Tests torchtap explore: finished, killed and growing runs over HTTP, exported pages, its end by signals, its errors."""
 
 import json
 import os
@@ -23,13 +20,6 @@ data = os.environ.get("TORCHTAP_FASHION_MNIST", "/usr/share/datasets/fashion-mni
 if not pathlib.Path(data, "train-images-idx3-ubyte.gz").exists():
     print(f"skipped: there is no Fashion-MNIST in {data} (apt install dataset-fashion-mnist)")
     sys.exit(0)
-failures = []
-
-
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
 
 
 def start(*arguments):
@@ -43,7 +33,7 @@ def start(*arguments):
 def end(command, sent=signal.SIGINT):
     command.send_signal(sent)
     out, err = command.communicate(timeout=60)
-    check((command.returncode, out, err) == (0, "", ""), f"ends by {sent}: {command.returncode} {out} {err}")
+    assert (command.returncode, out, err) == (0, "", "")
 
 
 def ask(address, path):
@@ -55,8 +45,8 @@ def ask(address, path):
 
 def wrong(*arguments):
     done = subprocess.run([torchtap, "explore", *map(str, arguments)], capture_output=True, text=True, timeout=60)
-    check(done.returncode == 2, f"{arguments} exits with {done.returncode}")
-    return done.stderr
+    assert done.status == 2
+    return done.err
 
 
 def until(condition, what):
@@ -64,7 +54,7 @@ def until(condition, what):
         if condition():
             return
         time.sleep(0.1)
-    check(False, what)
+    pytest.fail(what)
 
 
 with tempfile.TemporaryDirectory() as folder:
@@ -75,48 +65,48 @@ with tempfile.TemporaryDirectory() as folder:
     def train(steps):
         training.stdin.write(f"train {steps}\n")
         training.stdin.flush()
-        check(training.stdout.readline() == "trained\n", "trains")
+        assert training.stdout.readline() == "trained\n", "trains"
 
     # One that another process writes, and two finished ones.
     command, address = start(work / "r0", work / "r1", work / "r2")
-    check(re.fullmatch(r"http://127\.0\.0\.1:\d+/#token=[0-9a-f]{32}", address), f"address: {address}")
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/#token=[0-9a-f]{32}", address), "address"
     runs = ask(address, "runs")
-    check([run["name"] for run in runs] == ["lr=0.05", "overflow", "changed"], f"names: {runs}")
-    check([run["state"] for run in runs] == ["running", "finished", "finished"], f"states: {runs}")
-    check([run["control"] for run in runs] == [False] * 3, "files take no control")
+    assert [run["name"] for run in runs] == ["lr=0.05", "overflow", "changed"], "names"
+    assert [run["state"] for run in runs] == ["running", "finished", "finished"], "states"
+    assert [run["control"] for run in runs] == [False] * 3, "files take no control"
     train(4)
     until(lambda: ask(address, "runs")[0]["step"] == 15, "what is written meanwhile appears")
     bad = ask(address, "runs/r1/health")["first_bad"]
     graph = ask(address, "runs/r1/graph?mode=train")
-    check(bad["step"] == 7 and bad["producer"], f"first bad: {bad}")
-    check(next(call["path"] for call in graph["calls"] if call["id"] == bad["call"]) == "layer3.0.conv1", "who made it")
+    assert bad["step"] == 7 and bad["producer"], "first bad"
+    assert next(call["path"] for call in graph["calls"] if call["id"] == bad["call"]) == "layer3.0.conv1"
     differences = ask(address, "compare?a=r0&b=r2&step=0")
     first = next(call["path"] for call in graph["calls"] if call["id"] == differences[0]["call"])
-    check(first == "layer4.1.bn2", f"what differs most: {first}")
+    assert first == "layer4.1.bn2", "what differs most"
 
     # A killed writer.
     training.kill()
     training.wait()
     until(lambda: ask(address, "runs")[0]["state"] == "crashed", "a killed run is told")
-    check(ask(address, "runs")[0]["step"] == 15, "all of its steps are there")
-    check(ask(address, "runs/r0/series")[0]["columns"] == 16, "and their columns")
+    assert ask(address, "runs")[0]["step"] == 15, "all of its steps are there"
+    assert ask(address, "runs/r0/series")[0]["columns"] == 16, "and their columns"
 
     # A port that is taken, and the ends of the first two.
     port = address.split(":")[2].split("/")[0]
-    check("ServeOptions::port" in wrong(work / "r1", "--port", port), "a port that is taken is an error")
+    assert "ServeOptions::port" in wrong(work / "r1", "--port", port), "a port that is taken is an error"
     end(command)
     command, address = start(work / "r1", "--port", port)
-    check(address.startswith(f"http://127.0.0.1:{port}/"), "the port is free again")
+    assert address.startswith(f"http://127.0.0.1:{port}/"), "the port is free again"
     waiting = socket.create_connection(("127.0.0.1", int(port)))  # in the middle of a request
     waiting.sendall(b"GET / HTTP/1.1\r\nHost:")
     end(command, signal.SIGTERM)
     try:
-        check(waiting.recv(100) == b"", "its connections end with it")
+        assert waiting.recv(100) == b"", "its connections end with it"
     except ConnectionResetError:  # what it had not read yet makes it so
         pass
     try:
         urllib.request.urlopen(address, timeout=5)
-        check(False, "nobody answers any more")
+        pytest.fail("nobody answers any more")
     except urllib.error.URLError:
         pass
 
@@ -127,11 +117,11 @@ with tempfile.TemporaryDirectory() as folder:
         text=True,
         timeout=120,
     )
-    check((done.returncode, done.stdout, done.stderr) == (0, "", ""), f"export: {done}")
+    assert (done.status, done.out, done.err) == (0, "", ""), "export"
     page = (work / "page.html").read_text()
     held = json.loads(re.search(r'<script[^>]*id="torchtap-data"[^>]*>(.*?)</script>', page, re.S)[1])
-    check([run["name"] for run in held["runs"]] == ["overflow", "changed"], "both runs are in the page")
-    check(held["r0"]["health"]["first_bad"] == bad, "with their health")
+    assert [run["name"] for run in held["runs"]] == ["overflow", "changed"], "both runs are in the page"
+    assert held["r0"]["health"]["first_bad"] == bad, "with their health"
 
     # What is no file is written to, and stays; a link leads to the file that is replaced.
     pipe, link = work / "pipe", work / "link.html"
@@ -140,45 +130,40 @@ with tempfile.TemporaryDirectory() as folder:
     (work / "page.html").write_text("old")
     with open(work / "piped", "w") as piped, subprocess.Popen(["cat", pipe], stdout=piped) as reader:
         done = subprocess.run([torchtap, "explore", work / "r1", work / "r2", "--export", pipe], timeout=120)
-        check(done.returncode == 0 and reader.wait(timeout=60) == 0, "a page into a pipe")
-    check((work / "piped").read_text() == page, "the page behind the pipe")
-    check(pipe.is_fifo(), "the pipe is still one")
+        assert done.status == 0 and reader.wait(timeout=60) == 0, "a page into a pipe"
+    assert (work / "piped").read_text() == page, "the page behind the pipe"
+    assert pipe.is_fifo(), "the pipe is still one"
     done = subprocess.run([torchtap, "explore", work / "r1", work / "r2", "--export", link, "--overwrite"], timeout=120)
-    check(
-        done.returncode == 0 and link.is_symlink() and (work / "page.html").read_text() == page, "a page through a link"
-    )
+    assert done.status == 0 and link.is_symlink() and (work / "page.html").read_text() == page
     done = subprocess.run(
         [torchtap, "explore", work / "r1", work / "r2", "--export", "/dev/stdout"],
         capture_output=True,
         text=True,
         timeout=120,
     )
-    check((done.returncode, done.stdout) == (0, page), "a page to stdout")
-    check(
-        "No space left" in wrong(work / "r1", "--export", "/dev/full") and not os.path.isfile("/dev/full"),
-        "a full device",
-    )
-    check(not [name for name in os.listdir(work) if "torchtap-new" in name], "nothing is left behind")
+    assert (done.status, done.out) == (0, page), "a page to stdout"
+    assert "No space left" in wrong(work / "r1", "--export", "/dev/full") and not os.path.isfile("/dev/full")
+    assert not [name for name in os.listdir(work) if "torchtap-new" in name], "nothing is left behind"
 
     # TorchScript.
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     torch.jit.script(model).save(str(work / "model.pt"))
     command, address = start(work / "model.pt", "--random", "3x4", "--backward", "--address", "::1")
-    check(address.startswith("http://[::1]:"), f"the other loopback address: {address}")
+    assert address.startswith("http://[::1]:"), "the other loopback address"
     graph = ask(address, "runs/r0/graph?mode=eval")
-    check([call["path"] for call in graph["calls"]] == ["", "0", "1", "2"], f"calls: {graph['calls']}")
-    check(graph["calls"][1]["inputs"][0]["shape"] == [3, 4], "shapes")
+    assert [call["path"] for call in graph["calls"]] == ["", "0", "1", "2"], "calls"
+    assert graph["calls"][1]["inputs"][0]["shape"] == [3, 4], "shapes"
     series = ask(address, "runs/r0/series")
     kinds = {one["what"] for one in series}
-    check({"output", "grad_output", "parameter", "parameter_grad"} <= kinds, f"series: {kinds}")
+    assert {"output", "grad_output", "parameter", "parameter_grad"} <= kinds, "series"
     counts = sorted(one["last"]["count"] for one in series if one["what"] == "parameter")
-    check(counts == [2, 8, 16, 32], f"each parameter is counted once: {counts}")
+    assert counts == [2, 8, 16, 32], "each parameter is counted once"
     end(command)
 
     # Names and token as they are asked for.
     command, address = start(work / "r1", "--hosts", "lab.example", "--token", "f" * 20)
-    check(address.endswith("/#token=" + "f" * 20), f"the token: {address}")
+    assert address.endswith("/#token=" + "f" * 20), "the token"
     base = address.split("#")[0]
     for host, status in [
         ("lab.example", 200),
@@ -191,22 +176,21 @@ with tempfile.TemporaryDirectory() as folder:
                 got = response.status
         except urllib.error.HTTPError as error:
             got = error.code
-        check(got == status, f"as {host}: {got}")
+        assert got == status
     end(command)
 
     # What is wrong.
-    check("omit --backward" in wrong(work / "r1", "--backward"), "a run is not run again")
-    check("no run" in wrong(work) or "cannot read the run" in wrong(work), "a directory without a run")
+    assert "omit --backward" in wrong(work / "r1", "--backward"), "a run is not run again"
+    assert "no run" in wrong(work) or "cannot read the run" in wrong(work), "a directory without a run"
     (work / "recording").mkdir()
     (work / "recording/manifest.json").write_text("{}")
-    check("is a recording, to be read by torchtap show" in wrong(work / "recording"), "a recording")
+    assert "is a recording, to be read by torchtap show" in wrong(work / "recording"), "a recording"
     file = work / "r1/explorer/run.tapx"
     damaged = bytearray(file.read_bytes())
     damaged[len(damaged) // 2] ^= 0x10
     file.write_bytes(damaged)
-    check("is damaged at byte" in wrong(work / "r1"), "a damaged file")
-    check("is no IP address" in wrong(work / "r2", "--address", "nowhere"), "an address that is none")
+    assert "is damaged at byte" in wrong(work / "r1"), "a damaged file"
+    assert "is no IP address" in wrong(work / "r2", "--address", "nowhere"), "an address that is none"
 
-if failures:
-    sys.exit(1)
+
 print("torchtap explore does what it should")

@@ -1,7 +1,4 @@
-#!/usr/bin/env python3
-"""Tests the inputs that the command reads against NumPy, torch and Python's own gzip.
-
-usage: inputs.py BATCHES"""
+"""Tests the inputs that the command reads against NumPy, torch and Python's own gzip."""
 
 import gzip
 import json
@@ -18,13 +15,6 @@ program = str(pathlib.Path(sys.argv[1]).resolve())
 fashion = pathlib.Path("/usr/share/dataset/fashion-mnist")
 if not fashion.exists():
     fashion = pathlib.Path("/usr/share/datasets/fashion-mnist")
-failures = []
-
-
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
 
 
 def batches(folder, *arguments):
@@ -32,7 +22,7 @@ def batches(folder, *arguments):
     out = folder / "out"
     done = subprocess.run([program, *map(str, arguments), "--save", str(out)], capture_output=True, text=True)
     if done.returncode != 0:
-        check(False, f"{arguments}: {done.stderr}")
+        pytest.fail(f"{arguments}: {done.stderr}")
         return []
     entries = json.load(open(out / "manifest.json"))["entries"]
     return [torch.load(str(out / entry["file"]), weights_only=True) for entry in entries]
@@ -43,7 +33,7 @@ def refused(folder, what, *arguments):
     done = subprocess.run(
         [program, *map(str, arguments), "--save", str(folder / "out")], capture_output=True, text=True
     )
-    check(done.returncode > 0 and done.stderr.strip() != "", f"{what} is refused: {done.returncode} {done.stderr}")
+    assert done.returncode > 0 and done.stderr.strip() != ""
     return done.stderr
 
 
@@ -53,29 +43,23 @@ def each_refused(files, *arguments):
         paths = [str(write(pathlib.Path(folder) / str(i), data)) for i, data in enumerate(files.values())]
         done = subprocess.run([program, "--input", *paths, *arguments, "--one-by-one"], capture_output=True, text=True)
     why = done.stdout.splitlines()
-    check(done.returncode == 0 and len(why) == len(files), f"damaged files: {done.returncode} {done.stderr}")
+    assert done.returncode == 0 and len(why) == len(files), "damaged files"
     for what, line in zip(files, why):
-        check(line != "accepted", f"{what} is refused")
+        assert line != "accepted"
     return dict(zip(files, why))
 
 
 def same(got, want, what):
-    check(
-        len(got) == len(want) and all(len(a) == len(b) for a, b in zip(got, want)),
-        f"{what}: {[len(a) for a in got]} inputs instead of {[len(a) for a in want]}",
-    )
+    assert len(got) == len(want) and all(len(a) == len(b) for a, b in zip(got, want))
     for a, b in zip(got, want):
         for x, y in zip(a, b):
             if y is None:
-                check(x is None, f"{what}: None became {x}")
+                assert x is None
             else:
-                check(
-                    x is not None and x.dtype == y.dtype and x.shape == y.shape and torch.equal(x, y),
-                    f"{what}: {x} instead of {y}",
-                )
+                assert x is not None and x.dtype == y.dtype and x.shape == y.shape and torch.equal(x, y)
 
 
-def check_safetensors(folder):
+def test_safetensors(folder):
     """A dict of tensors, and every way in which a header can be wrong."""
     x, ids = torch.arange(6.0).view(2, 3), torch.arange(3)
     data = x.numpy().tobytes() + ids.numpy().tobytes()
@@ -90,7 +74,7 @@ def check_safetensors(folder):
     }
     write(folder / "a.safetensors", file(sound))
     ((got,),) = batches(folder, "--input", folder / "a.safetensors")
-    check(list(got) == ["x", "ids"] and torch.equal(got["x"], x) and torch.equal(got["ids"], ids), f"a dict: {got}")
+    assert list(got) == ["x", "ids"] and torch.equal(got["x"], x) and torch.equal(got["ids"], ids), "a dict"
 
     def changed(name, **fields):
         return file({**sound, name: {**sound[name], **fields}})
@@ -125,7 +109,7 @@ def check_safetensors(folder):
         ("65 dimensions", "65 dimensions"),
         ("more", "49 follow"),
     ):
-        check(says in why[what], f"{what}: {why[what]}")
+        assert says in why[what]
 
 
 def write(path, data):
@@ -195,7 +179,7 @@ with tempfile.TemporaryDirectory() as folder:
     bad["a uint64 that does not fit"] = (folder / "large.npy").read_bytes()
     bad["a text"], bad["an empty file"] = b"hello, world", b""
     why = each_refused(bad)
-    check("data" in why["a longer .npy"] and "int64" in why["a uint64 that does not fit"], f"what is wrong: {why}")
+    assert "data" in why["a longer .npy"] and "int64" in why["a uint64 that does not fit"], "what is wrong"
 
     check_safetensors(folder)
 
@@ -217,14 +201,12 @@ with tempfile.TemporaryDirectory() as folder:
     same(batches(folder, "--input", path, "--batches"), [[a], [b, a], [b]], "batches")
     nested = batches(folder, "--input", path)[0]  # without --batches: three inputs, two of them lists
     same([[nested[0], *nested[1], *nested[2]]], [[a, b, a, b]], "lists among the inputs")
-    check(
-        "--batch" in refused(folder, "nested lists, split", "--input", path, "--batch", 2), "nested lists: what to do"
-    )
+    assert "--batch" in refused(folder, "nested lists, split", "--input", path, "--batch", 2)
     torch.save([a, torch.ones(3)], path)
     refused(folder, "tensors of unequal sizes, split", "--input", path, "--batch", 2)
     torch.save({"x": a}, path)
     got = batches(folder, "--input", path)[0]
-    check(list(got[0]) == ["x"] and torch.equal(got[0]["x"], a), f"a dict is an input: {got}")
+    assert list(got[0]) == ["x"] and torch.equal(got[0]["x"], a), "a dict is an input"
     refused(folder, "a dict, split", "--input", path, "--batch", 2)
     refused(folder, "no inputs")
 
@@ -274,9 +256,6 @@ with tempfile.TemporaryDirectory() as folder:
     ]
     same(batches(folder, "--random", "2x3x4", "--random", "5:int64:100", "--seed", 7, "--count", 3), want, "random")
     (half,) = batches(folder, "--random", "4x4:float16")
-    check(half[0].dtype == torch.float16, "random float16")
+    assert half[0].dtype == torch.float16, "random float16"
     for text in ("", "x", "3x", "3x-1", "3:float99", "3:int64:0", "999999999x999999999"):
         refused(folder, f"--random {text}", "--random", text)
-
-print("FAILED" if failures else "inputs are what NumPy and torch read")
-sys.exit(1 if failures else 0)

@@ -1,7 +1,4 @@
-"""Tests models on which `torchtap record` once stopped, or silently recorded nothing.
-
-usage: reach.py TORCHTAP SOURCE
-"""
+"""Tests models on which `torchtap record` once stopped, or silently recorded nothing."""
 
 import json
 import pathlib
@@ -21,7 +18,7 @@ COMMAND, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
 
 def run(*arguments, status=0):
     done = subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True)
-    assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
+    assert done.status == status, (arguments, done.status, done.out, done.err)
     return done
 
 
@@ -52,7 +49,7 @@ class Residual(nn.Module):
         return x + self.none(self.drop(self.linear(x)))
 
 
-def check_calls_without_tensors(folder):
+def test_calls_without_tensors(folder):
     torch.manual_seed(0)
     model = Residual().eval()
     x = torch.randn(4, 6)
@@ -64,20 +61,20 @@ def check_calls_without_tensors(folder):
     ):
         saved = folder / f"residual{number}"
         done = run(*record, *more, "--save", saved)
-        assert 'left out calls of "drop" and "none": they passed no tensors' in done.stderr, done.stderr
-        assert "did not call" not in done.stderr
+        assert 'left out calls of "drop" and "none": they passed no tensors' in done.err, done.err
+        assert "did not call" not in done.err
         counts = {path: entry["samples"] for path, entry in entries(saved).items()}
         assert counts == {"": 2, "linear": 2, "drop": 0, "none": 0}, counts
     with torch.no_grad():
         assert torch.equal(value(folder / "residual0", "linear")[1], model.linear(x))
-    told = json.loads(run(*record, "--save", folder / "residual.json", "--json").stdout)
+    told = json.loads(run(*record, "--save", folder / "residual.json", "--json").out)
     assert told["without_tensors"] == ["drop", "none"] and told["never_ran"] == [], told
     # A named module without samples changes the exit status; if it is the only one selected, record fails at once.
     run(*record, "--names", "linear,drop", "--save", folder / "named", status=1)
-    assert '"drop" (Drop)' in run(*record, "--names", "drop", "--save", folder / "alone", status=2).stderr
+    assert '"drop" (Drop)' in run(*record, "--names", "drop", "--save", folder / "alone", status=2).err
 
 
-def check_which(folder):
+def test_which(folder):
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU()))
     torch.jit.script(model).save(str(folder / "which.pt"))
     number = iter(range(100))
@@ -122,12 +119,12 @@ def check_which(folder):
             "--save",
             folder / "which",
             status=2,
-        ).stderr
+        ).err
     )
     assert not (folder / "which").exists()
 
 
-def check_exit_status(folder):
+def test_exit_status(folder):
     """Modules that are never called are reported; they fail a run only if --names asked for them."""
 
     class Aside(nn.Module):
@@ -142,7 +139,7 @@ def check_exit_status(folder):
 
     torch.jit.script(Aside()).save(str(folder / "aside.pt"))
     record = ("record", folder / "aside.pt", "--random", "4x6", "--overwrite", "--save", folder / "aside")
-    assert '"unused": the model did not call' in run(*record).stderr
+    assert '"unused": the model did not call' in run(*record).err
     run(*record, "--types", "Linear")
     run(*record, "--names", "*used")
     run(*record, "--names", "used,unused", status=1)
@@ -162,7 +159,7 @@ class Quantized(nn.Module):
         return self.head(self.dequant(self.linear(x)))
 
 
-def check_quantized(folder):
+def test_quantized(folder):
     torch.manual_seed(0)
     engine = next(
         name for name in ("onednn", "fbgemm", "qnnpack") if name in torch.backends.quantized.supported_engines
@@ -189,17 +186,17 @@ def check_quantized(folder):
     for number, more in enumerate(((), ("--all-tensors",), ("--memory", "0"), ("--reduce", "moments"))):
         saved = folder / f"quantized{number}"
         done = run(*record, *more, "--save", saved)
-        assert "--dequantize" in done.stderr and '"conv"' in done.stderr, done.stderr
+        assert "--dequantize" in done.err and '"conv"' in done.err, done.err
         counts = {path: entry["samples"] for path, entry in entries(saved).items()}
         assert (
             all(counts[path] == 0 for path in quantized) and counts["head"] == counts["dequant"] == counts[""] == 2
         ), counts
     assert torch.equal(value(folder / "quantized0", "head")[0], seen["head"])
-    told = json.loads(run(*record, "--json", "--save", folder / "quantized.json").stdout)
+    told = json.loads(run(*record, "--json", "--save", folder / "quantized.json").out)
     assert sorted(told["quantized"]) == quantized and "conv" not in told["never_ran"], told
 
     done = run(*record, "--dequantize", "--save", folder / "values")
-    assert "quantized" not in done.stderr, done.stderr
+    assert "quantized" not in done.err, done.err
     for path, output in seen.items():
         expected = output.dequantize() if output.is_quantized else output
         assert torch.equal(value(folder / "values", path)[1], expected), path
@@ -208,7 +205,7 @@ def check_quantized(folder):
 
     sizes = {
         module["path"]: (module["parameters"], module["bytes"])
-        for module in json.loads(run("list", folder / "quantized.pt", "--json").stdout)["modules"]
+        for module in json.loads(run("list", folder / "quantized.pt", "--json").out)["modules"]
     }
     # Weights take a byte per element; biases are floats.
     assert sizes["conv"][0] == 3 * 4 * 9 + 4 and sizes["linear"][0] == 4 * 5 + 5, sizes
@@ -217,7 +214,7 @@ def check_quantized(folder):
     assert sizes["conv"][1] >= 3 * 4 * 9 + 4 * 4, sizes
 
 
-def check_other_methods(folder):
+def test_other_methods(folder):
     """TorchScript calls a dynamically quantized LSTM by forward_tensor, which Python calls from its forward."""
     torch.manual_seed(0)
 
@@ -237,12 +234,12 @@ def check_other_methods(folder):
     model.lstm.register_forward_hook(lambda _m, _i, output: seen.update(lstm=output[0]))
     model(x)
     done = run("record", folder / "tagger.pt", "--input", folder / "sequence.pt", "--save", folder / "tagger")
-    assert 'by the method forward_tensor: "lstm"' in done.stderr, done.stderr
+    assert 'by the method forward_tensor: "lstm"' in done.err, done.err
     assert torch.equal(value(folder / "tagger", "lstm")[0], seen["lstm"])
     run("record", folder / "tagger.pt", "--input", folder / "sequence.pt", "--names", "lstm", "--save", folder / "lstm")
     parameters = {
         module["path"]: module["parameters"]
-        for module in json.loads(run("list", folder / "tagger.pt", "--json").stdout)["modules"]
+        for module in json.loads(run("list", folder / "tagger.pt", "--json").out)["modules"]
     }
     assert parameters["lstm"] == 4 * 3 * (4 + 3) + 2 * 4 * 3, parameters
 
@@ -275,8 +272,8 @@ def check_other_methods(folder):
     torch.jit.script(both).save(str(folder / "both.pt"))
     record = ("record", folder / "both.pt", "--input", folder / "row.pt")
     done = run(*record, "--save", folder / "both")
-    assert '"coder": by their method step; --method step' in done.stderr, done.stderr
-    assert 'by the method step: "other"' in done.stderr, done.stderr
+    assert '"coder": by their method step; --method step' in done.err, done.err
+    assert 'by the method step: "other"' in done.err, done.err
     assert torch.equal(value(folder / "both", "other")[0], both.other.step(x[0]))
     assert torch.equal(value(folder / "both", "coder")[0], both.coder(both.coder.step(x[0])))
     # The model itself lacks the method: its forward is called.
@@ -288,7 +285,7 @@ def check_other_methods(folder):
     assert counts[""] == counts["coder"] == counts["coder.linear"] == 1 and counts.get("other.linear", 0) == 0, counts
 
 
-def check_libraries(folder):
+def test_libraries(folder):
     class Boxes(nn.Module):
         def __init__(self):
             super().__init__()
@@ -303,7 +300,7 @@ def check_libraries(folder):
     model, inputs = Boxes(), [boxes, torch.rand(6)]
     torch.save(inputs, folder / "boxes.in.pt")
     torch.jit.script(model).save(str(folder / "boxes.pt"))
-    text = run("list", folder / "boxes.pt", status=2).stderr
+    text = run("list", folder / "boxes.pt", status=2).err
     assert "torchvision::nms" in text.splitlines()[0] and "--library" in text.splitlines()[0], text
     library = torchvision.extension._get_extension_path("_C")
     run("list", folder / "boxes.pt", "--library", library)
@@ -319,7 +316,7 @@ def check_libraries(folder):
     )
     with torch.no_grad():
         assert torch.equal(value(folder / "boxes", "")[0], model(*inputs))
-    assert "cannot load" in run("list", folder / "boxes.pt", "--library", folder / "none.so", status=2).stderr
+    assert "cannot load" in run("list", folder / "boxes.pt", "--library", folder / "none.so", status=2).err
 
 
 class Telling(nn.Module):
@@ -334,7 +331,7 @@ class Telling(nn.Module):
         return self.fc(x)
 
 
-def check_interrupt(folder):
+def test_interrupt(folder):
     torch.jit.script(Telling()).save(str(folder / "telling.pt"))
     for number, sent in enumerate((signal.SIGINT, signal.SIGTERM)):
         for more in (("--reduce", "moments"), ("--memory", "0"), ()):
@@ -368,10 +365,10 @@ def check_interrupt(folder):
             assert "interrupted after" in errors and str(saved) in errors, errors
             calls = int(errors.split("interrupted after ")[1].split()[0])
             assert calls > 0 and entries(saved)["fc"]["samples"] == calls, (calls, entries(saved))
-            assert json.loads(run("show", saved, "--json").stdout), saved
+            assert json.loads(run("show", saved, "--json").out), saved
 
 
-def check_torchvision():
+def test_torchvision():
     done = subprocess.run(
         [
             sys.executable,
@@ -384,8 +381,8 @@ def check_torchvision():
         capture_output=True,
         text=True,
     )
-    print(done.stdout, end="")
-    assert done.returncode == 0 and done.stdout.count("all equal") == 4, (done.stdout, done.stderr)
+    print(done.out, end="")
+    assert done.status == 0 and done.out.count("all equal") == 4, (done.out, done.err)
 
 
 with tempfile.TemporaryDirectory() as temporary:

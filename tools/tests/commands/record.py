@@ -1,7 +1,4 @@
-"""Records every TorchScript model of the tests from the command line and compares with Python's hooks.
-
-usage: record.py TORCHTAP MODELS
-"""
+"""Records every TorchScript model of the tests from the command line and compares with Python's hooks."""
 
 import json
 import pathlib
@@ -22,8 +19,8 @@ FASHION = "/usr/share/datasets/fashion-mnist/t10k-images-idx3-ubyte.gz"
 
 def run(*arguments, status=0):
     done = subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True)
-    assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
-    assert "\r" not in done.stderr, "a progress bar, although nobody looks"
+    assert done.status == status, (arguments, done.status, done.out, done.err)
+    assert "\r" not in done.err, "a progress bar, although nobody looks"
     return done
 
 
@@ -42,7 +39,7 @@ def recorded(folder):
     return values
 
 
-def check_model(folder, name, how):
+def test_model(folder, name, how):
     arguments = list(torch.jit.load(f"{MODELS}/{name}.arguments.pt").arguments)
     torch.save(arguments, folder / "inputs.pt")
     expected = torch.load(f"{MODELS}/{name}.expected.pt")
@@ -70,7 +67,7 @@ def check_model(folder, name, how):
     print(f"{name}.{how}: {compared} values")
 
 
-def check_reductions(folder):
+def test_reductions(folder):
     """Records Fashion-MNIST through a small network in batches and compares with NumPy and PyTorch."""
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(2704, 10))
@@ -92,7 +89,7 @@ def check_reductions(folder):
         folder / "moments",
         "--json",
     )
-    assert json.loads(done.stdout)["calls"] == 20
+    assert json.loads(done.out)["calls"] == 20
     import gzip
 
     pixels = numpy.frombuffer(gzip.open(FASHION).read(), dtype=numpy.uint8, offset=16)
@@ -107,7 +104,7 @@ def check_reductions(folder):
         assert torch.allclose(value["max.value"].double(), wanted[path].amax(0), atol=1e-5), path
 
 
-def check_groups(folder):
+def test_groups(folder):
     """Records by labels and by a mask beside the inputs, and reads by key what was recorded."""
     import gzip
 
@@ -130,13 +127,13 @@ def check_groups(folder):
         assert torch.allclose(value["moments.variance"][label], rows.var(0), rtol=1e-3, atol=1e-6), label
     assert value["moments.mean"][10:].isnan().all()
 
-    shown = json.loads(run("show", folder / "classes", "--json").stdout)["entries"]
+    shown = json.loads(run("show", folder / "classes", "--json").out)["entries"]
     assert [entry["keys"] for entry in shown] == [{"labels": label} for label in range(10)]
     for entry in shown:
         rows = wanted[labels == entry["keys"]["labels"]]
         assert entry["statistics"]["rows"] == len(rows)
         assert abs(entry["statistics"]["mean"]["max"] - float(rows.mean(0).max())) < 1e-5
-    table = run("show", folder / "classes").stdout
+    table = run("show", folder / "classes").out
     assert "labels=9" in table and "labels=10" not in table
 
     mask = torch.rand(len(images)) < 0.3
@@ -150,11 +147,11 @@ def check_groups(folder):
     keys = [label for label in range(10) if label != 3]
     assert value["labels"].tolist() == keys
     assert value["labels.left_out"] == (mask & (labels == 3)).sum() and value["mask.left_out"] == (~mask).sum()
-    shown = json.loads(run("show", folder / "some", "--json").stdout)["entries"]
+    shown = json.loads(run("show", folder / "some", "--json").out)["entries"]
     assert [entry["keys"]["labels"] for entry in shown] == keys
     assert all(entry["left_out"]["labels"] == value["labels.left_out"] for entry in shown)
     text = f"{value['labels.left_out']} rows without a key of labels"
-    assert text in run("show", folder / "some").stdout and "without a key" not in table
+    assert text in run("show", folder / "some").out and "without a key" not in table
     for place, label in enumerate(keys):
         rows = wanted[mask & (labels == label)]
         assert torch.allclose(value["moments.mean"][place], rows.mean(0), atol=1e-5), label
@@ -191,13 +188,13 @@ def check_groups(folder):
     # Keys of one side are listed; those of both are compared.
     run(*common, "--input", folder / "images.pt", "--with", f"labels={folder / 'labels.pt'}",
         "--reduce", "by(labels, moments, count)", "--save", folder / "nine")  # fmt: skip
-    compared = json.loads(run("compare", folder / "classes", folder / "nine", "--json", status=1).stdout)["entries"]
+    compared = json.loads(run("compare", folder / "classes", folder / "nine", "--json", status=1).out)["entries"]
     assert {entry["keys"]["labels"]: entry["status"] for entry in compared} == {
         label: "missing in B" if label == 3 else "same" for label in range(10)
     }
 
     def error(*arguments):
-        return run(*common, "--input", folder / "images.pt", *arguments, "--save", folder / "none", status=2).stderr
+        return run(*common, "--input", folder / "images.pt", *arguments, "--save", folder / "none", status=2).err
 
     assert "--with labels=FILE" in error("--reduce", "by(labels, mean)")
     text = error("--reduce", "by(labels, mean)", "--with", "labels=@./nowhere")
@@ -279,7 +276,7 @@ def inside(model, modules, *inputs):
     return values
 
 
-def check_companions(folder):
+def test_companions(folder):
     """A mask of tokens, experts of a router in the same forward, two models, and mistakes."""
     torch.manual_seed(6)
     model = Experts().eval()
@@ -354,7 +351,7 @@ def check_companions(folder):
         done = run("record", folder / "moe.pt", "--input", folder / "zeros.pt", "--batch", 16, "--over", "0", "--names",
                    "embed", *arguments, "--save", folder / "mistaken", status=2)  # fmt: skip
         assert not (folder / "mistaken").exists()
-        return done.stderr
+        return done.err
 
     by = ("--reduce", "by(labels, mean)")
     given = ("--with", f"labels={folder / 'labels.pt'}")
@@ -382,7 +379,7 @@ def check_companions(folder):
         assert says in text and "the model ran" not in text, (arguments, text)
 
 
-def check_gradients(folder):
+def test_gradients(folder):
     run(
         "record",
         f"{MODELS}/siamese.trace.pt",
@@ -401,7 +398,7 @@ def check_gradients(folder):
     assert len(gradients) == 1 and torch.equal(gradients[0], torch.ones_like(model(x)))
 
 
-def check_parameters(folder):
+def test_parameters(folder):
     """Gradients of parameters, of a model that uses one module twice and holds a frozen parameter."""
 
     class Net(torch.nn.Module):
@@ -435,7 +432,7 @@ def check_parameters(folder):
     assert [entry["path"] for entry in chosen] == ["fc.weight", "fc.bias"], chosen
 
 
-def check_left_out(folder):
+def test_left_out(folder):
     """The last, smaller batch, and a nested tensor of one module: left out, counted and said."""
 
     class Ragged(torch.nn.Module):
@@ -459,19 +456,19 @@ def check_left_out(folder):
         done = run("record", folder / "ragged.pt", "--input", folder / "forty.pt", "--batch", "16",
                    "--names", "fc", "--names", "ragged", *how, "--save", saved, "--json",
                    status=1 if reduce else 0)  # fmt: skip
-        said = json.loads(done.stdout)
+        said = json.loads(done.out)
         assert said["calls"] == 3, said
         smaller = reduce in ("moments", "log_histogram")
         assert said["left_out"] == (["fc", "ragged"] if smaller else ["ragged"]), said
-        assert "a nested tensor" in done.stderr or smaller, done.stderr
-        shown = run("show", saved, "--json").stdout
+        assert "a nested tensor" in done.err or smaller, done.err
+        shown = run("show", saved, "--json").out
         notes = {entry["path"]: entry["note"] for entry in json.loads(shown)["entries"]}
         assert "3 of its samples were left out" in notes["ragged"], notes
         assert ("1 of its samples was left out" in notes["fc"]) == smaller, notes
-        assert "were left out" in run("show", saved).stdout
+        assert "were left out" in run("show", saved).out
 
 
-def check_spool(folder):
+def test_spool(folder):
     """Spooled samples equal those kept in memory."""
     arguments = ("record", f"{MODELS}/siamese.script.pt", "--random", "5x6", "--count", "30", "--names", "pair*")
     run(*arguments, "--save", folder / "kept_in_memory")
@@ -485,22 +482,22 @@ def check_spool(folder):
     run("convert", folder / "spooled", "--to", "npy", "--save", folder / "spooled_npy")
 
 
-def check_list():
+def test_list():
     done = run("list", f"{MODELS}/resnet18.script.pt", "--json")
-    modules = json.loads(done.stdout)["modules"]
+    modules = json.loads(done.out)["modules"]
     assert len(modules) == 68
     assert modules[0]["parameters"] == 11689512
     conv = modules[1]
     assert (conv["path"], conv["type"], conv["parameters"]) == ("conv1", "Conv2d", 9408)
-    text = run("list", f"{MODELS}/resnet18.script.pt", "--depth", "1").stdout
+    text = run("list", f"{MODELS}/resnet18.script.pt", "--depth", "1").out
     assert len(text.splitlines()) == 17 and "layer4" in text and "downsample" not in text
 
 
-def check_errors(folder):
+def test_errors(folder):
     def error(*arguments, status=2):
         done = run(*arguments, status=status)
-        assert done.stderr.startswith("torchtap: "), done.stderr
-        return done.stderr
+        assert done.err.startswith("torchtap: "), done.err
+        return done.err
 
     model = f"{MODELS}/siamese.script.pt"
     torch.save({"weight": torch.ones(3)}, folder / "weights.pt")
@@ -583,13 +580,11 @@ def check_errors(folder):
 
     # Transformer layers bypass their submodules when gradients are disabled.
     torch.save(torch.randint(50, (2, 7)), folder / "tokens.pt")
-    text = run(
-        "record", f"{MODELS}/transformer.script.pt", "--input", folder / "tokens.pt", "--save", folder / "t"
-    ).stderr
+    text = run("record", f"{MODELS}/transformer.script.pt", "--input", folder / "tokens.pt", "--save", folder / "t").err
     assert "linear1" in text and "--enable-grad" in text
 
 
-def check_port(folder):
+def test_port(folder):
     """Compares the original in Python with its TorchScript file, before and after changing a weight of the file."""
     torch.manual_seed(1)
     model = torchvision.models.resnet18(weights=None).eval()
@@ -613,9 +608,9 @@ def check_port(folder):
     torch.jit.script(model).save(folder / "broken.pt")
     for name in ("port", "broken"):
         run("record", folder / f"{name}.pt", "--input", folder / "images.pt", "--save", folder / name)
-    assert json.loads(run("compare", folder / "original", folder / "port", "--json").stdout)["agree"]
+    assert json.loads(run("compare", folder / "original", folder / "port", "--json").out)["agree"]
     for first in ("original", "port"):
-        found = json.loads(run("compare", folder / first, folder / "broken", "--json", status=1).stdout)
+        found = json.loads(run("compare", folder / first, folder / "broken", "--json", status=1).out)
         assert found["first"] == "layer2.1.conv1", found["first"]
     # Separately recorded parts of a data set merge into the whole.
     for name, rows in (("both", images), ("one", images[:1]), ("two", images[1:])):

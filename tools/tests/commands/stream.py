@@ -1,7 +1,4 @@
-#!/usr/bin/env python3
-"""Tests torchtap record --stream, preload --stream, streams, tail, watch and relay: what arrives against what PyTorch computes.
-
-usage: stream.py TORCHTAP PROGRAM READER_FOLDER    PROGRAM: one that preload can record"""
+"""Tests torchtap record --stream, preload --stream, streams, tail, watch and relay: what arrives against what PyTorch computes."""
 
 import base64
 import json
@@ -25,13 +22,6 @@ sys.path.insert(0, sys.argv[3])
 from torchtap import stream  # noqa: E402
 
 PROGRAM_ENDS_WITH = 5  # so that its own exit status is seen to be handed on
-failures = []
-
-
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
 
 
 def start(*arguments):
@@ -40,10 +30,7 @@ def start(*arguments):
 
 def run(*arguments, status=0):
     done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True, timeout=120)
-    check(
-        done.returncode == status,
-        f"{' '.join(map(str, arguments))}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}",
-    )
+    assert done.returncode == status
     return done.stdout, done.stderr
 
 
@@ -59,7 +46,7 @@ def wait_for_stream(name):
 
 def finish(process, what, status=0):
     out, error = process.communicate(timeout=120)
-    check(process.returncode == status, f"{what}: exit status {process.returncode}\n{out}\n{error}")
+    assert process.returncode == status
     return out, error
 
 
@@ -89,22 +76,22 @@ def make(folder):
     return file, data, outputs
 
 
-def check_record(folder, file, data, outputs):
+def test_record(folder, file, data, outputs):
     recorded = start("record", file, "--input", data, "--stream", "one", "--readers", 1)
-    check(wait_for_stream("one")["readers"] == [], "nobody reads yet")
+    assert wait_for_stream("one")["readers"] == [], "nobody reads yet"
     saved = folder / "saved"
     run("tail", "one", "--save", saved)
     finish(recorded, "record --stream")
     manifest = json.load(open(saved / "manifest.json"))
-    check({entry["path"] for entry in manifest["entries"]} == set(outputs), f"entries: {manifest['entries']}")
+    assert {entry["path"] for entry in manifest["entries"]} == set(outputs), "entries"
     for number, entry in enumerate(manifest["entries"]):
         tensor = torch.load(saved / f"{number}-0.pt", weights_only=True)[0]
-        check(torch.equal(tensor, outputs[entry["path"]]), f"{entry['path']!r} differs from PyTorch's")
-        check(entry["kind"] == "ForwardOutput", entry)
+        assert torch.equal(tensor, outputs[entry["path"]])
+        assert entry["kind"] == "ForwardOutput"
     run("show", saved)
 
 
-def check_reduced(folder, file, data, outputs):
+def test_reduced(folder, file, data, outputs):
     kept = folder / "kept"
     recorded = start(
         "record",
@@ -125,30 +112,28 @@ def check_reduced(folder, file, data, outputs):
     wait_for_stream("two")
     frames = list(stream.Reader("two"))
     finish(recorded, "record --reduce --stream")
-    check([(frame.path, frame.sample) for frame in frames] == [("conv", 0)], "results of a reduction")
-    check(np.allclose(frames[0].tensor, outputs["conv"].double().mean().item(), rtol=1e-6), frames[0].tensor)
-    check(
-        frames[0].torch().item() == frames[0].tensor.item() and frames[0].tensor.flags.writeable, "a tensor of PyTorch"
-    )
-    check((kept / "manifest.json").exists(), "the reduction was saved, too")
+    assert [(frame.path, frame.sample) for frame in frames] == [("conv", 0)], "results of a reduction"
+    assert np.allclose(frames[0].tensor, outputs["conv"].double().mean().item(), rtol=1e-6)
+    assert frames[0].torch().item() == frames[0].tensor.item() and frames[0].tensor.flags.writeable
+    assert (kept / "manifest.json").exists(), "the reduction was saved, too"
 
 
-def check_lines(file, data):
+def test_lines(file, data):
     recorded = start("record", file, "--random", "2x3x8x8", "--count", 50, "--stream", "three", "--readers", 2)
     wait_for_stream("three")
     tail = start("tail", "three", "--json", "--names", "fc", "--count", 3)
     watch = start("watch", "three", "--hz", 20, "--names", "conv,fc")
-    error = run("tail", "four-and-twenty", status=2)[1]
-    check('"four-and-twenty"' in error and '"three"' in error, error)
+    error = run("tail", "four-and-twenty", status=2).err
+    assert '"four-and-twenty"' in error and '"three"' in error
     lines = [json.loads(line) for line in finish(tail, "tail --json")[0].splitlines()]
-    check(len(lines) == 3 and all(line["path"] == "fc" and line["shape"] == [2, 5] for line in lines), lines)
+    assert len(lines) == 3 and all(line["path"] == "fc" and line["shape"] == [2, 5] for line in lines)
     out, error = finish(watch, "watch")
     finish(recorded, "record --count")
-    check("three: process" in out and "conv" in out and "relu" not in out and "missed" in out, out)
-    check("the program ended" in error, error)
+    assert "three: process" in out and "conv" in out and "relu" not in out and "missed" in out
+    assert "the program ended" in error
 
 
-def check_watch(file, data):
+def test_watch(file, data):
     """At 80 columns: all modules in the network's order, what tells kinds apart, and a footer that is whole."""
     recorded = start("record", file, "--input", data, "--stream", "eight", "--readers", 1, "--stream-memory", 1)
     wait_for_stream("eight")
@@ -156,11 +141,11 @@ def check_watch(file, data):
     done = subprocess.run([torchtap, "watch", "eight"], capture_output=True, text=True, env=env, timeout=120)
     finish(recorded, "record --stream-memory")
     last = done.stdout[done.stdout.rindex("eight: process") :]
-    check([line.split()[0] for line in last.splitlines()[2:6]] == ["conv", "relu", "fc", "(root)"], done.stdout)
-    check("output" in done.stdout and all(len(line) <= 80 for line in done.stdout.splitlines()), done.stdout)
+    assert [line.split()[0] for line in last.splitlines()[2:6]] == ["conv", "relu", "fc", "(root)"]
+    assert "output" in done.stdout and all(len(line) <= 80 for line in done.stdout.splitlines())
 
 
-def check_broken(folder, file):
+def test_broken(folder, file):
     """A relay or a program that is killed is no program that ended."""
     commands = [
         ["tail", "--save", folder / "cut"],
@@ -178,10 +163,8 @@ def check_broken(folder, file):
         kill()
         for command, reader in zip(commands, readers):
             error = finish(reader, f"{command[0]} of what is killed", status=2)[1]
-            check(words in error and "the program ended" not in error, f"{command}: {error}")
-        check(
-            json.load(open(folder / "cut" / "manifest.json"))["entries"][0]["samples"] > 0, "what came before is kept"
-        )
+            assert words in error and "the program ended" not in error
+        assert json.load(open(folder / "cut" / "manifest.json"))["entries"][0]["samples"] > 0
         shutil.rmtree(folder / "cut")
         shutil.rmtree(folder / "pictures", ignore_errors=True)
 
@@ -216,7 +199,7 @@ def terminal_pictures(answer, *more):
         if not answered and text.endswith(b"\x1b[c"):
             os.write(leader, answer)
             answered = True
-    check(watch.wait() == 0, "watch in a terminal that answers")
+    assert watch.wait() == 0, "watch in a terminal that answers"
     return text
 
 
@@ -244,7 +227,7 @@ def decode_sixel(data):
     return image[:height]
 
 
-def check_graphics(file):
+def test_graphics(file):
     """Terminals that answer get kitty's graphics or sixels: the same picture."""
     recorded = start("record", file, "--random", "1x3x8x8", "--seed", 1, "--count", 100000000, "--stream", "seven")
     wait_for_stream("seven")
@@ -253,42 +236,34 @@ def check_graphics(file):
     blocks = terminal_pictures(b"\x1b[?62;22c")
     recorded.terminate()
     recorded.communicate()
-    check("▀".encode() in blocks and b"\x1b_Ga=T" not in blocks and b"\x1bP0" not in blocks, "half blocks")
-    check("▀".encode() not in kitty + sixel, "no half blocks")
+    assert "▀".encode() in blocks and b"\x1b_Ga=T" not in blocks and b"\x1bP0" not in blocks, "half blocks"
+    assert "▀".encode() not in kitty + sixel, "no half blocks"
     first = re.search(rb"\x1b_Ga=T,f=24,i=1,p=1,q=2,C=1,s=(\d+),v=(\d+),c=(\d+),r=(\d+),m=.;", kitty)
     width, height, columns, rows = map(int, first.groups())
-    check(
-        (width - 1) // 10 + 1 == columns <= 100 and (height - 1) // 20 + 1 == rows <= 30, (width, height, columns, rows)
-    )
+    assert (width - 1) // 10 + 1 == columns <= 100 and (height - 1) // 20 + 1 == rows <= 30
     chunks = re.findall(rb"\x1b_G(?:a=T[^;]*,)?m=([01]);([A-Za-z0-9+/=]*)\x1b\\", kitty[first.start() :])
     last = [more for more, _ in chunks].index(b"0")
     pixels = base64.b64decode(b"".join(data for _, data in chunks[: last + 1]))
-    check(len(pixels) == 3 * width * height, (len(pixels), width, height))
+    assert len(pixels) == 3 * width * height
     picture = np.frombuffer(pixels, np.uint8).reshape(height, width, 3)
-    check(len(np.unique(picture.reshape(-1, 3), axis=0)) > 50, "a picture of many colours")
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 50, "a picture of many colours"
     drawn = decode_sixel(re.search(rb"\x1bP0;1;0q.*?\x1b\\", sixel, re.S).group())
-    check(drawn.shape == picture.shape, (drawn.shape, picture.shape))
+    assert drawn.shape == picture.shape
     gaps = (picture == 32).all(-1)
-    check(gaps.any() and (np.abs(drawn[gaps] - 32) < 4).all(), "the gaps between maps are where they were")
-    check((np.abs(drawn[~gaps].std() - picture[~gaps].astype(int).std()) < 40), "colours")
+    assert gaps.any() and (np.abs(drawn[gaps] - 32) < 4).all(), "the gaps between maps are where they were"
+    assert np.abs(drawn[~gaps].std() - picture[~gaps].astype(int).std()) < 40, "colours"
 
 
-def check_errors(folder, file, data):
-    check(
-        "--save (or --stream, or --learn)" in run("record", file, "--input", data, status=2)[1],
-        "neither --save nor --stream",
-    )
-    both = run("record", file, "--input", data, "--stream", "x", "--save", folder / "x", status=2)[1]
-    check("torchtap tail x --save" in both, both)
-    check("no program publishes" in run("tail", "nobody", status=2)[1], "tail of nobody")
-    check(
-        "no name of a stream" in run("record", file, "--input", data, "--stream", "a/b", status=2)[1],
-        "a name with a slash",
-    )
-    check(run("streams", status=1)[1] == "torchtap: nobody publishes.\n", "streams of nobody")
+def test_errors(folder, file, data):
+    assert "--save (or --stream, or --learn)" in run("record", file, "--input", data, status=2).err
+    both = run("record", file, "--input", data, "--stream", "x", "--save", folder / "x", status=2).err
+    assert "torchtap tail x --save" in both
+    assert "no program publishes" in run("tail", "nobody", status=2).err, "tail of nobody"
+    assert "no name of a stream" in run("record", file, "--input", data, "--stream", "a/b", status=2).err
+    assert run("streams", status=1).err == "torchtap: nobody publishes.\n", "streams of nobody"
 
 
-def check_preload(folder):
+def test_preload(folder):
     """The same program, recorded and streamed."""
     kept, spooled = folder / "preloaded", folder / "spooled"
     os.chdir(folder)
@@ -297,46 +272,43 @@ def check_preload(folder):
     wait_for_stream("four")
     run("tail", "four", "--save", spooled)
     _, error = finish(begun, "preload --stream", PROGRAM_ENDS_WITH)
-    check('published as "four"' in error, error)
+    assert 'published as "four"' in error
     run("compare", kept, spooled)
 
 
-def check_relay(folder, file, data):
+def test_relay(folder, file, data):
     """Over TCP: with a token, by Python, tail and watch."""
     token = folder / "token"
     recorded = start("record", file, "--random", "2x3x8x8", "--count", 2000, "--stream", "six", "--readers", 2)
     wait_for_stream("six")
-    refused = run("relay", "six", "--listen", "0.0.0.0:0", status=2)[1]
-    check("have to know a token" in refused, refused)
+    refused = run("relay", "six", "--listen", "0.0.0.0:0", status=2).err
+    assert "have to know a token" in refused
     relay = start("relay", "six", "--listen", "127.0.0.1:0", "--token-file", token)
     name = relay.stdout.readline().split(" at ")[1].strip()
-    check(name.startswith("tcp:127.0.0.1:") and token.stat().st_mode & 0o777 == 0o600, name)
-    check("wants a token" in run("tail", name, status=2)[1], "tail without the token")
+    assert name.startswith("tcp:127.0.0.1:") and token.stat().st_mode & 0o777 == 0o600
+    assert "wants a token" in run("tail", name, status=2).err, "tail without the token"
     try:
         list(stream.Reader(name, token="a token that is wrong"))
-        check(False, "Python with a wrong token")
+        pytest.fail("Python with a wrong token")
     except ValueError as error:
-        check("the token is wrong" in str(error), error)
+        assert "the token is wrong" in str(error)
     reader = stream.Reader(name, names=["fc"], token=token.read_text().strip())
     tail = start("tail", name, "--token-file", token, "--names", "conv", "--save", folder / "far")
     frames = list(reader)
-    check(all(frame.path == "fc" and frame.tensor.shape == (2, 5) for frame in frames), "frames of fc")
-    check(
-        frames and reader.received == len(frames) and reader.received + reader.missed == 2000,
-        (reader.received, reader.missed),
-    )
+    assert all(frame.path == "fc" and frame.tensor.shape == (2, 5) for frame in frames), "frames of fc"
+    assert frames and reader.received == len(frames) and reader.received + reader.missed == 2000
     out, _ = finish(tail, "tail of a relay")
-    check("1 module" in out, out)
-    check(json.load(open(folder / "far" / "manifest.json"))["entries"][0]["path"] == "conv", "what tail saved")
+    assert "1 module" in out
+    assert json.load(open(folder / "far" / "manifest.json"))["entries"][0]["path"] == "conv", "what tail saved"
     finish(recorded, "record for the relay")
     _, error = finish(relay, "relay")
-    check("the program ended" in error and "refused 2 connections" in error, error)
+    assert "the program ended" in error and "refused 2 connections" in error
     os.chmod(token, 0o644)
-    check("other users may read" in run("tail", name, "--token-file", token, status=2)[1], "a token for everybody")
-    check("does torchtap relay run there" in run("watch", name, status=2)[1], "a relay that ended")
+    assert "other users may read" in run("tail", name, "--token-file", token, status=2).err, "a token for everybody"
+    assert "does torchtap relay run there" in run("watch", name, status=2).err, "a relay that ended"
 
 
-def check_terminal(file):
+def test_terminal(file):
     """In a terminal: pictures, and the screen as it was afterwards."""
     recorded = start("record", file, "--random", "1x3x8x8", "--count", 100000000, "--stream", "five")
     wait_for_stream("five")
@@ -355,11 +327,11 @@ def check_terminal(file):
             text += os.read(leader, 65536)
         except OSError:
             break
-    check(watch.wait() == 0, "watch in a terminal")
+    assert watch.wait() == 0, "watch in a terminal"
     recorded.terminate()
     recorded.communicate()
-    check(text.startswith(b"\x1b[?1049h") and text.rstrip().endswith(b"\x1b[?1049l"), "the terminal is as it was")
-    check("▀".encode() in text and b"\x1b[38;2;" in text, "a picture")
+    assert text.startswith(b"\x1b[?1049h") and text.rstrip().endswith(b"\x1b[?1049l"), "the terminal is as it was"
+    assert "▀".encode() in text and b"\x1b[38;2;" in text, "a picture"
 
 
 with tempfile.TemporaryDirectory() as name:
@@ -377,4 +349,3 @@ with tempfile.TemporaryDirectory() as name:
     check_terminal(model[0])
     check_graphics(model[0])
     check_errors(folder, *model[:2])
-sys.exit(f"{len(failures)} failures" if failures else 0)

@@ -1,8 +1,5 @@
-#!/usr/bin/env python3
 """torchtap preload: a program that knows nothing of torchtap behaves as without it, however it ends, and what was
-recorded is what Python computes from the same weights.
-
-usage: check.py TORCHTAP FOREIGN"""
+recorded is what Python computes from the same weights."""
 
 import json
 import os
@@ -15,13 +12,6 @@ import tempfile
 import torch
 
 torchtap, foreign = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:])
-failures = []
-
-
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
 
 
 def run(command, folder, send=None):
@@ -79,48 +69,43 @@ with tempfile.TemporaryDirectory() as folder:
             folder,
             send,
         )
-        check(with_us[0] == bare[0], f"{ending}: exit status {with_us[0]} instead of {bare[0]}")
-        check(with_us[1] == bare[1], f"{ending}: another output:\n{with_us[1]}\ninstead of\n{bare[1]}")
+        assert with_us[0] == bare[0]
+        assert with_us[1] == bare[1]
         said = [line for line in with_us[2].splitlines() if line.startswith("torchtap: ")]
         rest = [line for line in with_us[2].splitlines() if not line.startswith("torchtap: ")]
-        check(rest == bare[2].splitlines(), f"{ending}: other errors:\n{with_us[2]}\ninstead of\n{bare[2]}")
+        assert rest == bare[2].splitlines()
         if ending == "abort":  # only the program's own behaviour is guaranteed
             continue
         if not (out / "manifest.json").exists():
-            check(False, f"{ending}: nothing was recorded")
+            pytest.fail(f"{ending}: nothing was recorded")
             continue
         entries = recording(out)
-        check("layer2.0.downsample.0" in entries and "fc" in entries, f"{ending}: paths {sorted(entries)}")
-        check("Linear#0" in entries, f"{ending}: the module outside of the model: {sorted(entries)}")
-        check(len(entries) == 22, f"{ending}: {len(entries)} modules")
+        assert "layer2.0.downsample.0" in entries and "fc" in entries
+        assert "Linear#0" in entries
+        assert len(entries) == 22
         samples = sum(entry["samples"] for entry, _ in entries.values())
-        check(said == [f"torchtap: recorded {samples} samples of 22 modules: {out}"], f"{ending}: {said}")
-        check(entries["fc"][0]["samples"] == 3 and entries["conv1"][0]["samples"] == 4, f"{ending}: samples")
-        check(
-            not [name for name in os.listdir(folder) if name.startswith(ending + "-")], f"{ending}: a child wrote, too"
-        )
+        assert said == [f"torchtap: recorded {samples} samples of 22 modules: {out}"]
+        assert entries["fc"][0]["samples"] == 3 and entries["conv1"][0]["samples"] == 4
+        assert not [name for name in os.listdir(folder) if name.startswith(ending + "-")]
 
     # The recordings of two runs merge into that of one.
     status, _, errors = run(
         [torchtap, "merge", str(folder / "return"), str(folder / "exit"), "--save", str(folder / "both")], folder
     )
-    check(status == 0, f"merge: {errors}")
+    assert status == 0, "merge"
     once, twice = recording(folder / "return"), recording(folder / "both")
-    check(list(once) == list(twice), "merge: the modules")
+    assert list(once) == list(twice), "merge: the modules"
     for path, (entry, value) in twice.items():
-        check(
-            entry["samples"] == 2 * once[path][0]["samples"]
-            and value["count.elements"] == 2 * once[path][1]["count.elements"]
-            and torch.allclose(value["mean.value"], once[path][1]["mean.value"]),
-            f"merge: {path}",
-        )
+        assert entry["samples"] == 2 * once[path][0]["samples"]
+        assert value["count.elements"] == 2 * once[path][1]["count.elements"]
+        assert torch.allclose(value["mean.value"], once[path][1]["mean.value"])
 
     # Every sample, compared with those that the program saved itself.
     out = folder / "every"
     run([torchtap, "preload", "--names", "conv1", "--save", str(out), "--", foreign], folder)
     ((entry, samples),) = recording(out).values()
     saved = next(iter(torch.jit.load(str(folder / "conv1.pt")).parameters()))
-    check(len(samples) == 4 and torch.equal(samples[3], saved), "conv1 as the program saw it")
+    assert len(samples) == 4 and torch.equal(samples[3], saved), "conv1 as the program saw it"
 
     # Exclusions.
     for excluded, want in (
@@ -145,31 +130,22 @@ with tempfile.TemporaryDirectory() as folder:
             ],
             folder,
         )
-        check(set(recording(out)) == want, f"{excluded}: {sorted(recording(out))}")
+        assert set(recording(out)) == want
     status, _, errors = run(
         [torchtap, "preload", "--types", "Linear", "--not-types", "Lin.*", "--save", str(folder / "x"), "--", foreign],
         folder,
     )
-    check(
-        "no module that ran has a type like 'Linear' and has no type like 'Lin.*'; the nearest are Linear" in errors,
-        f"all left out: {errors}",
-    )
+    assert "no module that ran has a type like 'Linear' and has no type like 'Lin.*'; the nearest are Linear" in errors
     status, output, errors = run(
         [torchtap, "preload", "--not-types", "(", "--save", str(folder / "x"), "--", foreign], folder
     )
-    check(
-        status == 2 and output == "" and "--not-types '(' is not a valid regular expression" in errors,
-        f"a broken expression: {status} {errors}",
-    )
+    assert status == 2 and output == "" and "--not-types '(' is not a valid regular expression" in errors
 
     # Gradients.
     status, output, errors = run(
         [torchtap, "preload", "--what", "grad-parameter", "--save", str(folder / "x"), "--", foreign], folder
     )
-    check(
-        status == 2 and output == "" and "gradients of parameters come with no call" in errors,
-        f"gradients of parameters: {status} {errors}",
-    )
+    assert status == 2 and output == "" and "gradients of parameters come with no call" in errors
     out = folder / "gradients"
     run(
         [
@@ -190,29 +166,26 @@ with tempfile.TemporaryDirectory() as folder:
         folder,
     )
     entries = recording(out)
-    check(float(entries["Linear#0"][1]) == 3 * 4 * 4, f"gradients that arrive are ones: {entries['Linear#0']}")
+    assert float(entries["Linear#0"][1]) == 3 * 4 * 4, "gradients that arrive are ones"
 
     # Invisible modules are reported; invalid options are refused before the program starts.
     status, _, errors = run(
         [torchtap, "preload", "--save", str(folder / "all"), "--reduce", "count", "--", foreign], folder
     )
-    check(status == 5 and "BatchNorm2d" in errors, f"modules that cannot be seen: {errors}")
+    assert status == 5 and "BatchNorm2d" in errors, "modules that cannot be seen"
     status, _, errors = run([torchtap, "preload", "--save", str(folder / "all"), "--", foreign], folder)
-    check(status == 2 and "--overwrite" in errors, f"a recording that is there: {errors}")
+    assert status == 2 and "--overwrite" in errors, "a recording that is there"
     status, output, errors = run(
         [torchtap, "preload", "--reduce", "median", "--save", str(folder / "x"), "--", foreign], folder
     )
-    check(status == 2 and output == "" and "median" in errors, f"an unknown reduction: {status} {errors}")
+    assert status == 2 and output == "" and "median" in errors, "an unknown reduction"
     status, output, errors = run(
         [torchtap, "preload", "--types", "(", "--save", str(folder / "x"), "--", foreign], folder
     )
-    check(status == 2 and output == "", f"a broken expression: {status} {errors}")
+    assert status == 2 and output == "", "a broken expression"
     status, _, errors = run([torchtap, "preload", "--save", str(folder / "x"), "--", "/no/such/program"], folder)
-    check(status == 127 and "/no/such/program" in errors, f"no such program: {status} {errors}")
+    assert status == 127 and "/no/such/program" in errors, "no such program"
     status, _, errors = run([torchtap, "preload", "--save", str(folder / "x"), "--", "true"], folder)
-    check(status == 0 and "nothing was recorded" in errors, f"a program without LibTorch: {status} {errors}")
+    assert status == 0 and "nothing was recorded" in errors, "a program without LibTorch"
     status, help_text, _ = run([torchtap, "preload", "--help"], folder)
-    check(status == 0 and "Examples" in help_text, "the help")
-
-print("FAILED" if failures else "torchtap preload records, and programs do not notice")
-sys.exit(1 if failures else 0)
+    assert status == 0 and "Examples" in help_text, "the help"

@@ -1,8 +1,5 @@
-#!/usr/bin/env python3
 """torchtap preload: programs whose models lie anywhere, and which work while they end, end as they do without, in
-every mode; what ran before is recorded.
-
-usage: ends.py TORCHTAP ENDS"""
+every mode; what ran before is recorded."""
 
 import concurrent.futures
 import json
@@ -14,7 +11,7 @@ import tempfile
 
 torchtap, program = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:])
 os.environ["UCX_HANDLE_ERRORS"] = "none"
-failures = []
+
 
 ENDS = {
     "on_stack": 3,
@@ -39,12 +36,6 @@ MODES = {
     "monitor": ["--monitor", "", "--cost", "1", "--save", "{}"],
     "stream": ["--stream", f"ends-{os.getpid()}-{{}}", "--reduce", "moments"],
 }
-
-
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what, flush=True)
 
 
 def run(command, folder):
@@ -76,19 +67,19 @@ def try_out(what, mode, folder, bare):
     name = f"{what}-{mode}"
     options = [option.format(name) for option in MODES[mode]]
     status, out, err = run([torchtap, "preload", *options, "--", program, what], folder)
-    check((status, out) == bare[:2], f"{name}: {status} {out!r} instead of {bare[:2]}: {err}")
+    assert (status, out) == bare[:2]
     said = err.replace(bare[2], "", 1) if bare[2] else err
-    check(all(line.startswith("torchtap: ") for line in said.splitlines()), f"{name}: other errors: {said!r}")
+    assert all(line.startswith("torchtap: ") for line in said.splitlines())
     if what == "terminate":
         return  # what is saved depends on who holds which lock
     try:
-        check(is_there(mode, folder / name, said), f"{name}: no result: {said}")
+        assert is_there(mode, folder / name, said)
     except (OSError, ValueError) as error:
-        check(False, f"{name}: no result: {error}: {said}")
+        pytest.fail(f"{name}: no result: {error}: {said}")
     later = what in ("in_atexit", "in_destructors", "err")
     if what != "in_threads":  # where a thread may be running
         words = "after main had returned, or exit had been called, are left out" in said
-        check(words == later, f"{name}: what came later: {said}")
+        assert words == later
 
 
 with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -96,9 +87,7 @@ with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecuto
     jobs = []
     for what, status in ENDS.items():
         bare = run([program, what], folder)
-        check(bare[0] == status, f"{what}: exit status {bare[0]}")
+        assert bare[0] == status
         jobs += [pool.submit(try_out, what, mode, folder, bare) for mode in MODES]
     for job in jobs:
         job.result()
-print("FAILED" if failures else "programs end as they do without, and their recordings are there")
-sys.exit(1 if failures else 0)

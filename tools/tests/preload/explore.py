@@ -1,8 +1,5 @@
-#!/usr/bin/env python3
 """torchtap preload --explore: programs that know nothing of torchtap behave as without it, and their models' graphs, steps
-and values are those that the program's text says. Edges of a ResNet-18 are those of the same model built with torchtap.
-
-usage: explore.py TORCHTAP PASSES FOREIGN SCRIPTED EXPLORED"""
+and values are those that the program's text says. Edges of a ResNet-18 are those of the same model built with torchtap."""
 
 import json
 import os
@@ -21,13 +18,6 @@ import torch
 from torch import nn
 
 torchtap, passes, foreign, scripted, explored = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:])
-failures = []
-
-
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what, flush=True)
 
 
 def run(command, folder):
@@ -40,7 +30,7 @@ class Run:
 
     def __init__(self, path):
         data = path.read_bytes()
-        check(data[:8] == b"TAPX\1\0\0\0", f"{path}: the first bytes")
+        assert data[:8] == b"TAPX\1\0\0\0"
         self.graphs, self.step, self.ended, self.scalars, self.columns, self.series = {}, None, False, {}, {}, {}
         at = 8
         while at + 12 <= len(data):
@@ -98,7 +88,7 @@ class Run:
 
 
 def same(got, expected, what):
-    check(got == expected, f"{what}: missing {sorted(expected - got)}, wrong {sorted(got - expected)}")
+    assert got == expected
 
 
 def shown(program, what, folder, name="run"):
@@ -106,12 +96,10 @@ def shown(program, what, folder, name="run"):
     bare = run([program, what], folder)
     done = run([torchtap, "preload", "--explore", "--save", folder / name, "--overwrite", "--", program, what], folder)
     for part, a, b in zip(("exit status", "output"), bare, done):
-        check(a == b, f"{what}: another {part}:\n{b}\ninstead of\n{a}")
+        assert a == b
     said = done[2].replace(bare[2], "", 1) if bare[2] else done[2]
-    check(all(line.startswith("torchtap: ") for line in said.splitlines()), f"{what}: other errors: {said}")
-    check(
-        len(re.findall(r"^torchtap: http://127\.0\.0\.1:\d+/#token=[0-9a-f]{32}$", said, re.M)) == 1, f"{what}: {said}"
-    )
+    assert all(line.startswith("torchtap: ") for line in said.splitlines())
+    assert len(re.findall(r"^torchtap: http://127\.0\.0\.1:\d+/#token=[0-9a-f]{32}$", said, re.M)) == 1
     return runs_in(folder / name), said
 
 
@@ -122,15 +110,12 @@ def runs_in(folder):
 NET = {"net: In0 -> conv.0", "conv: In0 -> Out0", "net: conv.0 -> fc.0", "fc: In0 -> Out0"}
 
 
-def check_passes(folder):
+def test_passes(folder):
     (net,), said = shown(passes, "train", folder)
     same(net.edges("train"), NET, "train")
     same(net.edges("eval"), NET, "train, evaluated")
-    check(
-        (net.forwards("train"), net.forwards("eval"), net.step) == (5, 4, 4),
-        f"train: {net.forwards('train')} forwards in training, {net.forwards('eval')} in evaluation, step {net.step}",
-    )
-    check(net.ended and net.info["name"] == "passes", f"train: {net.info}")
+    assert (net.forwards("train"), net.forwards("eval"), net.step) == (5, 4, 4), "train"
+    assert net.ended and net.info["name"] == "passes", "train"
     for path, what, count in (
         ("conv", 0, 128),
         ("conv", 1, 288),
@@ -140,16 +125,16 @@ def check_passes(folder):
         ("fc", 5, 1440),
     ):
         columns = net.recorded(path, what)
-        check(columns and columns[0] == (0, count), f"train: series {what} of {path}: {columns}")
-    check("Net" not in said and "Linear" not in said, f"train: {said}")
+        assert columns and columns[0] == (0, count)
+    assert "Net" not in said and "Linear" not in said, "train"
 
     (net,), _ = shown(passes, "siamese", folder)
     # The second input is made within the step, of nothing.
     same(net.edges("train"), NET | {"conv#1: In0 -> Out0", "net: conv#1.0 -> fc#1.0", "fc#1: In0 -> Out0"}, "siamese")
-    check((net.forwards("train"), net.forwards("eval"), net.step) == (5, 4, 4), f"siamese: {net.forwards('train')}")
+    assert (net.forwards("train"), net.forwards("eval"), net.step) == (5, 4, 4), "siamese"
 
     (cell,), _ = shown(passes, "sequences", folder)
-    check(cell.forwards("eval") == 4, f"sequences: {cell.forwards('eval')} forwards")
+    assert cell.forwards("eval") == 4, "sequences"
 
     # When the first module is seen for the first time, the Sequential around it has begun.
     (net,), _ = shown(passes, "stemmed", folder)
@@ -169,55 +154,55 @@ def check_passes(folder):
         },
         "stemmed",
     )
-    check((net.forwards("train"), net.step) == (3, 2), f"stemmed: {net.forwards('train')} forwards, step {net.step}")
+    assert (net.forwards("train"), net.step) == (3, 2), "stemmed"
 
     (generator, critic), _ = shown(passes, "adversaries", folder)
     names = {one.info["name"]: one for one in (generator, critic)}
-    check(set(names) == {"passes: Generator", "passes: Net"}, f"adversaries: {set(names)}")
+    assert set(names) == {"passes: Generator", "passes: Net"}, "adversaries"
     generator, critic = names["passes: Generator"], names["passes: Net"]
     same(generator.edges("train"), {"net: In0 -> up.0", "up: In0 -> Out0"}, "adversaries, generator")
-    check(generator.forwards("train") == 6, f"adversaries: {generator.forwards('train')} forwards of the generator")
-    check(critic.step == 5, f"adversaries: {critic.step + 1} steps of the critic instead of 6")
+    assert generator.forwards("train") == 6, "adversaries"
+    assert critic.step == 5, "adversaries"
 
     runs, _ = shown(passes, "anew", folder)
     names = [one.info["name"] for one in runs]
-    check(names == ["passes: Net", "passes: Net 2", "passes: Net 3"], f"anew: {names}")
-    check([one.forwards("train") for one in runs] == [2, 2, 2], f"anew: {[one.forwards('train') for one in runs]}")
+    assert names == ["passes: Net", "passes: Net 2", "passes: Net 3"], "anew"
+    assert [one.forwards("train") for one in runs] == [2, 2, 2], "anew"
     for one in runs:
         same(one.edges("train"), NET, "anew")
 
     # The model has a module that never runs, so its first three passes are not told apart.
     (net,), _ = shown(passes, "threads", folder)
-    check(net.forwards("eval") == 1 + 3 and net.ended, f"threads: {net.forwards('eval')}")
+    assert net.forwards("eval") == 1 + 3 and net.ended, "threads"
 
     # So they are no forward, if one follows.
     (net,), _ = shown(passes, "evaluated", folder)
-    check(net.forwards("eval") == 6 - 3, f"evaluated: {net.forwards('eval')}")
+    assert net.forwards("eval") == 6 - 3, "evaluated"
     same(net.edges("eval"), NET, "evaluated")
 
     (net,), _ = shown(passes, "fails", folder)
     same(net.edges("train"), {edge + " (4 of 5)" for edge in NET}, "fails")
 
 
-def check_models(folder):
+def test_models(folder):
     folder_of = folder / "built"
-    check(run([explored, folder_of], folder)[0] == 0, "the same model built with torchtap")
+    assert run([explored, folder_of], folder)[0] == 0, "the same model built with torchtap"
     (reference,) = runs_in(folder_of)
     (net,), said = shown(foreign, "backward", folder)
     without_root = {edge for edge in reference.edges("eval") if not (edge.startswith("net: ") and "-> Out" in edge)}
-    check(len(without_root) > 60, f"the edges of a ResNet-18: {len(without_root)}")
+    assert len(without_root) > 60, "the edges of a ResNet-18"
     # Three forwards, and then the first convolution alone.
     same(net.edges("eval"), {edge + " (3 of 4)" for edge in without_root}, "a ResNet-18")
-    check(net.forwards("eval") == 4, f"backward: {net.forwards('eval')} forwards")
-    check("BatchNorm2d" in said and "Linear" in said, f"backward: what cannot be seen: {said}")
+    assert net.forwards("eval") == 4, "backward"
+    assert "BatchNorm2d" in said and "Linear" in said, "backward: what cannot be seen"
     (net,), _ = shown(foreign, "train", folder)
     same(net.edges("train"), {edge + " (4 of 5)" for edge in without_root}, "a ResNet-18 that is trained")
-    check((net.forwards("eval"), net.step) == (3, 6), f"train: {net.forwards('eval')} forwards, step {net.step}")
+    assert (net.forwards("eval"), net.step) == (3, 6), "train"
 
     # Another thread finishes the run of a program that throws or aborts, and cannot end the forward that is open.
     for ending, forwards in (("throw", 3), ("exit", 4), ("abort", 3)):
         (net,), _ = shown(foreign, ending, folder)
-        check(net.ended and net.forwards("eval") == forwards, f"{ending}: {net.forwards('eval')} forwards")
+        assert net.ended and net.forwards("eval") == forwards
 
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 900, 5)).eval()
@@ -226,21 +211,21 @@ def check_models(folder):
     chain = ["In0", "0.0", "1.0", "2.0", "3.0", "Out0"]
     expected = {f"net: {a} -> {b}" for a, b in zip(chain, chain[1:])} | {f"{i}: In0 -> Out0" for i in range(4)}
     same(net.edges("eval"), expected, "TorchScript")
-    check((net.forwards("eval"), net.step) == (3, 2), f"TorchScript: {net.forwards('eval')} forwards")
+    assert (net.forwards("eval"), net.step) == (3, 2), "TorchScript"
 
 
-def check_processes(folder):
+def test_processes(folder):
     (net,), said = shown(passes, "fork", folder, "forked")
     # As in "threads".
-    check((net.forwards("eval"), net.ended) == (1, True), f"fork: {net.forwards('eval')} forwards of the parent")
+    assert (net.forwards("eval"), net.ended) == (1, True), "fork"
     children = list(folder.glob("forked-*"))
-    check(len(children) == 1, f"fork: {children}")
+    assert len(children) == 1, "fork"
     (child,) = runs_in(children[0])
-    check((child.forwards("eval"), child.ended) == (4, True), f"fork: {child.forwards('eval')} forwards of the child")
+    assert (child.forwards("eval"), child.ended) == (4, True), "fork"
     same(child.edges("eval"), NET, "fork")
     ports = re.findall(r"http://127\.0\.0\.1:(\d+)/", said)
-    check(len(set(ports)) == 2, f"fork: pages of parent and child: {said}")
-    check(f"process {children[0].name.split('-')[1]} (passes): http" in said, f"fork: {said}")
+    assert len(set(ports)) == 2, "fork: pages of parent and child"
+    assert f"process {children[0].name.split('-')[1]} (passes): http" in said, "fork"
 
     status, _, said = run(
         [
@@ -257,10 +242,10 @@ def check_processes(folder):
         folder,
     )
     steps = sorted(runs_in(path)[0].step for path in folder.glob("two-*"))
-    check(status == 6 and steps == [3, 4], f"two programs: {status}, {steps}, {said}")
+    assert status == 6 and steps == [3, 4], "two programs"
     # As the only one that ran a model.
     run([torchtap, "preload", "--explore", "--save", "one", "--", "sh", "-c", f"'{passes}' train; true"], folder)
-    check([one.step for one in runs_in(folder / "one")] == [4], "one program of a shell")
+    assert [one.step for one in runs_in(folder / "one")] == [4], "one program of a shell"
 
 
 def ask(url, path, token=None):
@@ -293,7 +278,7 @@ def program_of(launcher):
     return 0
 
 
-def check_page(folder):
+def test_page(folder):
     # The program waits for a signal.
     for ending, number in (("terminated", signal.SIGTERM), ("killed", signal.SIGKILL)):
         save = [] if ending == "terminated" else ["--save", ending]
@@ -305,46 +290,43 @@ def check_page(folder):
             stderr=subprocess.PIPE,
         ) as process:
             url = address_said(process)
-            check(url, f"{ending}: no address")
+            assert url
             for line in process.stdout:
                 if line == "waiting\n":
                     break
             (one,) = json.loads(ask(url, "runs")[1])
-            check((one["program"], one["modes"], one["state"]) == ("foreign", ["eval"], "running"), f"{ending}: {one}")
-            check(ask(url, "runs", "0" * 32)[0] == 403, f"{ending}: a wrong token")
+            assert (one["program"], one["modes"], one["state"]) == ("foreign", ["eval"], "running")
+            assert ask(url, "runs", "0" * 32)[0] == 403
             graph = json.loads(ask(url, "runs/r0/graph?mode=eval")[1])
-            check(len(graph["edges"]) > 60, f"{ending}: {len(graph['edges'])} edges")
+            assert len(graph["edges"]) > 60
             port = int(url.split(":")[2].split("/")[0])
             with socket.create_connection(("127.0.0.1", port)) as half:  # a request that the end of the program meets
                 half.sendall(b"GET /api/v1/runs HTTP/1.1\r\nHost: localhost\r\n")
                 os.kill(program_of(process), number)
                 rest = process.stderr.read()
-                check(process.wait(60) == -number, f"{ending}: exit status {process.returncode}: {rest}")
-            check(
-                ending == "terminated" or "killed by signal 9" in rest and "killed has the run" in rest,
-                f"{ending}: {rest}",
-            )
+                assert process.wait(60) == -number
+            assert ending == "terminated" or "killed by signal 9" in rest and "killed has the run" in rest
     # A killed program's run can be read.
     (net,) = runs_in(folder / "killed")
-    check(net.step is not None and not net.ended, f"killed: step {net.step}")
-    check(len(net.edges("eval")) > 60, f"killed: {net.edges('eval')}")
+    assert net.step is not None and not net.ended
+    assert len(net.edges("eval")) > 60, "killed"
     status, _, err = run([torchtap, "explore", "killed", "--export", "page.html"], folder)
-    check(status == 0 and '"state":"crashed"' in (folder / "page.html").read_text(), f"killed, exported: {err}")
+    assert status == 0 and '"state":"crashed"' in (folder / "page.html").read_text(), "killed, exported"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         status, _, err = run([torchtap, "preload", f"--explore={port}", "--", passes, "train"], folder)
-        check(status == 6 and "nothing is shown" in err and str(port) in err, f"a port that is taken: {err}")
+        assert status == 6 and "nothing is shown" in err and str(port) in err, "a port that is taken"
         status, _, err = run(
             [torchtap, "preload", f"--explore={port}", "--save", "taken", "--", passes, "train"], folder
         )
-        check(status == 6 and "there is no page" in err and runs_in(folder / "taken")[0].step == 4, f"taken: {err}")
+        assert status == 6 and "there is no page" in err and runs_in(folder / "taken")[0].step == 4, "taken"
     status, _, err = run([torchtap, "preload", f"--explore={port}", "--", passes, "train"], folder)
-    check(f"http://127.0.0.1:{port}/#token=" in err, f"a chosen port: {err}")
+    assert f"http://127.0.0.1:{port}/#token=" in err, "a chosen port"
 
 
-def check_errors(folder):
+def test_errors(folder):
     for arguments, words in (
         [["--explore", "--trace", "a"], "--"],
         [["--explore", "--names", "b"], "--explore"],
@@ -354,16 +336,13 @@ def check_errors(folder):
         [["--explore", "--interval", "3"], "--explore"],
     ):
         status, _, err = run([torchtap, "preload", *arguments, "--", passes], folder)
-        check(status == 2 and words in err, f"{arguments}: {status} {err}")
+        assert status == 2 and words in err
     status, _, err = run([torchtap, "preload", "--explore", "--save", "killed", "--", passes], folder)
-    check(status == 2 and "already exists" in err, err)
+    assert status == 2 and "already exists" in err
     status, _, err = run([torchtap, "preload", "--explore", "--", passes, "never asked"], folder)
-    check(
-        status == 6 and "nothing was recorded" in err and "Conv2d, Linear" in err and "eval" in err,
-        f"never asked: {err}",
-    )
+    assert status == 6 and "nothing was recorded" in err and "Conv2d, Linear" in err and "eval" in err
     status, _, err = run([torchtap, "preload", "--explore", "--", "true"], folder)
-    check(status == 0 and "nothing was recorded" in err, f"a program without LibTorch: {err}")
+    assert status == 0 and "nothing was recorded" in err, "a program without LibTorch"
 
 
 with tempfile.TemporaryDirectory() as folder:
@@ -373,5 +352,3 @@ with tempfile.TemporaryDirectory() as folder:
     check_processes(folder)
     check_page(folder)
     check_errors(folder)
-
-sys.exit(1 if failures else 0)
