@@ -1,7 +1,9 @@
 """What the tests in Python have in common; pytest loads it as a plugin. torchtap_python_test (cmake/torchtap_tests.cmake) runs
 a file, and says where the programs are."""
 
+import csv
 import fcntl
+import io
 import json
 import os
 import pathlib
@@ -61,6 +63,16 @@ def run(*arguments, **how):
     return call(TORCHTAP, *arguments, **how)
 
 
+def document(*arguments, **how):
+    """What a subcommand of torchtap says as JSON."""
+    return json.loads(run(*arguments, "--json", **how).out)
+
+
+def rows_of(*arguments, **how):
+    """What a subcommand of torchtap says as CSV."""
+    return list(csv.DictReader(io.StringIO(run(*arguments, "--csv", **how).out)))
+
+
 def start(*command, **how):
     """A program that runs beside the test, of whose output both parts are read."""
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **how}
@@ -79,7 +91,9 @@ def until(condition, what, seconds=120):
 def wait_for_stream(name):
     """What `torchtap streams` says of a stream, as soon as there is one."""
     return until(
-        lambda: next((one for one in json.loads(run("streams", "--json", status=None).out) if one["name"] == name), None),
+        lambda: next(
+            (one for one in json.loads(run("streams", "--json", status=None).out) if one["name"] == name), None
+        ),
         f"{name} did not appear",
     )
 
@@ -142,5 +156,9 @@ def streams(folder):
 def pytest_sessionfinish(session, exitstatus):
     """CTest shows a file of which all tests are skipped as skipped."""
     stats = session.config.pluginmanager.get_plugin("terminalreporter").stats
-    if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and "skipped" in stats and "passed" not in stats:
+    if (
+        exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        and "skipped" in stats
+        and "passed" not in stats
+    ):
         session.exitstatus = 77

@@ -1,18 +1,17 @@
 """Tests torchtap check: what rules find in recordings of any statistics, of samples and in files; its exit status."""
 
-import json
 import re
 
 import pytest
 import torch
-from harness import run
+from harness import document, run
 
 
 def found(*arguments, status=1):
     """The findings as {(path, tensor): [rules]}."""
-    document = json.loads(run("check", *arguments, "--json", status=status).out)
+    told = document("check", *arguments, status=status)
     all = {}
-    for finding in document["findings"]:
+    for finding in told["findings"]:
         all.setdefault((finding["path"], finding["tensor"]), []).append(finding["rule"])
     return all
 
@@ -123,15 +122,13 @@ def test_recordings(folder, recorded):
     # All tensors of a module: the second output has NaN, and is told from the first.
     for name, arguments in (("tensors", ("--reduce", "moments,count")), ("kept", ())):
         place = record(folder, name, "--all-tensors", *arguments)
-        document = json.loads(run("check", place, "--json", status=1).out)
-        bad = [one for one in document["findings"] if one["rule"] == "nonfinite"]
+        told = document("check", place, status=1)
+        bad = [one for one in told["findings"] if one["rule"] == "nonfinite"]
         assert [(one["path"], one["slot"]) for one in bad] == [("", 1)] and bad[0]["value"] == bad[0]["value"] > 0
         assert "output[1]" in run("check", place, status=1).out
     # The same marks in show.
     shown = {
-        (entry["path"], "output"): entry["marks"]
-        for entry in json.loads(run("show", recorded, "--json").out)["entries"]
-        if entry["marks"]
+        (entry["path"], "output"): entry["marks"] for entry in document("show", recorded)["entries"] if entry["marks"]
     }
     assert shown == found(recorded), "show and check"
 
@@ -168,14 +165,14 @@ def test_thresholds(folder):
         place.parent.mkdir()
         inputs = ("--input", folder / "normal.pt", "--batches")
         run("record", folder / "saturated.pt", *inputs, "--save", place, *arguments)
-        document = json.loads(run("check", place, "--json", status=1).out)  # "wide" has another scale, too
-        got = {one["path"] for one in document["findings"]}
-        assert not any(one["rule"] == "nonfinite" for one in document["findings"])
+        told = document("check", place, status=1)  # "wide" has another scale, too
+        got = {one["path"] for one in told["findings"]}
+        assert not any(one["rule"] == "nonfinite" for one in told["findings"])
         if unknown is None:
             continue
         assert got | set(unknown) == {"far", "wide", "narrow", "both", "channels"}
         for path in unknown:
-            assert any(f'"{path}"' in note for note in document["notes"])
+            assert any(f'"{path}"' in note for note in told["notes"])
 
 
 def test_inputs_and_gradients(folder):
@@ -228,9 +225,9 @@ def test_table(recorded):
     assert re.split(r"  +", lines[0].rstrip()) == ["module", "tensor", "rule", "value", "limit"]
     (dead,) = [line for line in lines if "dead_relu" in line]
     assert re.fullmatch(r"dead +output +dead_relu +(1|0\.99\d*) +0\.99  .* of .* values are zero", dead) is not None
-    document = json.loads(run("check", recorded, "--json", status=1).out)
-    assert list(document) == ["path", "reference", "rules", "modules", "findings", "notes"]
-    assert document["reference"] is None
-    assert document["rules"] is None
-    assert document["notes"] == []
-    assert lines[-1] == f"{len(document['findings'])} findings in {document['modules']} modules"
+    told = document("check", recorded, status=1)
+    assert list(told) == ["path", "reference", "rules", "modules", "findings", "notes"]
+    assert told["reference"] is None
+    assert told["rules"] is None
+    assert told["notes"] == []
+    assert lines[-1] == f"{len(told['findings'])} findings in {told['modules']} modules"

@@ -11,7 +11,7 @@ import zipfile
 import numpy
 import pytest
 import torch
-from harness import TORCHTAP, run, start
+from harness import TORCHTAP, document, run, start
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_show(file, saved):
         r"note: zwei\nZeilen, für Menschen",
     ):
         assert line in lines
-    assert json.loads(run("show", file, "--json").out)["texts"] == {
+    assert document("show", file)["texts"] == {
         "arch": "resnet18",
         "epoch": 90,
         "best": 0.5,
@@ -62,7 +62,7 @@ def test_show(file, saved):
         "classes[1]": "dog",
         "note": saved["note"],
     }
-    stats = {entry["result"]: entry for entry in json.loads(run("show", file, "--stats", "--json").out)["stats"]}
+    stats = {entry["result"]: entry for entry in document("show", file, "--stats")["stats"]}
     for key, tensor in saved["state_dict"].items():
         assert abs(stats["state_dict." + key]["mean"] - tensor.double().mean().item()) < 1e-9, "show --stats"
     assert "optimizer.state.0.exp_avg" in stats and "arch" not in stats, "show --stats"
@@ -138,13 +138,13 @@ def test_complex(folder):
     torch.save(values, folder / "complex.pt")
     _, out, err = run("show", folder / "complex.pt", "--entry", "#0")
     assert all(text in out for text in ("1+2j", "3-4j", "0-0.5j", "6+8j")) and err == "", "complex numbers"
-    stats = json.loads(run("show", folder / "complex.pt", "--stats", "--json").out)["stats"][0]
+    stats = document("show", folder / "complex.pt", "--stats")["stats"][0]
     assert stats["elements"] == 4
     assert abs(stats["mean"] - values.abs().double().mean().item()) < 1e-6
     assert stats["max"] == 10
     assert "magnitude" in stats["result"]
     assert abs(stats["std"] - values.abs().double().std().item()) < 1e-6, "complex"
-    drawn = json.loads(run("show", folder / "complex.pt", "--histogram", "--json").out)["histograms"][0]
+    drawn = document("show", folder / "complex.pt", "--histogram")["histograms"][0]
     assert sum(drawn["counts"]) == 4, "complex histogram"
 
 
@@ -157,7 +157,7 @@ def test_many(folder):
         torch.tensor([float("nan"), float("inf"), 0.0]),
     ]
     torch.save(samples, folder / "many.pt")
-    stats = json.loads(run("show", folder / "many.pt", "--stats", "--json").out)["stats"][0]
+    stats = document("show", folder / "many.pt", "--stats")["stats"][0]
     flat = torch.cat([sample.double().flatten() for sample in samples])
     finite = flat[flat.isfinite()]
     assert stats["elements"] == flat.numel() and stats["nan"] == 1 and stats["inf"] == 1, "many"
@@ -200,4 +200,4 @@ def test_bombs(folder):
     ordinary = collections.OrderedDict(
         (str(i), {"a name of the usual length": "a value of the usual length"}) for i in range(1000)
     )
-    assert len(json.loads(run("show", archive("ordinary.pt", ordinary), "--json").out)["texts"]) == 1000
+    assert len(document("show", archive("ordinary.pt", ordinary))["texts"]) == 1000

@@ -2,36 +2,20 @@
 
 import json
 import os
-import pathlib
-import pty
 import re
+import shutil
 import struct
-import subprocess
-import sys
-import tempfile
 import zipfile
 
 import numpy
+import pytest
 import torch
-
-torchtap, parts, source = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:])
-
-
-def run(*arguments, status=0, **environment):
-    """Returns stdout and stderr."""
-    done = subprocess.run(
-        [torchtap, *map(str, arguments)], capture_output=True, text=True, env={**os.environ, **environment}
-    )
-    assert done.returncode == status
-    return done.stdout, done.stderr
+from harness import SOURCE, TORCHTAP, call, document, given, in_terminal, recording, run
 
 
-def recording(folder):
-    """[(entry of the manifest, value)]"""
-    return [
-        (entry, torch.load(str(folder / entry["file"]), weights_only=True) if entry["file"] else None)
-        for entry in json.load(open(folder / "manifest.json"))["entries"]
-    ]
+@pytest.fixture(scope="module", autouse=True)
+def parts(folder):
+    call(given("parts"), folder)
 
 
 def same(a, b):
@@ -57,18 +41,7 @@ def test_merge(folder):
         for merged in ("all", "at-once"):
             for (got, value), (want, expected) in zip(recording(one / merged), recording(one / "whole")):
                 assert same(value, expected), "merge"
-                for field in (
-                    "path",
-                    "type",
-                    "kind",
-                    "samples",
-                    "reduction",
-                    "holds",
-                    "keys",
-                    "dtype",
-                    "shape",
-                    "number",
-                ):
+                for field in "path type kind samples reduction holds keys dtype shape number".split():
                     assert got[field] == want[field], "merge"
     # The samples of the parts, in the order given.
     kept = folder / "kept"
@@ -83,7 +56,7 @@ def test_merge(folder):
     errors = run("merge", folder / "mean/1", folder / "window/1", "--save", folder / "x", status=2).err
     assert "reduction" in errors and "Mean(over=[0])" in errors and "Window" in errors, "merge: other reductions"
     manifest = folder / "other/manifest.json"
-    subprocess.run(["cp", "-r", folder / "mean/1", manifest.parent], check=True)
+    shutil.copytree(folder / "mean/1", manifest.parent)
     manifest.write_text(manifest.read_text().replace('"path": "1"', '"path": "9"'))
     errors = run("merge", folder / "mean/1", manifest.parent, "--save", folder / "x", status=2).err
     assert "entry 2" in errors and '"1"' in errors and '"9"' in errors, "merge: other modules"
@@ -95,14 +68,14 @@ def test_merge(folder):
     run("merge", folder / "mean/1", manifest.parent, "--save", folder / "stages", "--all-modules")
     assert [entry["path"] for entry, _ in recording(folder / "stages")] == ["", "0", "1", "2", "9"]
     for number, part in ((2, "1"), (10, "3")):
-        subprocess.run(["cp", "-r", kept / part, folder / f"rank{number}"], check=True)
+        shutil.copytree(kept / part, folder / f"rank{number}")
     run("merge", folder / "rank10", folder / "rank2", "--by-number", "--save", folder / "by-number")
     for (_, got), (_, first), (_, last) in zip(
         *(recording(part) for part in (folder / "by-number", kept / "1", kept / "3"))
     ):
         assert len(got) == 4 and all(map(torch.equal, got, first + last)), "merge: parts by number"
     state = folder / "mean/damaged"
-    subprocess.run(["cp", "-r", folder / "mean/2", state], check=True)
+    shutil.copytree(folder / "mean/2", state)
     data = bytearray((state / "0.pt").read_bytes())
     header = next(
         info.header_offset
@@ -113,30 +86,18 @@ def test_merge(folder):
     (state / "0.pt").write_bytes(data)
     run("merge", folder / "mean/1", state, "--save", folder / "x", status=2)
     # Recordings made before states were saved.
-    old = pathlib.Path(source) / "tests/storage/format_1"
+    old = SOURCE / "tests/storage/format_1"
     errors = run("merge", old, old, "--save", folder / "x", status=2).err
     assert "layer1.conv" in errors, "merge: without states"
 
 
 def test_progress(folder):
     """Progress draws a bar on a terminal, nothing in a pipe, and leaves a clean line."""
-    command = [
-        torchtap,
-        "merge",
-        str(folder / "mean/1"),
-        str(folder / "mean/2"),
-        "--overwrite",
-        "--save",
-        str(folder / "shown"),
-    ]
-    piped = subprocess.run(command, capture_output=True)
-    assert piped.returncode == 0 and piped.stdout.count(b"\n") == 1 and piped.stderr == b"", "no progress in a pipe"
-    ours, theirs = pty.openpty()
-    done = subprocess.run(command, stderr=theirs, stdout=subprocess.PIPE, env={**os.environ, "TERM": "xterm"})
-    os.close(theirs)
-    drawn = os.read(ours, 1 << 16)
-    os.close(ours)
-    assert done.returncode == 0 and b"4/4" in drawn and drawn.endswith(b"\r\x1b[K") and b"\n" not in drawn
+    command = ("merge", folder / "mean/1", folder / "mean/2", "--overwrite", "--save", folder / "shown")
+    piped = run(*command)
+    assert piped.out.count("\n") == 1 and piped.err == "", "no progress in a pipe"
+    drawn, said = in_terminal(TORCHTAP, *command).rsplit("\r\x1b[K", 1)
+    assert "4/4" in drawn and "\n" not in drawn and said == piped.out.replace("\n", "\r\n")
 
 
 def test_show(folder):
@@ -144,15 +105,15 @@ def test_show(folder):
     lines = table.splitlines()
     assert lines[0].split() == ["index", "path", "type", "kind", "samples", "reduction", "dtype", "shape", "bytes"]
     assert len(lines) == 5 and "(root)" in lines[1] and "Linear" in lines[2] and "ForwardOutput" in lines[2], "show"
-    document = json.loads(run("show", folder / "kept/whole", "--json").out)
-    for got, (want, _) in zip(document["entries"], recording(folder / "kept/whole")):
+    told = document("show", folder / "kept/whole")
+    for got, (want, _) in zip(told["entries"], recording(folder / "kept/whole")):
         for field in ("index", "path", "aliases", "type", "kind", "samples", "reduction", "dtype", "shape", "bytes"):
             assert got[field] == want[field], "show --json"
 
     special = folder / "special.pt"
     values = torch.tensor([1.0, float("nan"), float("inf"), -2.0, 4.0, float("-inf")])
     torch.save([values, torch.ones(2, 2)], special)
-    stats = json.loads(run("show", special, "--stats", "--json").out)["stats"]
+    stats = document("show", special, "--stats")["stats"]
     finite = torch.tensor([1.0, -2.0, 4.0, 1, 1, 1, 1], dtype=torch.float64)
     want = {
         "mean": finite.mean(),
@@ -165,17 +126,17 @@ def test_show(folder):
     }
     for key, value in want.items():
         assert abs(stats[0][key] - float(value)) < 1e-12, "show --stats"
-    for stat in json.loads(run("show", folder / "kept/whole", "--stats", "--json").out)["stats"]:
+    for stat in document("show", folder / "kept/whole", "--stats")["stats"]:
         all_values = torch.cat([t.flatten() for t in recording(folder / "kept/whole")[stat["index"]][1]]).double()
         assert abs(stat["mean"] - float(all_values.mean())) < 1e-6
         assert abs(stat["std"] - float(all_values.std())) < 1e-6
 
     value = recording(folder / "named/whole")[1][1]
-    got = json.loads(run("show", folder / "named/whole", "--entry", "0", "--result", "moments.variance", "--json").out)
+    got = document("show", folder / "named/whole", "--entry", "0", "--result", "moments.variance")
     assert torch.equal(torch.tensor(got["values"], dtype=torch.float64), value["moments.variance"])
-    got = json.loads(run("show", folder / "named/whole", "--entry", "#3", "--result", "top_k.indices", "--json").out)
+    got = document("show", folder / "named/whole", "--entry", "#3", "--result", "top_k.indices")
     assert got["path"] == "2" and got["values"] == recording(folder / "named/whole")[3][1]["top_k.indices"].tolist()
-    got = json.loads(run("show", special, "--entry", "special", "--sample", "0", "--json").out)
+    got = document("show", special, "--entry", "special", "--sample", "0")
     assert got["values"] == [1.0, "NaN", "Infinity", -2.0, 4.0, "-Infinity"], "show --sample"
     text = run("show", special, "--entry", "special", "--sample", "1").out
     assert "float32" in text and "2x2" in text, "show --sample"
@@ -184,11 +145,11 @@ def test_show(folder):
     errors = run("show", folder / "named/whole", "--entry", "0", "--result", "moment", status=2).err
     assert "moments.variance" in errors, "show --result lists the results"
     for way in ("mean", "named", "series", "window", "over", "slots", "callable", "map"):
-        entries = json.loads(run("show", folder / way / "whole", "--json").out)["entries"]
+        entries = document("show", folder / way / "whole")["entries"]
         assert len(entries) == 4 and all(entry["statistics"] for entry in entries)
         assert [entry["path"] for entry in entries] == ["", "0", "1", "2"]
         assert ("slot" in entries[0]) == (way == "slots")
-    entries = json.loads(run("show", folder / "named/none", "--json").out)["entries"]
+    entries = document("show", folder / "named/none")["entries"]
     assert len(entries) == 4 and not any(entry["statistics"] or entry["marks"] for entry in entries)
     run("show", folder / "named/none")
     for wrong in (
@@ -201,14 +162,14 @@ def test_show(folder):
     run("show", folder / "nosuch", status=2)
 
     # Histograms of values, and of the counts of a reduction.
-    got = json.loads(run("show", folder / "kept/whole", "--entry", "1", "--histogram", "--json").out)["histograms"][0]
+    got = document("show", folder / "kept/whole", "--entry", "1", "--histogram")["histograms"][0]
     all_values = torch.cat([t.flatten() for t in recording(folder / "kept/whole")[2][1]]).numpy().astype("f8")
     counts, edges = numpy.histogram(all_values, 40)
     assert got["counts"] == counts.tolist() and numpy.allclose(got["edges"], edges), "show --histogram"
     for result in ("histogram", "histogram_2"):
-        got = json.loads(
-            run("show", folder / "named/whole", "--entry", "2", "--histogram", "--result", result, "--json").out
-        )["histograms"][0]
+        got = document("show", folder / "named/whole", "--entry", "2", "--histogram", "--result", result)["histograms"][
+            0
+        ]
         value = recording(folder / "named/whole")[3][1]
         assert got["counts"] == value[result + ".counts"].sum(0).tolist()
         assert got["edges"] == value[result + ".edges"].tolist()
@@ -328,8 +289,8 @@ def test_compare(folder):
     run("compare", folder / "kept/whole", folder / "mean/whole", status=1)
     entries["0"][2][0, 0] += 1
     torch.save(entries["0"], python / "0.pt")
-    document = json.loads(run("compare", folder / "kept/whole", python, "--json", status=1).out)
-    assert document["first"] == "0" and document["entries"][0]["detail"] == "sample 2", "compare of C++ and Python"
+    told = document("compare", folder / "kept/whole", python, status=1)
+    assert told["first"] == "0" and told["entries"][0]["detail"] == "sample 2", "compare of C++ and Python"
 
 
 def test_completion(folder):
@@ -343,9 +304,9 @@ def test_completion(folder):
             f"source {folder}/completion; COMP_WORDS=({' '.join(map(repr, words))}); COMP_CWORD={len(words) - 1}; "
             '_torchtap 2>/dev/null; printf "%s\\n" "${COMPREPLY[@]}"'
         )
-        done = subprocess.run(["bash", "--norc", "-c", program], capture_output=True, text=True, cwd=here)
-        assert done.returncode == 0 and done.stderr == ""
-        return done.stdout.split()
+        done = call("bash", "--norc", "-c", program, cwd=here)
+        assert done.err == ""
+        return done.out.split()
 
     commands = completed("torchtap ")
     assert {"show", "compare", "merge", "convert", "preload", "completion"} <= set(commands), "completion"
@@ -381,14 +342,3 @@ def test_completion(folder):
     assert completed("torchtap show ma", here) == ["maps"] and completed("torchtap merge x --save m", here) == ["maps"]
     assert "bash" in completed("torchtap preload --save x -- bas"), "completion of another program"
     run("completion", "csh", status=2)
-
-
-with tempfile.TemporaryDirectory() as folder:
-    folder = pathlib.Path(folder)
-    subprocess.run([parts, str(folder)], check=True)
-    check_merge(folder)
-    check_progress(folder)
-    check_show(folder)
-    check_convert(folder)
-    check_compare(folder)
-    check_completion(folder)

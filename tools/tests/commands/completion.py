@@ -1,71 +1,68 @@
 """Tests completion in zsh and fish with the shells themselves, if installed (for bash see commands.py)."""
 
+import fcntl
 import os
 import pathlib
 import pty
 import re
 import select
 import shutil
-import subprocess
-import sys
-import tempfile
+import struct
+import termios
 import time
 
-torchtap = str(pathlib.Path(sys.argv[1]).resolve())
-failures, skipped = [], []
+import pytest
+from harness import TORCHTAP, call, run
+
+PATH = f"{pathlib.Path(TORCHTAP).parent}:{os.environ['PATH']}"
 
 
-def run(*arguments):
-    done = subprocess.run([torchtap, *arguments], capture_output=True, text=True)
-    assert done.returncode == 0
-    return done.stdout
+@pytest.fixture(scope="module", autouse=True)
+def maps(folder):
+    (folder / "files/maps").mkdir(parents=True)
+
+
+def shell(name):
+    return pytest.mark.skipif(shutil.which(name) is None, reason=f"there is no {name} here")
+
+
+@pytest.mark.parametrize("name", ["zsh", "fish"])
+def test_there_is_a_script(name):
+    assert "torchtap" in run("completion", name).out
 
 
 def commands():
-    return re.findall(r"^  ([a-z]+)  ", run("--help").split("Subcommands:")[1], re.M)
+    return re.findall(r"^  ([a-z]+)  ", run("--help").out.split("Subcommands:")[1], re.M)
 
 
 def options(command):
     """Returns the options and commands in the help."""
-    lines = [line for line in run(command, "--help").splitlines() if line.startswith("  -")]
-    return {
-        word.split("[")[0]
-        for line in lines
-        for word in line.split("  ")[1].split(" ")[0].split(",")
-        if word.startswith("--")
-    }
+    lines = [line for line in run(command, "--help").out.splitlines() if line.startswith("  -")]
+    words = [word for line in lines for word in line.split("  ")[1].split(" ")[0].split(",")]
+    return {word.split("[")[0] for word in words if word.startswith("--")}
 
 
+@shell("fish")
 def test_fish(folder):
     script = folder / "torchtap.fish"
-    script.write_text(run("completion", "fish"))
-    assert subprocess.run(["fish", "--no-execute", script]).returncode == 0, "fish: syntax"
+    script.write_text(run("completion", "fish").out)
+    call("fish", "--no-execute", script)
 
     def completed(line):
-        done = subprocess.run(
-            ["fish", "--no-config", "-c", f"source {script}; complete --do-complete {line!r}"],
-            capture_output=True,
-            text=True,
-            cwd=folder / "files",
-            env={
-                **os.environ,
-                "HOME": str(folder),
-                "PATH": str(pathlib.Path(torchtap).parent) + ":" + os.environ["PATH"],
-            },
-        )
-        assert done.returncode == 0 and done.stderr == "", "fish"
-        return [word.split("\t")[0] for word in done.stdout.splitlines()]
+        program = f"source {script}; complete --do-complete {line!r}"
+        done = call("fish", "--no-config", "-c", program, cwd=folder / "files", HOME=str(folder), PATH=PATH)
+        assert done.err == ""
+        return [word.split("\t")[0] for word in done.out.splitlines()]
 
     assert set(completed("torchtap ")) == set(commands())
-    assert completed("torchtap sh") == ["show"], "fish: a command"
+    assert completed("torchtap sh") == ["show"]
     for command in commands():
-        missing = options(command) - set(completed(f"torchtap {command} --"))
-        assert not missing, "fish"
+        assert not options(command) - set(completed(f"torchtap {command} --"))
     assert set(completed("torchtap convert --to ")) == {"npy", "safetensors", "csv", "tensorboard"}
     assert set(completed("torchtap trace --direction ")) == {"bottom-up", "top-down", "left-right"}
     assert set(completed("torchtap completion ")) == {"bash", "zsh", "fish"}
     assert "maps/" in completed("torchtap show ma") and "maps/" in completed("torchtap merge x --save ma")
-    assert "bash" in completed("torchtap preload --save x -- bas")
+    assert "bash" in completed("torchtap preload --save x -- bas"), "another program"
 
 
 class Zsh:
@@ -83,12 +80,8 @@ class Zsh:
             os.environ.update(
                 HOME=str(folder), ZDOTDIR=str(folder), TERM="dumb", LC_ALL="C.UTF-8", COLUMNS="400", LINES="200"
             )
-            os.environ["PATH"] = str(pathlib.Path(torchtap).parent) + ":" + os.environ["PATH"]
+            os.environ["PATH"] = PATH
             os.execlp("zsh", "zsh", "-i")
-        import fcntl
-        import struct
-        import termios
-
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 200, 400, 0, 0))
         self.read_until("READY> ")
 
@@ -114,10 +107,11 @@ class Zsh:
         os.waitpid(self.child, 0)
 
 
+@shell("zsh")
 def test_zsh(folder):
     script = folder / "_torchtap"
-    script.write_text(run("completion", "zsh"))
-    assert subprocess.run(["zsh", "-n", script]).returncode == 0, "zsh: syntax"
+    script.write_text(run("completion", "zsh").out)
+    call("zsh", "-n", script)
     zsh = Zsh(folder, script)
     text = zsh.completed("torchtap ")
     assert all(command in text for command in commands())
@@ -138,28 +132,5 @@ def test_zsh(folder):
     zsh.close()
     # As a file in $fpath, which runs when it is first used.
     (folder / ".zshrc").write_text("")
-    done = subprocess.run(
-        [
-            "zsh",
-            "-f",
-            "-c",
-            f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -u -d {folder}/dump2; print $_comps[torchtap]",
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout == "_torchtap\n", "zsh: from fpath"
-
-
-with tempfile.TemporaryDirectory() as folder:
-    folder = pathlib.Path(folder)
-    (folder / "files/maps").mkdir(parents=True)
-    for shell, checks in (("zsh", check_zsh), ("fish", check_fish)):
-        if shutil.which(shell) is None:
-            print(f"skipped: there is no {shell} here")
-            skipped.append(shell)
-            assert "torchtap" in run("completion", shell)
-        else:
-            checks(folder)
-
-done = [shell for shell in ("zsh", "fish") if shell not in skipped]
+    program = f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -u -d {folder}/dump2; print $_comps[torchtap]"
+    assert call("zsh", "-f", "-c", program).out == "_torchtap\n"

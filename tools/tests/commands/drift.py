@@ -6,7 +6,7 @@ import math
 import numpy
 import pytest
 import torch
-from harness import recording, run
+from harness import document, recording, run
 
 
 def results(folder):
@@ -177,7 +177,7 @@ def test_what_cannot_be_compared_is_said(recorded):
 
 
 def test_show_reads_all_blocks_as_one_distribution(recorded, images):
-    shown = json.loads(run("show", recorded / "validation", "--json").out)["entries"]
+    shown = document("show", recorded / "validation")["entries"]
     moments = [entry["statistics"] for entry in shown if entry["kind"] == "ForwardPre"]
     assert moments
     assert abs(moments[0]["mean"] - images.mean()) < 1e-9

@@ -1,10 +1,8 @@
 """Tests torchtap list against PyTorch on the same models, and that its table fits a terminal."""
 
-import json
-
 import pytest
 import torch
-from harness import TORCHTAP, in_terminal, run
+from harness import TORCHTAP, document, in_terminal, run
 
 
 class Block(torch.nn.Module):
@@ -49,10 +47,10 @@ def net(folder):
 
 
 def test_sizes(folder, net):
-    document = json.loads(run("list", folder / "net.pt", "--json").out)
+    told = document("list", folder / "net.pt")
     whole = sum(p.numel() for p in net.parameters())
     total = {
-        "modules": len(document["modules"]),
+        "modules": len(told["modules"]),
         "parameters": whole,
         "trainable": sum(p.numel() for p in net.parameters() if p.requires_grad),
         "parameter_bytes": 4 * whole,
@@ -62,16 +60,16 @@ def test_sizes(folder, net):
             for t in [*net.parameters(), *net.buffers()]
         ),
     }
-    assert document["total"] == total, "totals"
+    assert told["total"] == total, "totals"
     by_path = dict(net.named_modules(remove_duplicate=False))
-    for module in document["modules"]:
+    for module in told["modules"]:
         real = by_path[module["path"]]
         parameters = sum(p.numel() for p in real.parameters())
         assert module["parameters"] == parameters and abs(module["share"] - parameters / whole) < 1e-12
         assert module["trainable"] == sum(p.numel() for p in real.parameters() if p.requires_grad)
         assert module["buffers"] == sum(b.numel() for b in real.buffers())
         assert "outputs" not in module, "no outputs unless the model runs"
-    assert "inputs" not in document, "no inputs unless the model runs"
+    assert "inputs" not in told, "no inputs unless the model runs"
 
 
 def test_shapes(folder, net):
@@ -83,9 +81,9 @@ def test_shapes(folder, net):
     net(x)
     for source in (["--input", folder / "x.pt"], ["--random", "5x6"]):
         for how in ("script", "trace"):
-            document = json.loads(run("list", folder / f"net.{how}.pt", "--json", *source).out)
-            assert document["inputs"] == [{"shape": [5, 6], "dtype": "float32"}], "inputs"
-            for module in document["modules"]:
+            told = document("list", folder / f"net.{how}.pt", *source)
+            assert told["inputs"] == [{"shape": [5, 6], "dtype": "float32"}], "inputs"
+            for module in told["modules"]:
                 shared = module["path"].endswith("shared")  # one module in Python, two with the same tensors in a file
                 if shared:
                     continue
@@ -103,8 +101,8 @@ def test_shapes(folder, net):
                 assert module["outputs"] == want
     # A run leaves no trace in the next load, and only the first batch is run.
     torch.save([torch.randn(4, 6), torch.randn(3, 5)], folder / "batches.pt")
-    document = json.loads(run("list", folder / "net.pt", "--json", "--batches", "--input", folder / "batches.pt").out)
-    assert document["modules"][0]["outputs"][0]["shape"] == [4, 2], "the first of several batches"
+    told = document("list", folder / "net.pt", "--batches", "--input", folder / "batches.pt")
+    assert told["modules"][0]["outputs"][0]["shape"] == [4, 2], "the first of several batches"
 
 
 def test_table(folder):

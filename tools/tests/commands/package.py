@@ -1,13 +1,12 @@
 """Tests `torchtap list` and `torchtap record` on packages that AOTInductor compiled. With a torchtap that was built
 without torchtap::exported: that they say so."""
 
-import json
 import pathlib
 import zipfile
 
 import pytest
 import torch
-from harness import given, recording, run
+from harness import document, given, recording, run
 
 MODELS = given("exported_models") and pathlib.Path(given("exported_models"))
 packages = pytest.mark.skipif(MODELS is None, reason="torchtap::exported is not built")
@@ -31,9 +30,9 @@ def test_without(folder):
 def test_list():
     table = run("list", MODELS / "twice.pt2").out
     assert "act = same" in table and "inputs, outputs" in table and "tapped   5 modules" in table
-    document = json.loads(run("list", MODELS / "dynamic.pt2", "--json").out)
-    assert [one["path"] for one in document["modules"]] == ["", "a", "act", "b", "norm", "c"]
-    assert document["modules"][3] == {
+    told = document("list", MODELS / "dynamic.pt2")
+    assert [one["path"] for one in told["modules"]] == ["", "a", "act", "b", "norm", "c"]
+    assert told["modules"][3] == {
         "index": 3,
         "path": "b",
         "aliases": [],
@@ -45,7 +44,7 @@ def test_list():
         "outputs": True,
         "replaceable": False,
     }
-    assert document["inputs"][0]["dtype"] == "float32" and document["inputs"][0]["shape"][1] == "16"
+    assert told["inputs"][0]["dtype"] == "float32" and told["inputs"][0]["shape"][1] == "16"
     assert "replaceable" in run("list", MODELS / "replaceable.pt2").out
     assert "no taps" in run("list", MODELS / "mlp.plain.pt2", status=2).err, "a package without taps"
     assert "TorchScript" in run("list", MODELS / "mlp.pt2", "--random", "4x16", status=2).err, "list --random"
@@ -63,19 +62,8 @@ def test_record(folder):
         expected = data["seen"][f"out {path}#0#0"]
         assert len(samples) == 2 and all(torch.allclose(one, expected, atol=1e-5) for one in samples)
     run(
-        "record",
-        MODELS / "mlp.pt2",
-        *x,
-        "--names",
-        "b,c",
-        "--types",
-        "Linear",
-        "--reduce",
-        "moments",
-        "--over",
-        "0",
-        "--save",
-        folder / "moments",
+        *("record", MODELS / "mlp.pt2", *x, "--names", "b,c", "--types", "Linear", "--reduce", "moments"),
+        *("--over", "0", "--save", folder / "moments"),
     )
     moments = recorded(folder / "moments")
     assert set(moments) == {"b", "c"}

@@ -3,32 +3,19 @@
 import gzip
 import json
 import math
-import os
-import pathlib
 import struct
-import subprocess
-import sys
-import tempfile
 
+import harness
 import numpy
+import pytest
 import torch
-
-torchtap = str(pathlib.Path(sys.argv[1]).resolve())
 
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7)}
 METHODS = ("min_max", "percentile", "mse", "entropy")
 
 
 def run(*arguments, status=0, columns=80):
-    done = subprocess.run(
-        [torchtap, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "LC_ALL": "C.UTF-8", "COLUMNS": str(columns)},
-    )
-    line = " ".join(map(str, arguments))
-    assert done.returncode == status
-    return done.stdout, done.stderr
+    return harness.run(*arguments, status=status, COLUMNS=str(columns))
 
 
 def refused(*arguments, says):
@@ -154,6 +141,37 @@ def evaluated(data, model, *arguments, images="images.gz", labels="labels.gz"):
     return json.loads(out)
 
 
+@pytest.fixture(scope="module")
+def data(folder):
+    pixels, labels = digits(300, 10, 2)
+    write_idx(folder / "images.gz", pixels)
+    write_idx(folder / "labels.gz", labels)
+    torch.save(as_images(pixels), folder / "images.pt")
+    torch.save(labels.long(), folder / "labels.pt")
+    net = trained(10)
+    torch.jit.script(net).save(str(folder / "net.pt"))
+    return {"folder": folder, "net": net, "images": as_images(pixels), "labels": labels}
+
+
+@pytest.fixture(scope="module")
+def calibrated(data):
+    """Recordings of ranges, and the calibrations that several tests read."""
+    where = data["folder"]
+    record = ("record", where / "net.pt", "--input", where / "images.gz")
+    run(*record, "--learn", where / "ranges")
+    run(*record, "--reduce", "min,max", "--save", where / "extrema")
+    how = ("--types", "Conv.*", "--over", "0,2,3", "--reduce", "log_histogram,min,max")
+    run(*record, *how, "--save", where / "channels")
+    for method in METHODS:
+        out = run("calibrate", where / "ranges", "--method", method, "--save", where / f"{method}.json").out
+        count = len(json.loads((where / f"{method}.json").read_text())["tensors"])
+        assert out == f"{count} tensors, {method}, in {where / method}.json\n"
+    run("calibrate", where / "ranges", "--weights", "none", "--dtype", "int4", "--save", where / "int4.json")
+    run("calibrate", where / "ranges", "--weights", "int4", "--save", where / "weights4.json")
+    run("calibrate", where / "channels", "--weights", "int8", "--save", where / "channels.json")
+    return data
+
+
 def test_accuracy(data):
     """Of a model in floating point, from files of every kind."""
     where, labels = data["folder"], data["labels"]
@@ -162,8 +180,6 @@ def test_accuracy(data):
     assert 0.5 < right[0] < 0.95 and right[1] > right[0], "the model has something to lose"
     numpy.save(where / "images.npy", data["images"].numpy())
     numpy.save(where / "labels.npy", labels.numpy().astype(numpy.int32).reshape(-1, 1))
-    torch.save(data["images"], where / "images.pt")
-    torch.save(labels.long(), where / "labels.pt")
     torch.save(list(batches(data)), where / "batches.pt")
     torch.save(list(labels.split(64)), where / "label_batches.pt")
     for images, named, arguments in (
@@ -205,15 +221,8 @@ def test_few_classes(data):
     assert got["classes"] == 3
 
 
-def test_calibrate(data):
-    """Every method and dtype, and what is written."""
-    where = data["folder"]
-    run("record", where / "net.pt", "--input", where / "images.gz", "--learn", where / "ranges")
-    run("record", where / "net.pt", "--input", where / "images.gz", "--reduce", "min,max", "--save", where / "extrema")
-    run(
-        *("record", where / "net.pt", "--input", where / "images.gz", "--types", "Conv.*", "--over", "0,2,3"),
-        *("--reduce", "log_histogram,min,max", "--save", where / "channels"),
-    )
+def test_minima_and_maxima_as_pytorchs_observers(calibrated):
+    data, where = calibrated, calibrated["folder"]
     observers = {}
 
     def observe(name, kind=torch.ao.quantization.MinMaxObserver, **how):
@@ -238,11 +247,20 @@ def test_calibrate(data):
             assert numpy.float32(got["scale"]) == scale.item() and got["zero_point"] == zero.item()
     for handle in handles:
         handle.remove()
-    found = {}
+    # A state_dict for Python's observers.
+    run("calibrate", where / "extrema", "--method", "min_max", "--to", "observers", "--save", where / "observers.pt")
+    state = torch.load(where / "observers.pt")
+    assert all(
+        state[f"{path}.activation_post_process.{name}"].item() == getattr(observers[path], name).item()
+        for path in ("conv1", "relu1", "fc")
+        for name in ("min_val", "max_val")
+    )
+
+
+def test_methods(calibrated):
+    where, found = calibrated["folder"], {}
     for method in METHODS:
-        out = run("calibrate", where / "ranges", "--method", method, "--save", where / f"{method}.json").out
         found[method] = json.loads((where / f"{method}.json").read_text())
-        assert out == f"{len(found[method]['tensors'])} tensors, {method}, in {where / method}.json\n", "says"
         assert found[method]["method"] == method
         kinds = {(tensor["path"], tensor["kind"]) for tensor in found[method]["tensors"]}
         want = {(path, "output") for path in ("", "conv1", "relu1", "up", "relu2", "fc")} | {("", "input")}
@@ -255,12 +273,12 @@ def test_calibrate(data):
     run("calibrate", where / "ranges", "--method", "percentile", "--percentile", 90, "--save", where / "p90.json")
     narrow = [t["high"] - t["low"] for t in json.loads((where / "p90.json").read_text())["tensors"]]
     assert all(a > b for a, b in zip(widths["percentile"], narrow)), "--percentile"
-    run("calibrate", where / "ranges", "--weights", "none", "--dtype", "int4", "--save", where / "int4.json")
     tensors = json.loads((where / "int4.json").read_text())["tensors"]
     assert all(not t.get("weights") and t["dtype"] == "int4" for t in tensors), "--weights none"
-    run("calibrate", where / "ranges", "--weights", "int4", "--save", where / "weights4.json")
-    run("calibrate", where / "channels", "--weights", "int8", "--save", where / "channels.json")
-    # Two halves that are merged give what one run gives.
+
+
+def test_merged_halves_give_what_one_run_gives(data):
+    where = data["folder"]
     for name, rows in (("all", slice(None)), ("first", slice(100)), ("last", slice(100, None))):
         torch.save(data["images"][rows], where / f"{name}.pt")
         run(
@@ -271,34 +289,22 @@ def test_calibrate(data):
     for name in ("all", "merged"):
         run("calibrate", where / name, "--save", where / f"{name}.json")
     assert (where / "all.json").read_bytes() == (where / "merged.json").read_bytes(), "merged halves"
-    # Text for TensorRT: the bits of the scales.
-    run(
-        "calibrate",
-        where / "extrema",
-        "--method",
-        "min_max",
-        "--symmetric",
-        "--to",
-        "tensorrt",
-        "--save",
-        where / "cache",
-    )
+
+
+def test_text_for_tensorrt_has_the_bits_of_the_scales(calibrated):
+    where = calibrated["folder"]
+    calibrate = ("calibrate", where / "extrema", "--method", "min_max", "--symmetric")
+    run(*calibrate, "--to", "tensorrt", "--save", where / "cache")
+    run(*calibrate, "--save", where / "symmetric_again.json")
     lines = dict(line.split(": ") for line in (where / "cache").read_text().splitlines()[1:])
-    scales = {t["path"]: t["scale"] for t in json.loads((where / "symmetric.json").read_text())["tensors"]}
+    scales = {t["path"]: t["scale"] for t in json.loads((where / "symmetric_again.json").read_text())["tensors"]}
     got = {name: struct.unpack(">f", bytes.fromhex(bits))[0] for name, bits in lines.items()}
     assert len(got) == len(scales) and all(got[name] == numpy.float32(scales[name]) for name in scales if name)
-    # A state_dict for Python's observers.
-    run("calibrate", where / "extrema", "--method", "min_max", "--to", "observers", "--save", where / "observers.pt")
-    state = torch.load(where / "observers.pt")
-    assert all(
-        state[f"{path}.activation_post_process.{name}"].item() == getattr(observers[path], name).item()
-        for path in ("conv1", "relu1", "fc")
-        for name in ("min_val", "max_val")
-    )
 
 
-def test_evaluate(data):
+def test_evaluate(calibrated):
     """After rounding, against the same roundings in Python."""
+    data = calibrated
     where, labels = data["folder"], data["labels"]
     files = [f"{method}.json" for method in METHODS] + ["int4.json", "weights4.json", "channels.json"]
     arguments = [word for file in files for word in ("--quantize", where / file)]
@@ -331,7 +337,8 @@ def test_evaluate(data):
         assert {**other[a], **same} == {**got["models"][b], **same}, "it writes to its input"
 
 
-def test_sensitivity(data):
+def test_sensitivity(calibrated):
+    data = calibrated
     where, labels = data["folder"], data["labels"]
     arguments = ("--quantize", where / "int4.json", "--quantize", where / "weights4.json", "--sensitivity")
     got = evaluated(data, "net.pt", *arguments)["layers"]
@@ -435,7 +442,8 @@ def test_what_stays(data):
     assert "3 of 5" in out and '"own" and "rows.weight"' in out, "evaluate says"
 
 
-def test_refusals(data):
+def test_refusals(calibrated):
+    data = calibrated
     where = data["folder"]
     evaluate = ("evaluate", where / "net.pt", "--input", where / "images.gz")
     write_idx(where / "few.gz", data["labels"][:100])
@@ -480,21 +488,3 @@ def test_refusals(data):
     refused("quantize", where / "constant.pt", "--input", where / "images.gz", *new, says="can be quantized")
     refused("quantize", where / "labels.pt", "--input", where / "images.gz", *new, says="torch.save")
     assert not (where / "new").exists(), "nothing was written"
-
-
-with tempfile.TemporaryDirectory() as name:
-    folder = pathlib.Path(name)
-    pixels, labels = digits(300, 10, 2)
-    write_idx(folder / "images.gz", pixels)
-    write_idx(folder / "labels.gz", labels)
-    net = trained(10)
-    torch.jit.script(net).save(str(folder / "net.pt"))
-    data = {"folder": folder, "net": net, "images": as_images(pixels), "labels": labels}
-    check_accuracy(data)
-    check_few_classes(data)
-    check_calibrate(data)
-    check_evaluate(data)
-    check_sensitivity(data)
-    check_quantize(data)
-    check_what_stays(data)
-    check_refusals(data)

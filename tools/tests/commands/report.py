@@ -1,49 +1,24 @@
 """Tests torchtap report: on TorchScript files against counts by hand, on saved reports, and in terminals."""
 
 import csv
-import fcntl
 import io
 import json
-import os
-import pathlib
-import pty
 import re
-import struct
-import subprocess
-import sys
-import tempfile
-import termios
-import unicodedata
 
+import harness
+import pytest
 import torch
+from harness import TORCHTAP, columns_of, rows_of, run
 from torch import nn
-
-torchtap = str(pathlib.Path(sys.argv[1]).resolve())
-
-
-def run(*arguments, status=0, **environment):
-    base = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
-    done = subprocess.run(
-        [torchtap, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**base, "LC_ALL": "C.UTF-8", **environment},
-    )
-    assert done.returncode == status
-    return done.stdout, done.stderr
 
 
 def never(text):
     raise ValueError(f"{text} is no JSON")
 
 
-def document(text):
+def model_of(text):
     ((name, model),) = json.loads(text, parse_constant=never).items()
     return name, model
-
-
-def columns_of(text):
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 class Block(nn.Module):
@@ -91,34 +66,33 @@ def rows(model):
         yield from rows(child)
 
 
-def test_run(folder):
+@pytest.fixture(scope="module")
+def net():
     torch.manual_seed(0)
-    net = Net().eval()
-    file, saved, page, table = (
-        folder / "net.pt",
-        folder / "insight.json",
-        folder / "insight.html",
-        folder / "insight.csv",
-    )
+    return Net().eval()
+
+
+@pytest.fixture(scope="module")
+def file(folder, net):
+    file = folder / "net.pt"
     torch.jit.script(net).save(file)
-    _, out, err = run(
-        "report",
-        file,
-        "--random",
-        "2x3x10x10",
-        "--repeat",
-        "4",
-        "--warmup",
-        "2",
-        "--backward",
-        "--save",
-        saved,
-        "--save",
-        table,
-        "--html",
-        page,
-        COLUMNS="80",
-    )
+    return file
+
+
+@pytest.fixture(scope="module")
+def done(folder, file):
+    to = ("--save", folder / "insight.json", "--save", folder / "insight.csv", "--html", folder / "insight.html")
+    how = ("--random", "2x3x10x10", "--repeat", 4, "--warmup", 2, "--backward")
+    return run("report", file, *how, *to, COLUMNS="80")
+
+
+@pytest.fixture
+def saved(folder, done):
+    return folder / "insight.json"
+
+
+def test_run(folder, net, done, saved):
+    _, out, err = done
     assert err == "", "nothing on stderr"
     assert max(map(columns_of, out.splitlines())) <= 80, "80 columns"
     assert "\x1b" not in out, "no colours without a terminal"
@@ -132,7 +106,7 @@ def test_run(folder):
         assert part in out
     assert "never_ran: unused" in out
 
-    name, model = document(saved.read_text())
+    name, model = model_of(saved.read_text())
     report, info = model["report"], dict(rows(model))
     assert name == "Net" and report["repeats"] == 4 and report["warmup"] == 2
     assert list(info) == [path for path, _ in net.named_modules()], "all modules"
@@ -146,17 +120,16 @@ def test_run(folder):
     assert 0 < whole["min_seconds"] <= whole["median_seconds"] <= whole["p90_seconds"]
     assert info["blocks"]["forward_latency_seconds"] <= whole["p90_seconds"], "modules take less than the model"
     assert info[""]["gradient_bytes"] > 0 and info["stem"]["gradient_norm"] > 0, "gradients"
-    assert len(list(csv.DictReader(io.StringIO(table.read_text())))) == len(info), "the CSV file"
-    assert page.read_text().startswith("<!DOCTYPE html>"), "the page"
-    return file, saved
+    assert len(list(csv.DictReader(io.StringIO((folder / "insight.csv").read_text())))) == len(info), "the CSV file"
+    assert (folder / "insight.html").read_text().startswith("<!DOCTYPE html>"), "the page"
 
 
 def test_saved(folder, saved):
     shown = run("report", saved, COLUMNS="80").out
     assert "├─ stem Conv2d" in shown
-    name, model = document(run("report", saved, "--json").out)
-    assert (name, model) == document(saved.read_text()), "--json is the same document"
-    table = list(csv.DictReader(io.StringIO(run("report", saved, "--csv").out)))
+    name, model = model_of(run("report", saved, "--json").out)
+    assert (name, model) == model_of(saved.read_text()), "--json is the same document"
+    table = rows_of("report", saved)
     assert [row["path"] for row in table] == [path for path, _ in rows(model)], "--csv"
     run("report", saved, "--html", folder / "again.html", "--save", folder / "again.json")
     assert (folder / "again.json").read_text() == saved.read_text()
@@ -171,30 +144,8 @@ def test_saved(folder, saved):
     assert ascii_only.isascii() and "|- stem" in ascii_only
 
 
-def in_terminal(*arguments, columns=80, **environment):
-    base = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
-    leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
-    process = subprocess.Popen(
-        [torchtap, *map(str, arguments)],
-        stdout=follower,
-        stderr=subprocess.PIPE,
-        env={**base, "LC_ALL": "C.UTF-8", "TERM": "xterm", **environment},
-    )
-    os.close(follower)
-    out = b""
-    while True:
-        try:
-            part = os.read(leader, 65536)
-        except OSError:  # the end, on Linux
-            break
-        if not part:
-            break
-        out += part
-    os.close(leader)
-    assert process.wait() == 0
-    process.stderr.close()
-    return out.decode().replace("\r\n", "\n")
+def in_terminal(*arguments, **how):
+    return harness.in_terminal(TORCHTAP, *arguments, **how).replace("\r\n", "\n")
 
 
 def test_terminal(saved):
@@ -235,7 +186,7 @@ def test_errors(folder, file, saved):
     torch.jit.script(Fails()).save(folder / "fails.pt")
     _, out, err = run("report", folder / "fails.pt", "--random", "2x4", "--save", folder / "fails.json", status=2)
     assert "shape" in err and re.search("fc +Linear", out), "a model that throws"
-    _, model = document((folder / "fails.json").read_text())
+    _, model = model_of((folder / "fails.json").read_text())
     assert model["children"]["fc"]["info"]["forward"]["inclusive"]["calls"] > 0 or model["report"]["warmup"] > 0
 
 
@@ -247,7 +198,7 @@ def test_non_finite(folder):
     file = folder / "nan.pt"
     torch.jit.script(net).save(file)
     out = run("report", file, "--random", "2x3x10x10", "--save", folder / "nan.json").out
-    _, model = document((folder / "nan.json").read_text())
+    _, model = model_of((folder / "nan.json").read_text())
     found = model["report"]["findings"]
     assert found
     assert found[0]["role"] == "source"
@@ -265,7 +216,7 @@ def test_non_finite(folder):
     assert "blocks.1.conv" in err, "raise"
     assert "--non-finite note goes on" in err and "Options()" not in err, "raise, in words for a shell"
     run("report", file, "--random", "2x3x10x10", "--non-finite", "ignore", "--overwrite", "--save", folder / "nan.json")
-    assert document((folder / "nan.json").read_text())[1]["report"]["findings"] == [], "ignore"
+    assert model_of((folder / "nan.json").read_text())[1]["report"]["findings"] == [], "ignore"
 
 
 class Attention(nn.Module):
@@ -305,7 +256,7 @@ def test_masks(folder):
     assert "infinities on purpose: from blocks.0.mask in blocks.0" in " ".join(out.split())
     assert "used without a call (an operation read their parameters): blocks.0.out" in " ".join(out.split())
     assert "never_ran" not in out
-    _, model = document(saved.read_text())
+    _, model = model_of(saved.read_text())
     info = dict(rows(model))
     assert all(one["marks"] == [] for one in info.values()), "marks of a healthy model"
     assert info["blocks"]["summed"]
@@ -317,7 +268,7 @@ def test_masks(folder):
 
     torch.jit.script(Masked(True).eval()).save(file)
     out = run("report", file, "--random", "2x6x8", "--overwrite", "--save", saved).out
-    _, model = document(saved.read_text())
+    _, model = model_of(saved.read_text())
     first = model["report"]["findings"][0]
     assert (first["role"], first["function"], first["module"], first["values"]["nan"]) == (
         "producer",
@@ -333,30 +284,9 @@ def test_masks(folder):
 
 def test_less(folder, file):
     run(
-        "report",
-        file,
-        "--random",
-        "2x3x10x10",
-        "--no-memory",
-        "--no-work",
-        "--repeat",
-        "1",
-        "--warmup",
-        "0",
-        "--save",
-        folder / "less.json",
+        *("report", file, "--random", "2x3x10x10", "--no-memory", "--no-work", "--repeat", "1", "--warmup", "0"),
+        *("--save", folder / "less.json"),
     )
-    _, model = document((folder / "less.json").read_text())
+    _, model = model_of((folder / "less.json").read_text())
     assert model["info"]["forward"]["work"]["macs"] == 0 and model["report"]["forward_memory"]["peak_bytes"] == 0
     assert model["info"]["backward"]["inclusive"]["calls"] == 0, "no backward"
-
-
-with tempfile.TemporaryDirectory() as folder:
-    folder = pathlib.Path(folder)
-    file, saved = check_run(folder)
-    check_saved(folder, saved)
-    check_terminal(saved)
-    check_errors(folder, file, saved)
-    check_non_finite(folder)
-    check_masks(folder)
-    check_less(folder, file)

@@ -1,40 +1,12 @@
 """Tests torchtap show and compare on recordings of statistics against torch and NumPy."""
 
-import csv
-import io
 import json
 import math
-import os
-import pathlib
-import subprocess
-import sys
-import tempfile
 
 import numpy
+import pytest
 import torch
-
-torchtap = str(pathlib.Path(sys.argv[1]).resolve())
-
-
-def run(*arguments, status=0, **environment):
-    """Returns stdout and stderr. The test sets the terminal's properties."""
-    base = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    done = subprocess.run(
-        [torchtap, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**base, "LC_ALL": "C.UTF-8", **environment},
-    )
-    assert done.returncode == status
-    return done.stdout, done.stderr
-
-
-def document(*arguments, status=0):
-    return json.loads(run(*arguments, "--json", status=status).out)
-
-
-def rows_of(*arguments, status=0):
-    return list(csv.DictReader(io.StringIO(run(*arguments, "--csv", status=status).out)))
+from harness import document, entries, rows_of, run
 
 
 def close(got, want, tolerance=1e-6):
@@ -103,18 +75,8 @@ def record(
     model, inputs = folder / f"{name}.model.pt", folder / f"{name}.inputs.pt"
     torch.jit.script(Net(big).eval()).save(str(model))
     torch.save([[batch] for batch in batches], inputs)
-    run(
-        "record",
-        model,
-        "--input",
-        inputs,
-        "--batches",
-        "--save",
-        folder / name,
-        *(["--reduce", reduce] if reduce else []),
-        *arguments,
-        status=expect,
-    )
+    how = ["--reduce", reduce] if reduce else []
+    run("record", model, "--input", inputs, "--batches", "--save", folder / name, *how, *arguments, status=expect)
     return folder / name
 
 
@@ -126,16 +88,30 @@ def moments(x):
     return {"mean": x.mean(), "std": x.var().sqrt(), "skewness": m3 / m2**1.5, "kurtosis": m4 / m2**2 - 3}
 
 
-def test_values(folder, batches):
+@pytest.fixture(scope="module")
+def batches():
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(rows, 8, generator=generator) for rows in (40, 60, 50)]
+
+
+@pytest.fixture(scope="module")
+def stats(folder, batches):
+    return record(folder, "stats", batches)
+
+
+@pytest.fixture(scope="module")
+def raw(folder, batches):
+    return record(folder, "raw", batches, reduce="")
+
+
+def test_values(stats, batches):
     """Compares all numbers in all formats with torch."""
-    stats = record(folder, "stats", batches)
-    entries = {entry["path"]: entry for entry in document("show", stats)["entries"]}
+    found = {entry["path"]: entry for entry in document("show", stats)["entries"]}
     lines = {row["path"]: row for row in rows_of("show", stats)}
-    raw_manifest = json.load(open(stats / "manifest.json"))
-    assert set(entries) == {"", "big", *OF}, "show: one entry a module"
+    assert set(found) == {"", "big", *OF}, "show: one entry a module"
     for path, function in OF.items():
         x = function(torch.cat(batches))
-        entry, line = entries[path]["statistics"], lines[path]
+        entry, line = found[path]["statistics"], lines[path]
         want = {
             "rows": len(batches),
             "elements": x.numel(),
@@ -158,36 +134,20 @@ def test_values(folder, batches):
         assert entry["histogram"]["counts"] == counts.tolist() and numpy.allclose(entry["histogram"]["edges"], edges)
         assert [int(word) for word in line["histogram.counts"].split()] == counts.tolist(), "show"
         assert entry["underflow"] == int((x < -4).sum()) and entry["overflow"] == int((x > 4).sum()), "show"
-    for entry in raw_manifest["entries"]:
+    for entry in entries(stats):
         for field in ("index", "type", "kind", "samples", "dtype", "shape"):
-            assert entries[entry["path"]][field] == entry[field], "show --json"
-    assert "variance" not in json.dumps(entries["first"]["statistics"])
+            assert found[entry["path"]][field] == entry[field], "show --json"
+    assert "variance" not in json.dumps(found["first"]["statistics"])
 
     table = run("show", stats).out.splitlines()
     titles = table[0].split()
-    for title in (
-        "path",
-        "type",
-        "mean",
-        "std",
-        "skewness",
-        "kurtosis",
-        "min",
-        "max",
-        "abs_max",
-        "zeros",
-        "nan",
-        "inf",
-        "histogram",
-        "mark",
-    ):
+    for title in "path type mean std skewness kurtosis min max abs_max zeros nan inf histogram mark".split():
         assert title in titles
     line = next(line for line in table if " before " in line)
     x = torch.cat(batches) * 1.2
     for value in (f"{float(moments(x)['std']):.4g}", f"{float(x.max()):.4g}", str(x.numel())):
         assert f" {value} " in line, "show"
     assert "Scale" in line and "__torch__" not in line
-    return stats
 
 
 def test_sparkline(folder):
@@ -369,19 +329,10 @@ def test_single(folder, batches):
     stat = next(stat for stat in document("show", stats, "--stats")["stats"] if stat["path"] == "first")
     assert stat["std"] is None and stat["elements"] == 1, "--stats: one number has no deviation"
 
-    raw = record(folder, "raw", batches, reduce="")
+
+def test_samples(batches, raw):
     table = run("show", raw).out
-    assert table.splitlines()[0].split() == [
-        "index",
-        "path",
-        "type",
-        "kind",
-        "samples",
-        "reduction",
-        "dtype",
-        "shape",
-        "bytes",
-    ]
+    assert table.splitlines()[0].split() == "index path type kind samples reduction dtype shape bytes".split()
     rows = rows_of("show", raw)
     assert rows[1]["path"] == "first"
     assert rows[1]["samples"] == "3"
@@ -395,7 +346,6 @@ def test_single(folder, batches):
     stats = rows_of("show", raw, "--stats")
     x = torch.cat(batches).double()
     assert close(next(row for row in stats if row["path"] == "first")["std"], x.std(), 1e-6), "--stats in CSV"
-    return raw
 
 
 def cdf(counts, edges, below, above, x):
@@ -488,9 +438,7 @@ def test_compare(folder, batches, raw):
 
     # Modules that cannot be compared come first.
     missing = document(
-        "compare",
-        a,
-        record(folder, "fewer", batches, "--names", "first", "--names", "relu", reduce="moments"),
+        *("compare", a, record(folder, "fewer", batches, "--names", "first", "--names", "relu", reduce="moments")),
         status=1,
     )
     assert missing["entries"][0]["path"] == "before"
@@ -498,8 +446,7 @@ def test_compare(folder, batches, raw):
     assert missing["entries"][0]["distance"] == "Infinity"
     assert missing["entries"][1]["status"] == "same" and "only in A" in missing["entries"][1]["detail"]
     spoiled = document(
-        "compare",
-        record(folder, "whole", [batch.clamp(-1, 1) for batch in batches], "--names", "spoil"),
+        *("compare", record(folder, "whole", [batch.clamp(-1, 1) for batch in batches], "--names", "spoil")),
         record(folder, "spoiled", batches, "--names", "spoil"),
         status=1,
     )
@@ -528,11 +475,7 @@ def test_wasserstein(folder):
                 },
                 folder / f"w{side}.pt",
             )
-        entry = json.loads(
-            subprocess.run(
-                [torchtap, "compare", folder / "wa.pt", folder / "wb.pt", "--json"], capture_output=True, text=True
-            ).stdout
-        )["entries"][0]
+        entry = document("compare", folder / "wa.pt", folder / "wb.pt", status=None)["entries"][0]
         assert abs(entry["wasserstein"] - wasserstein(*sides)) < 1e-4 and entry["wasserstein_unit"] == "value"
     # A known distance: all values move by two bins of 0.5.
     for side, counts in (("a", [4, 6, 0, 0]), ("b", [0, 0, 4, 6])):
@@ -658,22 +601,3 @@ def test_keys(folder):
         {(int(k) % 3, int(k)) for k in key}
     )
     assert all(entry["statistics"]["rows"] == 40 for entry in got)
-
-
-with tempfile.TemporaryDirectory() as folder:
-    folder = pathlib.Path(folder)
-    generator = torch.Generator().manual_seed(0)
-    batches = [torch.randn(rows, 8, generator=generator) for rows in (40, 60, 50)]
-    stats = check_values(folder, batches)
-    check_sparkline(folder)
-    check_sort(stats)
-    check_marks(folder, batches)
-    check_width(stats)
-    check_vectors(folder, batches)
-    check_slots(folder, batches)
-    raw = check_single(folder, batches)
-    check_compare(folder, batches, raw)
-    check_wasserstein(folder)
-    check_rows(folder, batches)
-    check_log_histograms(folder, batches)
-    check_keys(folder)

@@ -1,11 +1,10 @@
 """Tests torchtap convert --to tensorboard: what a parser of the format finds, against the samples themselves."""
 
-import json
 import math
 import sys
 
 import torch
-from harness import SOURCE, recording, run
+from harness import SOURCE, document, recording, run
 from torch import nn
 
 sys.path.insert(0, str(SOURCE / "views/monitor/tests/monitor_surfaces"))
@@ -76,10 +75,8 @@ def test_recording(folder):
     run("convert", folder / "stats", "--to", "tensorboard", "--save", folder / "runs/a", status=2)
     run("convert", folder / "stats", "--to", "tensorboard", "--entry", "1", "--save", folder / "runs/a", "--overwrite")
     assert {tag.split("/")[0] for tag in series(folder / "runs/a")} == {"1"}, "one entry"
-    document = json.loads(
-        run("convert", folder / "stats", "--to", "tensorboard", "--save", folder / "runs/b", "--json").out
-    )
-    assert {tag["tag"]: (tag["path"], tag["steps"]) for tag in document["tags"]} == {
+    told = document("convert", folder / "stats", "--to", "tensorboard", "--save", folder / "runs/b")
+    assert {tag["tag"]: (tag["path"], tag["steps"]) for tag in told["tags"]} == {
         tag: ("" if tag.startswith("root") else tag.split("/")[0], 1) for tag in found
     }
     said = run("convert", folder / "kept", "--to", "tensorboard", "--save", folder / "runs/c", status=2).err

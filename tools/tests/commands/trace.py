@@ -1,51 +1,51 @@
 """Tests torchtap trace, and torchtap compare of traces, on torchvision's AlexNet and small models: tensors and labels
 against what PyTorch computes."""
 
-import csv
-import io
-import json
-import pathlib
+import copy
 import re
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 
+import pytest
 import torch
 import torchvision
+from harness import TORCHTAP, document, recording, rows_of, run, start
 from torch import nn
-
-torchtap = str(pathlib.Path(sys.argv[1]).resolve())
-
-
-def run(*arguments, status=0):
-    done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True)
-    assert done.returncode == status
-    return done.stdout, done.stderr
-
-
-def document(*arguments, status=0):
-    return json.loads(run(*arguments, "--json", status=status).out)
-
 
 LABELS = """input_1_0 conv2d_1_1 relu_1_2 maxpool2d_1_3 conv2d_2_4 relu_2_5 maxpool2d_2_6 conv2d_3_7 relu_3_8 conv2d_4_9
 relu_4_10 conv2d_5_11 relu_5_12 maxpool2d_3_13 adaptiveavgpool2d_1_14 flatten_1_15 dropout_1_16 linear_1_17 relu_6_18
 dropout_2_19 linear_2_20 relu_7_21 linear_3_22 output_1_23""".split()
 
 
-def test_alexnet(folder):
+@pytest.fixture(scope="module")
+def alexnet():
     torch.manual_seed(0)
     model = torchvision.models.alexnet(weights=None).eval()
     # Relu without inplace, so that hooks see what the modules returned.
     for module in model.modules():
         if isinstance(module, nn.ReLU):
             module.inplace = False
-    file, saved, dot = folder / "alexnet.pt", folder / "alexnet", folder / "alexnet.dot"
-    torch.jit.script(model).save(file)
-    traced = document(
-        "trace", file, "--random", "1x3x224x224", "--seed", "3", "--save", saved, "--draw", dot, "--validate"
-    )
+    return model
+
+
+@pytest.fixture(scope="module")
+def file(folder, alexnet):
+    torch.jit.script(alexnet).save(folder / "alexnet.pt")
+    return folder / "alexnet.pt"
+
+
+@pytest.fixture(scope="module")
+def traced(folder, file):
+    where = ("--save", folder / "alexnet", "--draw", folder / "alexnet.dot")
+    return document("trace", file, "--random", "1x3x224x224", "--seed", "3", *where, "--validate")
+
+
+@pytest.fixture
+def saved(folder, traced):
+    return folder / "alexnet"
+
+
+def test_tensors(alexnet, traced, saved):
     assert [node["label"] for node in traced["nodes"]] == LABELS, "labels"
     for key, value in {"operations": 22, "tensors": 24, "kept": 24, "layers": 24, "error": None}.items():
         assert traced[key] == value
@@ -53,31 +53,34 @@ def test_alexnet(folder):
     seen = {}
     hooks = [
         module.register_forward_hook(lambda module, inputs, output, path=path: seen.update({path: output}))
-        for path, module in model.named_modules()
+        for path, module in alexnet.named_modules()
     ]
     x = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
-        model(x)
+        alexnet(x)
     for hook in hooks:
         hook.remove()  # torch.jit.script would compile them
-    manifest = json.load(open(saved / "manifest.json"))
-    entries = {entry["path"]: entry for entry in manifest["entries"]}
-    assert [entry["path"] for entry in manifest["entries"][:-1]] == LABELS, "an entry for each tensor"
-    assert torch.equal(torch.load(saved / entries["input_1_0"]["file"]), x), "the input"
+    entries = dict(zip(LABELS, recording(saved)))
+    assert [entry["path"] for entry, _ in entries.values()] == LABELS, "an entry for each tensor"
+    assert torch.equal(entries["input_1_0"][1], x), "the input"
     compared = 0
-    for entry in manifest["entries"][:-1]:
+    for entry, value in entries.values():
         for path in entry["aliases"]:
             compared += 1
-            assert torch.equal(torch.load(saved / entry["file"]), seen[path])
+            assert torch.equal(value, seen[path])
     assert compared >= 21, "outputs of modules"
-    assert traced["bytes"] == sum(4 * torch.load(saved / entries[label]["file"]).numel() for label in LABELS), "bytes"
+    assert traced["bytes"] == sum(4 * value.numel() for _, value in entries.values())
 
-    text = dot.read_text()
+
+def test_pictures(folder, saved):
+    text = (folder / "alexnet.dot").read_text()
     assert len(re.findall(r"^ *n\d+ \[", text, re.M)) == 24 and text.count(" -> ") == 23, "the picture"
     run("trace", saved, "--draw", folder / "rolled.dot", "--rolled", "--depth", "1", "--direction", "left-right")
     text = (folder / "rolled.dot").read_text()
     assert text.count("box3d") == 3 and '"rankdir"="LR"' in text, "the picture of modules"
 
+
+def test_rows(traced, saved):
     again = document("trace", saved)
     assert again["nodes"] == traced["nodes"], "a loaded trace has the same rows"
     out = run("trace", saved).out
@@ -95,27 +98,30 @@ def test_alexnet(folder):
     assert third["output_of"][0]["call"] == 1
     assert {one["name"]: one["value"] for one in third["arguments"]}["padding"] == "[1, 1]"
     assert third["arguments"][0]["nodes"] == [6]
-    rows = list(csv.DictReader(io.StringIO(run("trace", saved, "--csv").out)))
+    rows = rows_of("trace", saved)
     assert rows[7]["parents"] == "maxpool2d_2_6"
     assert "stride=[1, 1]; " in rows[7]["arguments"]
     assert rows[7]["output_of"] == "features.6:1"
     assert [row["label"] for row in rows] == LABELS and rows[7]["shape"] == "1x384x13x13", "csv"
-    rows = list(csv.DictReader(io.StringIO(run("trace", saved, "--csv", "--entry", "conv*").out)))
+    rows = rows_of("trace", saved, "--entry", "conv*")
     assert [row["label"] for row in rows] == [label for label in LABELS if "conv" in label], "csv of a pattern"
     err = run("trace", saved, "--entry", "conv2d_9", status=2).err
     assert "conv2d_" in err, "an unknown name"
+    run("show", saved)
 
+
+def test_keep(file):
     some = document("trace", file, "--random", "1x3x224x224", "--keep", "conv*,classifier.6")
     assert [node["label"] for node in some["nodes"] if node["saved"]] == [
         *[label for label in LABELS if "conv" in label],
         "linear_3_22",
     ]
     assert document("trace", file, "--random", "1x3x224x224")["kept"] == 0, "nothing is kept unless saved"
-    run("show", saved)
-    return model, file, saved
 
 
-def test_compare(folder, model, file, saved):
+def test_compare(folder, alexnet, file, saved):
+    model = copy.deepcopy(alexnet)
+
     def traced(name, changed, *arguments, shape="1x3x224x224"):
         torch.jit.script(changed).save(folder / f"{name}.pt")
         run("trace", folder / f"{name}.pt", "--random", shape, "--seed", "3", "--save", folder / name, *arguments)
@@ -133,14 +139,11 @@ def test_compare(folder, model, file, saved):
     found = document("compare", saved, altered, status=1)
     assert found["first"] == "conv2d_3_7", "one weight"
     assert [entry["status"] for entry in found["entries"][:8]] == ["equal"] * 7 + ["different"], "before and at it"
-    a, b = (
-        torch.load(where / json.load(open(where / "manifest.json"))["entries"][7]["file"]).double()
-        for where in (saved, altered)
-    )
+    a, b = (recording(where)[7][1].double() for where in (saved, altered))
     assert abs(found["entries"][7]["max_abs"] - (a - b).abs().max().item()) < 1e-12, "the largest difference"
     out = run("compare", saved, altered, status=1).out
     assert "the first is conv2d_3_7 in features.6: different" in " ".join(out.split()), "in words"
-    rows = list(csv.DictReader(io.StringIO(run("compare", saved, altered, "--csv", status=1).out)))
+    rows = rows_of("compare", saved, altered, status=1)
     assert [row["label"] for row in rows] == LABELS, "compare --csv"
 
     with torch.no_grad():
@@ -249,11 +252,7 @@ def test_interrupt(folder):
             return x
 
     torch.jit.script(Many()).save(folder / "many.pt")
-    running = subprocess.Popen(
-        [torchtap, "trace", str(folder / "many.pt"), "--random", "2x2", "--save", str(folder / "many")],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
+    running = start(TORCHTAP, "trace", folder / "many.pt", "--random", "2x2", "--save", folder / "many")
     while running.poll() is None and not list(folder.glob(".many.torchtap-new-*")):
         time.sleep(0.005)
     running.send_signal(signal.SIGINT)
@@ -295,19 +294,9 @@ def test_others(folder):
         ("loop", "--json", "--csv"): "--json",
     }.items():
         err = run(
-            "trace",
-            folder / arguments[0],
+            *("trace", folder / arguments[0]),
             *[folder / a if a in ("loop", "loop.jpg", "x") else a for a in arguments[1:]],
             status=2,
         ).err
         assert words in err
     assert not (folder / "x").exists() and not (folder / "loop.jpg").exists(), "errors leave nothing"
-
-
-with tempfile.TemporaryDirectory() as folder:
-    folder = pathlib.Path(folder)
-    model, file, saved = check_alexnet(folder)
-    check_compare(folder, model, file, saved)
-    check_others(folder)
-    check_programs(folder)
-    check_interrupt(folder)

@@ -4,26 +4,22 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 
+import harness
+import pytest
 import torch
+from harness import TORCHTAP, document, start
 
-torchtap = str(pathlib.Path(sys.argv[1]).resolve())
 
-
-def run(*arguments, **how):
-    return subprocess.run(
-        [torchtap, *map(str, arguments)], **{"capture_output": True, "text": True, "errors": "surrogateescape", **how}
-    )
+def run(*arguments):
+    return harness.run(*arguments, status=None)
 
 
 def error(*arguments, says=(), silent=(), command=None, lines=None):
     """Returns stderr of a call that ends with 2; its first line contains all of `says`."""
     done = run(*arguments)
-    line = " ".join(map(str, arguments))
     first = done.err.split("\n")[0]
     assert done.status == 2
     assert first.startswith(f"torchtap {command}: " if command else "torchtap: ")
@@ -49,6 +45,30 @@ class Net(torch.nn.Module):
         return self.fc2(torch.relu(self.fc1(x)))
 
 
+X = ("--random", "2x4")
+
+
+@pytest.fixture
+def model(folder):
+    return folder / "net.pt"
+
+
+@pytest.fixture
+def maps(folder):
+    return folder / "maps"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def recordings(folder):
+    os.chdir(folder)
+    torch.manual_seed(0)
+    torch.jit.script(Net()).save(folder / "net.pt")
+    for save, arguments in (("maps", ["--reduce", "mean"]), ("others", ["--reduce", "max"]), ("raw", [])):
+        how = ("--random", "2x4", "--count", 2, "--names", "fc?", "--names", "", *arguments)
+        harness.run("record", folder / "net.pt", *how, "--save", folder / save)
+    harness.run("merge", "maps", "maps", "--save", "twice")
+
+
 def test_stdout(folder):
     """A full disk, a closed pipe and a closed descriptor are errors of every subcommand that prints."""
     maps, model, save = folder / "maps", folder / "net.pt", folder / "saved"
@@ -72,36 +92,31 @@ def test_stdout(folder):
         ["recover", folder / "raw", "--check", "--json"],
     ]
     for arguments in calls:
-        line = " ".join(map(str, arguments))
-        subprocess.run(["rm", "-rf", save], check=True)
+        shutil.rmtree(save, ignore_errors=True)
         with open("/dev/full", "w") as full:
-            done = run(*arguments, capture_output=False, stdout=full, stderr=subprocess.PIPE)
-        assert done.status == 2
-        assert done.err.endswith("torchtap: cannot write to stdout: No space left on device\n")
+            done = start(TORCHTAP, *arguments, stdout=full)
+        assert done.communicate()[1].endswith("torchtap: cannot write to stdout: No space left on device\n")
+        assert done.returncode == 2
     # Closed: no file opened later takes its number.
-    subprocess.run(["rm", "-rf", save], check=True)
-    done = run(*calls[13], capture_output=False, stderr=subprocess.PIPE, preexec_fn=lambda: os.close(1))
-    assert done.status == 2 and "cannot write to stdout" in done.err, "closed stdout"
+    shutil.rmtree(save, ignore_errors=True)
+    done = start(TORCHTAP, *calls[13], stdout=None, preexec_fn=lambda: os.close(1))
+    assert "cannot write to stdout" in done.communicate()[1] and done.returncode == 2
     assert run("compare", save, folder / "twice").status == 0
     # A reader that went away: SIGPIPE by default, an error if it is ignored.
     for ignored, status in ((False, -signal.SIGPIPE), (True, 2)):
         reading, writing = os.pipe()
         os.close(reading)
-        done = run(
-            "list",
-            model,
-            capture_output=False,
+        done = start(
+            *(TORCHTAP, "list", model),
             stdout=writing,
-            stderr=subprocess.PIPE,
             restore_signals=False,
             preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_IGN if ignored else signal.SIG_DFL),
         )
         os.close(writing)
-        assert done.status == status and ("Broken pipe" in done.err) == ignored, "closed pipe"
+        assert ("Broken pipe" in done.communicate()[1]) == ignored and done.returncode == status
 
 
-def test_numbers(folder):
-    maps, model = folder / "maps", folder / "net.pt"
+def test_numbers(folder, maps, model):
     record = ["record", model, "--random", "2x4", "--save", folder / "n"]
     for arguments, command, says in (
         (["list", model, "--depth", "-1"], "list", ["--depth", "from 0 up", '"-1"']),
@@ -134,32 +149,11 @@ def test_numbers(folder):
     # Valid numbers. "010" is ten.
     torch.save(torch.randn(20, 4), folder / "rows.pt")
     for batch, calls in (("010", 2), ("+7", 3), ("9223372036854775807", 1)):
-        done = run(
-            "record",
-            model,
-            "--input",
-            folder / "rows.pt",
-            "--batch",
-            batch,
-            "--overwrite",
-            "--save",
-            folder / "batches",
-            "--json",
-        )
-        assert done.status == 0 and json.loads(done.out)["calls"] == calls
+        how = ("--batch", batch, "--overwrite", "--save", folder / "batches")
+        assert document("record", model, "--input", folder / "rows.pt", *how)["calls"] == calls
     done = run(
-        "record",
-        model,
-        "--random",
-        "2x4",
-        "--seed",
-        "18446744073709551615",
-        "--save",
-        folder / "largest",
-        "--reduce",
-        "mean",
-        "--over",
-        "-1",
+        *("record", model, "--random", "2x4", "--seed", "18446744073709551615", "--save", folder / "largest"),
+        *("--reduce", "mean", "--over", "-1"),
     )
     assert done.status == 0, "the largest seed"
     assert run("compare", maps, maps, "--rtol", "inf").status == 0, "an infinite tolerance"
@@ -170,20 +164,20 @@ def test_control_characters(folder):
     evil = "\x1b[31mred\x1b[0m\n\r\x07\u009b2J\u202eevil\x7f"
     wanted = r"\033[31mred\033[0m\n\r\a\302\2332J\342\200\256evil\177"
     maps = folder / "evil"
-    subprocess.run(["cp", "-r", folder / "maps", maps], check=True)
+    shutil.copytree(folder / "maps", maps)
     manifest = json.load(open(maps / "manifest.json"))
     manifest["entries"][1]["path"] = evil
     manifest["entries"][1]["type"] = evil
     (maps / "manifest.json").write_text(json.dumps(manifest))
     again = folder / "evil2"
-    subprocess.run(["cp", "-r", maps, again], check=True)
+    shutil.copytree(maps, again)
     torch.save([torch.zeros(7)], again / manifest["entries"][1]["file"])
     size = (again / manifest["entries"][1]["file"]).stat().st_size
     manifest["entries"][1].update(bytes=size, reduction="", holds="list", number=1, keys=[])
     (again / "manifest.json").write_text(json.dumps(manifest))
     torch.save({evil: torch.ones(3), "name": evil, "number": 3}, folder / "evil.pt")
 
-    def clean(done, where):
+    def clean(done):
         for text in (done.out, done.err):
             controls = {
                 c for c in text if (ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160 or 0x202A <= ord(c) <= 0x202E
@@ -207,34 +201,32 @@ def test_control_characters(folder):
         ["show", maps, "--" + evil],
     ):
         done = run(*arguments)
-        clean(done, arguments)
+        clean(done)
     assert wanted in run("show", maps).out, "show"
     assert wanted in run("show", folder / "evil.pt").out, "show: a text"
-    assert json.loads(run("show", maps, "--json").out)["entries"][1]["path"] == evil
+    assert document("show", maps)["entries"][1]["path"] == evil
     assert run("show", maps, "--entry", wanted).status == 0, "show --entry: as it was shown"
     # Bytes that are not UTF-8, from the command line.
-    clean(run("show", os.fsencode(folder) + b"/\xff\xfe\x1b"), "show of a name that is not UTF-8")
+    clean(run("show", os.fsdecode(os.fsencode(folder) + b"/\xff\xfe\x1b")))
     done = run("show", os.fsdecode(os.fsencode(folder) + b"/\xff\xc3\xbc"))
     assert r"\377ü" in done.err, "show of a name that is not UTF-8"
 
 
-def test_outputs(folder):
+def test_outputs(folder, maps, model):
     """No command replaces what is there without --overwrite."""
-    maps, model = folder / "maps", folder / "net.pt"
-    x = ["--random", "2x4"]
     outputs = {
         "out.safetensors": ["convert", maps, "--to", "safetensors", "--save"],
         "npy": ["convert", maps, "--to", "npy", "--save"],
         "csv": ["convert", maps, "--to", "csv", "--save"],
-        "out.json": ["report", model, *x, "--repeat", "1", "--warmup", "0", "--save"],
-        "out.html": ["report", model, *x, "--repeat", "1", "--warmup", "0", "--html"],
-        "out.dot": ["trace", model, *x, "--draw"],
-        "recorded": ["record", model, *x, "--names", "fc1", "--save"],
-        "traced": ["trace", model, *x, "--save"],
+        "out.json": ["report", model, *X, "--repeat", "1", "--warmup", "0", "--save"],
+        "out.html": ["report", model, *X, "--repeat", "1", "--warmup", "0", "--html"],
+        "out.dot": ["trace", model, *X, "--draw"],
+        "recorded": ["record", model, *X, "--names", "fc1", "--save"],
+        "traced": ["trace", model, *X, "--save"],
         "merged": ["merge", maps, maps, "--save"],
     }
     if "explore" in run().out:
-        outputs["page.html"] = ["explore", model, *x, "--export"]
+        outputs["page.html"] = ["explore", model, *X, "--export"]
     for name, arguments in outputs.items():
         place = folder / "outputs" / name
         place.parent.mkdir(exist_ok=True)
@@ -263,21 +255,14 @@ def test_outputs(folder):
     assert (mine / "precious").read_text() == "x", "a folder of somebody else"
 
 
-def test_words(folder):
-    maps, model = folder / "maps", folder / "net.pt"
-    x = ["--random", "2x4"]
+def test_words(model):
     error("lst", model, says=['unknown command "lst"', 'did you mean "list"?'])
     error("xyzzy", says=['unknown command "xyzzy"'], silent=["did you mean"])
-    help_text = subprocess.run([torchtap], capture_output=True, text=True)
-    assert help_text.returncode == 0 and "Subcommands:" in help_text.stdout and help_text.stderr == ""
+    help_text = run()
+    assert help_text.status == 0 and "Subcommands:" in help_text.out and help_text.err == ""
     for command in ("record", "trace", "show", "preload", "report", "convert"):
         for columns in (70, 200):
-            text = subprocess.run(
-                [torchtap, command, "--help"],
-                capture_output=True,
-                text=True,
-                env={**os.environ, "COLUMNS": str(columns)},
-            ).stdout
+            text = harness.run(command, "--help", COLUMNS=str(columns)).out
             head, _, rest = text.partition("Examples:")
             long = [
                 line
@@ -286,44 +271,31 @@ def test_words(folder):
             ]
             assert not long
             assert "Excludes" not in text and "TEXT:" not in text
-    done = subprocess.run(
-        [torchtap, "record", model, *x, "--names", "", "--save", folder / "quiet", "--enable-grad", "-q"],
-        capture_output=True,
-        text=True,
-    )
+
+
+def test_quiet(folder, model):
+    done = run("record", model, *X, "--names", "", "--save", folder / "quiet", "--enable-grad", "-q")
     assert done.status == 0 and done.err == "" and done.out != "", "--quiet"
-    done = subprocess.run(
-        [torchtap, "record", model, "--random", "2x5", "--save", folder / "quiet2", "--quiet"],
-        capture_output=True,
-        text=True,
-    )
+    done = run("record", model, "--random", "2x5", "--save", folder / "quiet2", "--quiet")
     assert done.status == 2 and "batch 0" in done.err, "--quiet and an error"
     done = run("preload", "-q", "-o", folder / "nothing", "--", "true")
     assert done.status == 0 and done.err == "", "preload --quiet"
     done = run("preload", "--quiet", "--save", folder / "nothing", "--", "/no/such/program")
     assert done.status == 127 and "/no/such/program" in done.err, "preload --quiet of no program"
-    # One meaning each.
-    error("trace", model, *x, "--layer", "fc1", command="trace", says=['unknown option "--layer"'])
-    error("trace", model, *x, "--what", "all", command="trace", says=['unknown option "--what"'])
+
+
+def test_one_meaning_each(folder, maps, model):
+    error("trace", model, *X, "--layer", "fc1", command="trace", says=['unknown option "--layer"'])
+    error("trace", model, *X, "--what", "all", command="trace", says=['unknown option "--what"'])
     error(
-        "preload",
-        "--every",
-        "3",
-        "--save",
-        folder / "w",
-        "--",
-        "true",
+        *("preload", "--every", "3", "--save", folder / "w", "--", "true"),
         command="preload",
         says=['unknown option "--every"'],
     )
     error("--versoin", says=['"--versoin"', 'did you mean "--version"?'])
     error("-v", says=['unknown option "-v"; did you mean "-V"?'])
     error(
-        "record",
-        model,
-        *x,
-        "--sav",
-        folder / "w",
+        *("record", model, *X, "--sav", folder / "w"),
         command="record",
         says=['unknown option "--sav"', 'did you mean "--save"?'],
     )
@@ -332,65 +304,51 @@ def test_words(folder):
     error("record", model, command="record", says=["--save"])
     error("show", folder / "nosuch", command="show", says=["nosuch"])
     error("convert", maps, "--to", "hdf5", "--save", folder / "w", command="convert", says=["hdf5", "npy"])
-    # Options do not take another option as their value.
+
+
+def test_options_do_not_take_another_option_as_their_value(folder, maps, model):
     for arguments in (
-        ["record", model, *x, "--save", "--overwrite"],
+        ["record", model, *X, "--save", "--overwrite"],
         ["merge", maps, maps, "--save", "--overwrite"],
         ["convert", maps, "--to", "npy", "--save", "--entry"],
     ):
         error(*arguments, command=arguments[0], says=["--save", "is an option"])
         assert not pathlib.Path("--overwrite").exists() and not pathlib.Path("--entry").exists()
     for arguments in (
-        ["record", model, *x, "--save", ""],
+        ["record", model, *X, "--save", ""],
         ["merge", maps, maps, "--save", ""],
         ["convert", maps, "--to", "npy", "--save", ""],
     ):
         error(*arguments, command=arguments[0], says=["--save", "empty"])
-    error("record", model, *x, "--save", folder / "w", "--over", "0", command="record", says=["--over", "--reduce"])
+    error("record", model, *X, "--save", folder / "w", "--over", "0", command="record", says=["--over", "--reduce"])
     error(
-        "record",
-        model,
-        *x,
-        "--save",
-        folder / "w",
-        "--elementwise",
+        *("record", model, *X, "--save", folder / "w", "--elementwise"),
         command="record",
         says=["--elementwise", "--reduce"],
     )
-    assert "piar" in error("record", model, *x, "--names", "piar", "--save", folder / "w", says=["piar"]), "names"
+    assert "piar" in error("record", model, *X, "--names", "piar", "--save", folder / "w", says=["piar"]), "names"
     error(
-        "record", model, *x, "--types", "Conv2d", "--save", folder / "w", says=["matches none"], silent=["allow_none"]
+        "record", model, *X, "--types", "Conv2d", "--save", folder / "w", says=["matches none"], silent=["allow_none"]
     )
-    error("record", model, *x, "--types", "linear", "--save", folder / "w", says=['types are "Linear"'], silent=["&&"])
-    error("record", model, *x, "--not-types", ".*", "--save", folder / "w", says=["none of"], silent=["everything"])
-    error("record", model, *x, "--types", "(", "--save", folder / "w", says=["--types"])
+    error("record", model, *X, "--types", "linear", "--save", folder / "w", says=['types are "Linear"'], silent=["&&"])
+    error("record", model, *X, "--not-types", ".*", "--save", folder / "w", says=["none of"], silent=["everything"])
+    error("record", model, *X, "--types", "(", "--save", folder / "w", says=["--types"])
     error(
-        "record",
-        model,
-        "--idx3",
-        folder / "nosuch",
-        "--save",
-        folder / "w",
+        *("record", model, "--idx3", folder / "nosuch", "--save", folder / "w"),
         says=["--idx3: "],
         silent=["--input"],
         command="record",
     )
     error(
-        "record",
-        model,
-        *x,
-        "--over",
-        7,
-        "--reduce",
-        "mean",
-        "--save",
-        folder / "w",
+        *("record", model, *X, "--over", 7, "--reduce", "mean", "--save", folder / "w"),
         says=["over([7])"],
         silent=["Traceback"],
     )
-    # Recordings.
+
+
+def test_recordings(folder, maps, model):
     error("merge", maps, maps, "--save", maps, says=["--overwrite"])
-    error("record", model, *x, "--save", maps, says=["--overwrite"])
+    error("record", model, *X, "--save", maps, says=["--overwrite"])
     (folder / "foreign").mkdir()
     (folder / "foreign/precious").write_text("x")
     error("merge", maps, maps, "--overwrite", "--save", folder / "foreign", says=["precious"], silent=["mkdir"])
@@ -411,15 +369,20 @@ def test_words(folder):
     error("show", folder / "raw", "--entry", "fc1", "--result", "variance", silent=['""'])
     (folder / "empty").write_bytes(b"")
     error("show", folder / "empty", says=["empty"])
-    # Models.
+
+
+def test_models(folder, maps, model):
     error("list", folder, says=["is a directory"])
     error("list", maps, says=["recording", "torchtap show"])
+    (folder / "empty").write_bytes(b"")
     error("list", folder / "empty", says=["is empty"])
     error("list", folder / "nosuch.pt", says=["nosuch.pt", "No such file"])
     error("list", model, "--method", "nope", says=['"nope"', '"forward"'])
     torch.save({"a": torch.ones(1)}, folder / "legacy.pt", _use_new_zipfile_serialization=False)
     error("show", folder / "legacy.pt", says=["before 1.6", "torch.save"])
-    # The message has the module, its input and the cause before the traceback.
+
+
+def test_the_cause_comes_before_the_traceback(folder, model):
     for arguments in (["record", model, "--random", "2x5", "--save", folder / "w"], ["list", model, "--random", "2x5"]):
         text = error(
             *arguments,
@@ -429,66 +392,34 @@ def test_words(folder):
         assert text.index("fc1") < text.index("Traceback"), "the cause comes first"
     error("record", model, "--random", "2x4:int64", "--save", folder / "w", says=['"fc1" (Linear)', "2x4 int64"])
     assert not (folder / "w").exists(), "nothing was left behind"
-    # Grammar.
-    done = run("record", model, *x, "--names", "fc1", "--save", folder / "one")
+
+
+def test_grammar(folder, model):
+    done = run("record", model, *X, "--names", "fc1", "--save", folder / "one")
     assert done.out.startswith("1 module, 1 sample of 1 call in ")
-    done = run("record", model, *x, "--count", "2", "--names", "fc?", "--save", folder / "two")
+    done = run("record", model, *X, "--count", "2", "--names", "fc?", "--save", folder / "two")
     assert done.out.startswith("2 modules, 4 samples of 2 calls in ")
 
 
-def test_status(folder):
+def test_status(folder, model):
     """A module that never runs is an error if it was asked for."""
-    model, x = folder / "net.pt", ["--random", "2x4"]
-    done = run("record", model, *x, "--save", folder / "all")
+    done = run("record", model, *X, "--save", folder / "all")
     assert done.status == 0 and '"never"' in done.err, "a model that does not call all of its modules"
-    done = run("record", model, *x, "--names", "never", "--save", folder / "never")
+    done = run("record", model, *X, "--names", "never", "--save", folder / "never")
     assert done.status == 1 and '"never"' in done.err, "a module that was asked for"
 
 
-def test_json(folder):
-    maps = folder / "maps"
+def test_json(folder, maps):
     done = run("merge", maps, maps, "--save", folder / "merged", "--json")
-    document = json.loads(done.out)
-    assert document == {"saved": str(folder / "merged"), "parts": [str(maps)] * 2, "modules": 3, "samples": 12}
-    document = json.loads(run("convert", maps, "--to", "npy", "--save", folder / "npy", "--json").out)
-    assert document["format"] == "npy"
-    assert document["modules"] == 3
-    assert document["files"] == json.load(open(folder / "npy/index.json"))
-    document = json.loads(run("convert", maps, "--to", "safetensors", "--save", folder / "x.safetensors", "--json").out)
-    assert {"__metadata__", "fc1"} <= set(document["header"]), "convert --json"
-    document = json.loads(run("recover", folder / "raw", "--check", "--json").out)
-    assert document["was_finished"] and document["missing"] == [] and document["modules"] == 3, "recover --json"
+    told = json.loads(done.out)
+    assert told == {"saved": str(folder / "merged"), "parts": [str(maps)] * 2, "modules": 3, "samples": 12}
+    told = document("convert", maps, "--to", "npy", "--save", folder / "npy")
+    assert told["format"] == "npy"
+    assert told["modules"] == 3
+    assert told["files"] == json.load(open(folder / "npy/index.json"))
+    told = document("convert", maps, "--to", "safetensors", "--save", folder / "x.safetensors")
+    assert {"__metadata__", "fc1"} <= set(told["header"]), "convert --json"
+    told = document("recover", folder / "raw", "--check")
+    assert told["was_finished"] and told["missing"] == [] and told["modules"] == 3, "recover --json"
     done = run("--version")
     assert re.fullmatch(r"torchtap [\d.]+ \(LibTorch [\d.]+\S*\)\n", done.out), "--version"
-
-
-with tempfile.TemporaryDirectory() as folder:
-    folder = pathlib.Path(folder)
-    os.chdir(folder)
-    torch.manual_seed(0)
-    torch.jit.script(Net()).save(folder / "net.pt")
-    for save, arguments in (("maps", ["--reduce", "mean"]), ("others", ["--reduce", "max"]), ("raw", [])):
-        done = run(
-            "record",
-            folder / "net.pt",
-            "--random",
-            "2x4",
-            "--count",
-            2,
-            "--names",
-            "fc?",
-            "--names",
-            "",
-            *arguments,
-            "--save",
-            folder / save,
-        )
-        assert done.status == 0, done
-    assert run("merge", "maps", "maps", "--save", "twice").status == 0
-    check_stdout(folder)
-    check_numbers(folder)
-    check_control_characters(folder)
-    check_words(folder)
-    check_outputs(folder)
-    check_status(folder)
-    check_json(folder)
