@@ -73,10 +73,36 @@ def rows_of(*arguments, **how):
     return list(csv.DictReader(io.StringIO(run(*arguments, "--csv", **how).out)))
 
 
+def preload(options, *program, status=None):
+    """What torchtap preload says of a program, which behaves as it does without."""
+    bare = call(*program, status=status)
+    done = run("preload", *options, "--", *program, status=None)
+    assert done[:2] == bare[:2], done.err
+    lines = done.err.splitlines(keepends=True)
+    assert [line for line in lines if not line.startswith("torchtap: ")] == bare.err.splitlines(keepends=True)
+    return "".join(line for line in lines if line.startswith("torchtap: "))
+
+
+started = []
+
+
 def start(*command, **how):
-    """A program that runs beside the test, of whose output both parts are read."""
+    """A program that runs beside the test, until its end at most, and of whose output both parts are read."""
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **how}
-    return subprocess.Popen([*map(str, command)], **how)
+    started.append(subprocess.Popen([*map(str, command)], **how))
+    return started[-1]
+
+
+@pytest.fixture(autouse=True)
+def end_of_what_was_started():
+    """Those of fixtures with a wider scope run on."""
+    before = len(started)
+    yield
+    for process in started[before:]:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    del started[before:]
 
 
 def until(condition, what, seconds=120):
@@ -91,9 +117,7 @@ def until(condition, what, seconds=120):
 def wait_for_stream(name):
     """What `torchtap streams` says of a stream, as soon as there is one."""
     return until(
-        lambda: next(
-            (one for one in json.loads(run("streams", "--json", status=None).out) if one["name"] == name), None
-        ),
+        lambda: next((one for one in document("streams", status=None) if one["name"] == name), None),
         f"{name} did not appear",
     )
 
@@ -102,7 +126,7 @@ def in_terminal(*command, columns=80, **more):
     """What a program writes to a terminal of this width, stdout and stderr together."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
-    process = start(*command, stdout=follower, stderr=follower, env=environment(TERM="xterm", **more))
+    process = start(*command, stdout=follower, stderr=follower, env=environment(**{"TERM": "xterm", **more}))
     os.close(follower)
     drawn = b""
     try:
@@ -141,6 +165,14 @@ def folder():
     """A folder for all tests of a file, of which some read what others made with a fixture."""
     with tempfile.TemporaryDirectory() as name:
         yield pathlib.Path(name).resolve()
+
+
+@pytest.fixture(scope="module")
+def inside(folder):
+    """The tests run in their folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield
 
 
 @pytest.fixture(scope="module")

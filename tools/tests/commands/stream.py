@@ -3,50 +3,35 @@
 import base64
 import json
 import os
-import pathlib
 import pty
 import re
 import select
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 
+import harness
 import numpy as np
+import pytest
 import torch
+from harness import SOURCE, TORCHTAP, entries, given, recording, run, until, wait_for_stream
 from torch import nn
 
-torchtap, program = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:3])
-sys.path.insert(0, sys.argv[3])
-from torchtap import stream  # noqa: E402
+sys.path.insert(0, str(SOURCE / "extras/python"))
+from torchtap import stream
 
 PROGRAM_ENDS_WITH = 5  # so that its own exit status is seen to be handed on
+ENDLESS = ("--count", 100000000, "--stream")
+pytestmark = pytest.mark.usefixtures("streams")
 
 
-def start(*arguments):
-    return subprocess.Popen([torchtap, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(*arguments, **how):
+    return harness.start(TORCHTAP, *arguments, **how)
 
 
-def run(*arguments, status=0):
-    done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == status
-    return done.stdout, done.stderr
-
-
-def wait_for_stream(name):
-    for _ in range(3000):
-        done = subprocess.run([torchtap, "streams", "--json"], capture_output=True, text=True)
-        for found in json.loads(done.stdout):
-            if found["name"] == name:
-                return found
-        time.sleep(0.02)
-    sys.exit(f"{name} did not appear")
-
-
-def finish(process, what, status=0):
+def finish(process, status=0):
     out, error = process.communicate(timeout=120)
-    assert process.returncode == status
+    assert process.returncode == status, f"{out}\n{error}"
     return out, error
 
 
@@ -59,13 +44,14 @@ class Model(nn.Module):
         return self.fc(self.relu(self.conv(x)).flatten(1))
 
 
-def make(folder):
+@pytest.fixture(scope="module")
+def outputs(folder):
+    """What each module of a model returns for the inputs of a file."""
     torch.manual_seed(0)
     model = Model().eval()
-    file, data = folder / "model.pt", folder / "input.pt"
-    torch.jit.script(model).save(file)
+    torch.jit.script(model).save(folder / "model.pt")
     inputs = torch.randn(2, 3, 8, 8)
-    torch.save(inputs, data)
+    torch.save(inputs, folder / "input.pt")
     outputs = {}
     for name, module in model.named_children():
         module.register_forward_hook(
@@ -73,7 +59,17 @@ def make(folder):
         )
     with torch.no_grad():
         outputs[""] = model(inputs)
-    return file, data, outputs
+    return outputs
+
+
+@pytest.fixture
+def file(folder, outputs):
+    return folder / "model.pt"
+
+
+@pytest.fixture
+def data(folder, outputs):
+    return folder / "input.pt"
 
 
 def test_record(folder, file, data, outputs):
@@ -81,10 +77,10 @@ def test_record(folder, file, data, outputs):
     assert wait_for_stream("one")["readers"] == [], "nobody reads yet"
     saved = folder / "saved"
     run("tail", "one", "--save", saved)
-    finish(recorded, "record --stream")
-    manifest = json.load(open(saved / "manifest.json"))
-    assert {entry["path"] for entry in manifest["entries"]} == set(outputs), "entries"
-    for number, entry in enumerate(manifest["entries"]):
+    finish(recorded)
+    found = recording(saved)
+    assert {entry["path"] for entry, _ in found} == set(outputs), "entries"
+    for number, (entry, _) in enumerate(found):
         tensor = torch.load(saved / f"{number}-0.pt", weights_only=True)[0]
         assert torch.equal(tensor, outputs[entry["path"]])
         assert entry["kind"] == "ForwardOutput"
@@ -93,42 +89,28 @@ def test_record(folder, file, data, outputs):
 
 def test_reduced(folder, file, data, outputs):
     kept = folder / "kept"
-    recorded = start(
-        "record",
-        file,
-        "--input",
-        data,
-        "--names",
-        "conv",
-        "--reduce",
-        "mean",
-        "--save",
-        kept,
-        "--stream",
-        "two",
-        "--readers",
-        1,
-    )
+    how = ("--names", "conv", "--reduce", "mean", "--save", kept, "--stream", "two", "--readers", 1)
+    recorded = start("record", file, "--input", data, *how)
     wait_for_stream("two")
     frames = list(stream.Reader("two"))
-    finish(recorded, "record --reduce --stream")
+    finish(recorded)
     assert [(frame.path, frame.sample) for frame in frames] == [("conv", 0)], "results of a reduction"
     assert np.allclose(frames[0].tensor, outputs["conv"].double().mean().item(), rtol=1e-6)
     assert frames[0].torch().item() == frames[0].tensor.item() and frames[0].tensor.flags.writeable
     assert (kept / "manifest.json").exists(), "the reduction was saved, too"
 
 
-def test_lines(file, data):
+def test_lines(file):
     recorded = start("record", file, "--random", "2x3x8x8", "--count", 50, "--stream", "three", "--readers", 2)
     wait_for_stream("three")
     tail = start("tail", "three", "--json", "--names", "fc", "--count", 3)
     watch = start("watch", "three", "--hz", 20, "--names", "conv,fc")
     error = run("tail", "four-and-twenty", status=2).err
     assert '"four-and-twenty"' in error and '"three"' in error
-    lines = [json.loads(line) for line in finish(tail, "tail --json")[0].splitlines()]
+    lines = [json.loads(line) for line in finish(tail)[0].splitlines()]
     assert len(lines) == 3 and all(line["path"] == "fc" and line["shape"] == [2, 5] for line in lines)
-    out, error = finish(watch, "watch")
-    finish(recorded, "record --count")
+    out, error = finish(watch)
+    finish(recorded)
     assert "three: process" in out and "conv" in out and "relu" not in out and "missed" in out
     assert "the program ended" in error
 
@@ -137,12 +119,11 @@ def test_watch(file, data):
     """At 80 columns: all modules in the network's order, what tells kinds apart, and a footer that is whole."""
     recorded = start("record", file, "--input", data, "--stream", "eight", "--readers", 1, "--stream-memory", 1)
     wait_for_stream("eight")
-    env = {**os.environ, "COLUMNS": "80", "LC_ALL": "C.UTF-8"}
-    done = subprocess.run([torchtap, "watch", "eight"], capture_output=True, text=True, env=env, timeout=120)
-    finish(recorded, "record --stream-memory")
-    last = done.stdout[done.stdout.rindex("eight: process") :]
+    out = run("watch", "eight", COLUMNS="80").out
+    finish(recorded)
+    last = out[out.rindex("eight: process") :]
     assert [line.split()[0] for line in last.splitlines()[2:6]] == ["conv", "relu", "fc", "(root)"]
-    assert "output" in done.stdout and all(len(line) <= 80 for line in done.stdout.splitlines())
+    assert "output" in out and all(len(line) <= 80 for line in out.splitlines())
 
 
 def test_broken(folder, file):
@@ -156,50 +137,45 @@ def test_broken(folder, file):
 
     def lost(name, words, kill):
         readers = [start(command[0], name, "--names", "fc", "--hz", 50, *command[1:]) for command in commands]
-        for _ in range(3000):  # until all read
-            if len(wait_for_stream("nine")["readers"]) == len(commands) and list((folder / "cut").glob("*.part")):
-                break
-            time.sleep(0.02)
+        until(
+            lambda: len(wait_for_stream("nine")["readers"]) == len(commands) and any((folder / "cut").glob("*.part")),
+            "not all read",
+        )
         kill()
         for command, reader in zip(commands, readers):
-            error = finish(reader, f"{command[0]} of what is killed", status=2)[1]
+            error = finish(reader, status=2)[1]
             assert words in error and "the program ended" not in error
-        assert json.load(open(folder / "cut" / "manifest.json"))["entries"][0]["samples"] > 0
+        assert entries(folder / "cut")[0]["samples"] > 0
         shutil.rmtree(folder / "cut")
         shutil.rmtree(folder / "pictures", ignore_errors=True)
 
-    program = start("record", file, "--random", "2x3x8x8", "--count", 100000000, "--stream", "nine")
+    program = start("record", file, "--random", "2x3x8x8", *ENDLESS, "nine")
     wait_for_stream("nine")
     relay = start("relay", "nine", "--listen", "127.0.0.1:0")
     name = relay.stdout.readline().split(" at ")[1].strip()
     lost(name, "the connection to the relay", relay.kill)
     lost("nine", f"process {program.pid}, which published", program.kill)
-    for process in (relay, program):
-        process.communicate()
 
 
-def terminal_pictures(answer, *more):
-    """What `watch` writes to a terminal that answers its questions so."""
+def drawn_by_watch(name, count, answer=None):
+    """What `watch` writes to a terminal, which answers its questions so."""
     leader, follower = pty.openpty()
     subprocess.run(["stty", "rows", "30", "cols", "100"], stdin=follower, check=True)
-    watch = subprocess.Popen(
-        [torchtap, "watch", "seven", "--count", "6", "--hz", "20", "--picture", "conv", *more],
-        stdin=follower,
-        stdout=follower,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "LC_ALL": "C.UTF-8"},
-    )
+    how = {"stdout": follower, "stderr": subprocess.DEVNULL, "env": harness.environment()}
+    if answer:
+        how["stdin"] = follower
+    watch = start("watch", name, "--count", count, "--hz", 20, "--picture", "conv", **how)
     os.close(follower)
-    text, answered = b"", False
+    text = b""
     while select.select([leader], [], [], 60)[0]:
         try:
             text += os.read(leader, 1 << 20)
         except OSError:
             break
-        if not answered and text.endswith(b"\x1b[c"):
+        if answer and text.endswith(b"\x1b[c"):
             os.write(leader, answer)
-            answered = True
-    assert watch.wait() == 0, "watch in a terminal that answers"
+            answer = None
+    assert watch.wait() == 0
     return text
 
 
@@ -229,13 +205,11 @@ def decode_sixel(data):
 
 def test_graphics(file):
     """Terminals that answer get kitty's graphics or sixels: the same picture."""
-    recorded = start("record", file, "--random", "1x3x8x8", "--seed", 1, "--count", 100000000, "--stream", "seven")
+    start("record", file, "--random", "1x3x8x8", "--seed", 1, *ENDLESS, "seven")
     wait_for_stream("seven")
-    kitty = terminal_pictures(b"\x1b_Gi=31;OK\x1b\\\x1b[6;20;10t\x1b[?62c")
-    sixel = terminal_pictures(b"\x1b[6;20;10t\x1b[?62;4;22c")
-    blocks = terminal_pictures(b"\x1b[?62;22c")
-    recorded.terminate()
-    recorded.communicate()
+    kitty = drawn_by_watch("seven", 6, b"\x1b_Gi=31;OK\x1b\\\x1b[6;20;10t\x1b[?62c")
+    sixel = drawn_by_watch("seven", 6, b"\x1b[6;20;10t\x1b[?62;4;22c")
+    blocks = drawn_by_watch("seven", 6, b"\x1b[?62;22c")
     assert "▀".encode() in blocks and b"\x1b_Ga=T" not in blocks and b"\x1bP0" not in blocks, "half blocks"
     assert "▀".encode() not in kitty + sixel, "no half blocks"
     first = re.search(rb"\x1b_Ga=T,f=24,i=1,p=1,q=2,C=1,s=(\d+),v=(\d+),c=(\d+),r=(\d+),m=.;", kitty)
@@ -266,12 +240,11 @@ def test_errors(folder, file, data):
 def test_preload(folder):
     """The same program, recorded and streamed."""
     kept, spooled = folder / "preloaded", folder / "spooled"
-    os.chdir(folder)
-    run("preload", "--save", kept, "--", program, status=PROGRAM_ENDS_WITH)
-    begun = start("preload", "--stream", "four", "--readers", 1, "--", program)
+    run("preload", "--save", kept, "--", given("foreign"), status=PROGRAM_ENDS_WITH, cwd=folder)
+    begun = start("preload", "--stream", "four", "--readers", 1, "--", given("foreign"), cwd=folder)
     wait_for_stream("four")
     run("tail", "four", "--save", spooled)
-    _, error = finish(begun, "preload --stream", PROGRAM_ENDS_WITH)
+    _, error = finish(begun, PROGRAM_ENDS_WITH)
     assert 'published as "four"' in error
     run("compare", kept, spooled)
 
@@ -287,21 +260,18 @@ def test_relay(folder, file, data):
     name = relay.stdout.readline().split(" at ")[1].strip()
     assert name.startswith("tcp:127.0.0.1:") and token.stat().st_mode & 0o777 == 0o600
     assert "wants a token" in run("tail", name, status=2).err, "tail without the token"
-    try:
+    with pytest.raises(ValueError, match="the token is wrong"):
         list(stream.Reader(name, token="a token that is wrong"))
-        pytest.fail("Python with a wrong token")
-    except ValueError as error:
-        assert "the token is wrong" in str(error)
     reader = stream.Reader(name, names=["fc"], token=token.read_text().strip())
     tail = start("tail", name, "--token-file", token, "--names", "conv", "--save", folder / "far")
     frames = list(reader)
     assert all(frame.path == "fc" and frame.tensor.shape == (2, 5) for frame in frames), "frames of fc"
     assert frames and reader.received == len(frames) and reader.received + reader.missed == 2000
-    out, _ = finish(tail, "tail of a relay")
+    out, _ = finish(tail)
     assert "1 module" in out
-    assert json.load(open(folder / "far" / "manifest.json"))["entries"][0]["path"] == "conv", "what tail saved"
-    finish(recorded, "record for the relay")
-    _, error = finish(relay, "relay")
+    assert entries(folder / "far")[0]["path"] == "conv", "what tail saved"
+    finish(recorded)
+    _, error = finish(relay)
     assert "the program ended" in error and "refused 2 connections" in error
     os.chmod(token, 0o644)
     assert "other users may read" in run("tail", name, "--token-file", token, status=2).err, "a token for everybody"
@@ -310,42 +280,8 @@ def test_relay(folder, file, data):
 
 def test_terminal(file):
     """In a terminal: pictures, and the screen as it was afterwards."""
-    recorded = start("record", file, "--random", "1x3x8x8", "--count", 100000000, "--stream", "five")
+    start("record", file, "--random", "1x3x8x8", *ENDLESS, "five")
     wait_for_stream("five")
-    leader, follower = pty.openpty()
-    subprocess.run(["stty", "rows", "30", "cols", "100"], stdin=follower, check=True)
-    watch = subprocess.Popen(
-        [torchtap, "watch", "five", "--count", "5", "--hz", "20", "--picture", "conv"],
-        stdout=follower,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "LC_ALL": "C.UTF-8"},
-    )
-    os.close(follower)
-    text = b""
-    while select.select([leader], [], [], 60)[0]:
-        try:
-            text += os.read(leader, 65536)
-        except OSError:
-            break
-    assert watch.wait() == 0, "watch in a terminal"
-    recorded.terminate()
-    recorded.communicate()
+    text = drawn_by_watch("five", 5)
     assert text.startswith(b"\x1b[?1049h") and text.rstrip().endswith(b"\x1b[?1049l"), "the terminal is as it was"
     assert "▀".encode() in text and b"\x1b[38;2;" in text, "a picture"
-
-
-with tempfile.TemporaryDirectory() as name:
-    folder = pathlib.Path(name)
-    os.environ["XDG_RUNTIME_DIR"] = name
-    os.mkdir(folder / "torchtap", 0o700)
-    model = make(folder)
-    check_record(folder, *model)
-    check_reduced(folder, *model)
-    check_lines(*model[:2])
-    check_watch(*model[:2])
-    check_broken(folder, model[0])
-    check_preload(folder)
-    check_relay(folder, *model[:2])
-    check_terminal(model[0])
-    check_graphics(model[0])
-    check_errors(folder, *model[:2])

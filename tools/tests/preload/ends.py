@@ -4,14 +4,13 @@ every mode; what ran before is recorded."""
 import concurrent.futures
 import json
 import os
-import pathlib
-import subprocess
-import sys
-import tempfile
 
-torchtap, program = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:])
+import pytest
+from harness import entries, given, preload
+
+pytestmark = pytest.mark.usefixtures("inside")
+program = given("ends")
 os.environ["UCX_HANDLE_ERRORS"] = "none"
-
 
 ENDS = {
     "on_stack": 3,
@@ -38,11 +37,6 @@ MODES = {
 }
 
 
-def run(command, folder):
-    done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True, timeout=300)
-    return done.returncode, done.stdout, done.stderr
-
-
 def is_there(mode, place, said):
     """Whether there is a result with what ran before the end."""
     if mode == "stream":
@@ -50,44 +44,38 @@ def is_there(mode, place, said):
     if mode == "fingerprint":
         return place.stat().st_size > 2000
     if mode == "report":
-        (whole,) = json.load(open(f"{place}.json")).values()
+        (whole,) = json.loads(place.with_suffix(".json").read_text()).values()
         return whole["report"]["repeats"] >= 3
     if mode == "explore":
         return any(file.stat().st_size > 2000 for file in (place / "explorer").glob("*.tapx"))
     if mode == "monitor":
-        lines = [json.loads(line) for line in open(place / "alarms.jsonl")]
+        lines = [json.loads(line) for line in (place / "alarms.jsonl").read_text().splitlines()]
         return any(line.get("rule") == "nonfinite" and line["incident"] for line in lines)
     if mode == "trace":
         return "logged" in said and place.is_dir()
-    entries = json.load(open(place / "manifest.json"))["entries"]
-    return any(entry["samples"] >= 3 for entry in entries)
+    return any(entry["samples"] >= 3 for entry in entries(place))
 
 
-def try_out(what, mode, folder, bare):
-    name = f"{what}-{mode}"
-    options = [option.format(name) for option in MODES[mode]]
-    status, out, err = run([torchtap, "preload", *options, "--", program, what], folder)
-    assert (status, out) == bare[:2]
-    said = err.replace(bare[2], "", 1) if bare[2] else err
-    assert all(line.startswith("torchtap: ") for line in said.splitlines())
+@pytest.fixture(scope="module")
+def said(request, inside):
+    """What torchtap says of each program in each mode; two at a time."""
+
+    def job(what, mode):
+        options = [option.format(f"{what}-{mode}") for option in MODES[mode]]
+        return preload(options, program, what, status=ENDS[what])
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        chosen = [item.callspec.params for item in request.session.items]
+        yield {(one["what"], one["mode"]): pool.submit(job, **one) for one in chosen}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("what", ENDS)
+def test_ends_as_without(folder, said, what, mode):
+    said = said[what, mode].result()
     if what == "terminate":
         return  # what is saved depends on who holds which lock
-    try:
-        assert is_there(mode, folder / name, said)
-    except (OSError, ValueError) as error:
-        pytest.fail(f"{name}: no result: {error}: {said}")
-    later = what in ("in_atexit", "in_destructors", "err")
+    assert is_there(mode, folder / f"{what}-{mode}", said)
     if what != "in_threads":  # where a thread may be running
         words = "after main had returned, or exit had been called, are left out" in said
-        assert words == later
-
-
-with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(2) as pool:
-    folder = pathlib.Path(name)
-    jobs = []
-    for what, status in ENDS.items():
-        bare = run([program, what], folder)
-        assert bare[0] == status
-        jobs += [pool.submit(try_out, what, mode, folder, bare) for mode in MODES]
-    for job in jobs:
-        job.result()
+        assert words == (what in ("in_atexit", "in_destructors", "err"))

@@ -3,36 +3,22 @@ is what Python's hooks see of the same model, and what `torchtap record` records
 
 import json
 import os
-import pathlib
-import subprocess
 import sys
-import tempfile
 
+import harness
+import pytest
 import torch
+from harness import given, recording, run
 from torch import nn
 
-torchtap, scripted = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:])
+pytestmark = pytest.mark.usefixtures("inside")
+scripted = given("scripted")
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # convolutions on several threads round otherwise, and C++ begins with more of them
 
 
-def run(command, folder, status):
-    done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True)
-    assert done.returncode == status
-    return done.stdout, done.stderr
-
-
-def preload(folder, options, program, status):
-    """Runs the program with and without preload; returns what torchtap says."""
-    bare, _ = run(program, folder, status)
-    out, err = run([torchtap, "preload", *options, "--", *program], folder, status)
-    assert out == bare
-    return err
-
-
-def entries(folder):
-    manifest = json.load(open(folder / "manifest.json"))
-    return [(entry, torch.load(str(folder / entry["file"])) if entry["file"] else []) for entry in manifest["entries"]]
+def preload(options, *program, status=4):
+    return harness.preload(options, *program, status=status)
 
 
 class Block(nn.Module):
@@ -82,8 +68,8 @@ def expected(net, forward):
     return seen
 
 
-def same(got, want, what):
-    got = {entry["path"]: samples for entry, samples in got if entry["samples"]}
+def same(got, want):
+    got = {entry["path"]: samples for entry, samples in recording(got) if entry["samples"]}
     assert set(got) == set(want)
     for path in set(got) & set(want):
         assert len(got[path]) == len(want[path]) and all(map(torch.equal, got[path], want[path]))
@@ -117,84 +103,85 @@ sys.exit(4)
 """
 
 
-def test_recordings(folder, net):
-    want = expected(net, forwards)
-    python = [sys.executable, "program.py"]
+@pytest.fixture(scope="module")
+def net(folder):
+    torch.manual_seed(0)
+    net = Net().eval()
+    torch.jit.script(net).save(folder / "script.pt")
+    torch.jit.trace(net, inputs()[0]).save(folder / "trace.pt")
+    (folder / "program.py").write_text(PROGRAM)
+    return net
+
+
+@pytest.fixture
+def want(net):
+    return expected(net, forwards)
+
+
+PYTHON = (sys.executable, "program.py")
+
+
+def test_recordings(folder, want):
     # What `torchtap record` records of the same batches.
     torch.save(torch.cat(inputs()), folder / "x.pt")
-    run([torchtap, "record", "script.pt", "--input", "x.pt", "--batch", "2", "--save", "file"], folder, 0)
-    same(entries(folder / "file"), want, "torchtap record")
+    run("record", "script.pt", "--input", "x.pt", "--batch", "2", "--save", "file")
+    same(folder / "file", want)
     for file in ("script.pt", "trace.pt"):
-        for name, program in (("C++", [scripted, file]), ("Python", [*python, file, "forward", "1"])):
+        for name, program in (("C++", [scripted, file]), ("Python", [*PYTHON, file, "forward", "1"])):
             out = f"{name}-{file}"
-            said = preload(folder, ["--save", out], program, 4)
-            same(entries(folder / out), want, out)
+            said = preload(["--save", out], *program)
+            same(folder / out, want)
             samples = sum(map(len, want.values()))
             assert f"recorded {samples} samples of {len(want)} modules: {out}" in said
-        run([torchtap, "compare", f"C++-{file}", f"Python-{file}", "--rtol", "0", "--atol", "0"], folder, 0)
+        run("compare", f"C++-{file}", f"Python-{file}", "--rtol", "0", "--atol", "0")
     for name in ("C++", "Python"):
-        run([torchtap, "compare", f"{name}-script.pt", "file", "--rtol", "0", "--atol", "0"], folder, 0)
+        run("compare", f"{name}-script.pt", "file", "--rtol", "0", "--atol", "0")
 
-    # Models that are loaded one after the other share entries, and each call is counted once.
-    for name, program in (("C++", [scripted, "script.pt", 4]), ("Python", [*python, "script.pt", "forward", 4])):
+
+def test_models_that_are_loaded_one_after_the_other_share_entries(folder, want):
+    """And each call is counted once."""
+    for name, program in (("C++", [scripted, "script.pt", 4]), ("Python", [*PYTHON, "script.pt", "forward", 4])):
         out = f"four-{name}"
-        preload(folder, ["--reduce", "count", "--save", out], list(map(str, program)), 4)
-        got = sorted((entry["path"], entry["samples"]) for entry, _ in entries(folder / out) if entry["samples"])
+        preload(["--reduce", "count", "--save", out], *program)
+        got = sorted((entry["path"], entry["samples"]) for entry in harness.entries(out) if entry["samples"])
         assert got == sorted((path, 4 * len(samples)) for path, samples in want.items())
 
-    # Two methods that share a module: the module has one entry, with the calls of both.
-    preload(
-        folder,
-        ["--types", "Conv2d|Linear", "--names", "blocks.0.*,head.*", "--save", "methods"],
-        [*python, "script.pt", "encode", "1"],
-        4,
-    )
+
+def test_two_methods_that_share_a_module(net):
+    """The module has one entry, with the calls of both."""
+    options = ["--types", "Conv2d|Linear", "--names", "blocks.0.*,head.*", "--save", "methods"]
+    preload(options, *PYTHON, "script.pt", "encode", "1")
 
     def both(net):
         with torch.no_grad():
             for x in inputs():
                 net.encode(x), net(x)
 
-    same(
-        entries(folder / "methods"),
-        {path: samples for path, samples in expected(net, both).items() if path in ("blocks.0.conv", "head.1")},
-        "two methods",
-    )
+    want = {path: samples for path, samples in expected(net, both).items() if path in ("blocks.0.conv", "head.1")}
+    same("methods", want)
 
-    # Gradients.
-    preload(
-        folder,
-        ["--what", "grad-output", "--names", "head.1", "--save", "gradients"],
-        [*python, "script.pt", "grad", "1"],
-        4,
-    )
-    ((_, samples),) = entries(folder / "gradients")
+
+def test_gradients(net):
+    options = ["--what", "grad-output", "--names", "head.1", "--save", "gradients"]
+    preload(options, *PYTHON, "script.pt", "grad", "1")
+    ((_, samples),) = recording("gradients")
     assert len(samples) == 3 and all(torch.equal(sample, torch.ones(2, 4)) for sample in samples), "gradients"
 
 
-def test_views(folder):
+def test_views(folder, net):
     """The other modes see what Python calls, too."""
     program = [sys.executable, "program.py", "script.pt", "forward", "1"]
-    preload(folder, ["--trace", "python"], program, 4)
-    preload(folder, ["--trace", "cpp"], [scripted, "script.pt"], 4)
-    run([torchtap, "compare", "python", "cpp", "--rtol", "0", "--atol", "0"], folder, 0)
-    said = preload(folder, ["--report", "report.json"], program, 4)
+    preload(["--trace", "python"], *program)
+    preload(["--trace", "cpp"], scripted, "script.pt")
+    run("compare", "python", "cpp", "--rtol", "0", "--atol", "0")
+    said = preload(["--report", "report.json"], *program)
     (whole,) = json.load(open(folder / "report.json")).values()
     assert whole["report"]["repeats"] == 3 and "measured 3 repeats: report.json" in said, "--report"
-    said = preload(folder, ["--explore", "--save", "run"], program, 4)
+    said = preload(["--explore", "--save", "run"], *program)
     assert "of 1 model: run" in said, "--explore"
 
+
+def test_modules_of_python(folder):
     (folder / "eager.py").write_text("import torch; torch.nn.Linear(2, 2)(torch.ones(1, 2))")
-    said = preload(folder, ["--save", "eager"], [sys.executable, "eager.py"], 0)
+    said = preload(["--save", "eager"], sys.executable, "eager.py", status=0)
     assert "torch.nn of Python is written in Python" in said, "modules of Python"
-
-
-with tempfile.TemporaryDirectory() as folder:
-    folder = pathlib.Path(folder)
-    torch.manual_seed(0)
-    net = Net().eval()
-    torch.jit.script(net).save(folder / "script.pt")
-    torch.jit.trace(net, inputs()[0]).save(folder / "trace.pt")
-    (folder / "program.py").write_text(PROGRAM)
-    check_recordings(folder, net)
-    check_views(folder)
