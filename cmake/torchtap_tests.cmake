@@ -2,12 +2,12 @@
 find_package(Boost REQUIRED COMPONENTS unit_test_framework)
 # For scripts; it may lack torch.
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
-# For what Python reads and computes again. Without one that has torch, those tests fail.
+# For what Python reads and computes again. Without one that has torch and pytest, those tests fail.
 if(NOT TORCHTAP_TEST_PYTHON)
   foreach(python IN ITEMS "${Python3_EXECUTABLE}" /usr/bin/python3)
-    execute_process(COMMAND "${python}" -c "import torch" RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+    execute_process(COMMAND "${python}" -c "import pytest, torch" RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
     if(failed EQUAL 0)
-      set(TORCHTAP_TEST_PYTHON "${python}" CACHE FILEPATH "A Python interpreter that can import torch")
+      set(TORCHTAP_TEST_PYTHON "${python}" CACHE FILEPATH "A Python interpreter that can import torch and pytest")
       break()
     endif()
   endforeach()
@@ -66,6 +66,24 @@ function(torchtap_test name)
   target_compile_options(test_${name} PRIVATE -O0 -g1)
   torchtap_compile_together(test_${name})
   add_test(NAME ${name} COMMAND test_${name} ${test_ARGUMENTS})
+endfunction()
+
+# torchtap_python_test(NAME FILE [GIVEN...]): the tests of a Python file, by pytest with tests/python/harness.py. Each GIVEN is a
+# target, whose program the tests find as given("TARGET") if it is built, or NAME=VALUE. The command is given to all.
+function(torchtap_python_test name file)
+  set(harness "${PROJECT_SOURCE_DIR}/tests/python")
+  add_test(NAME ${name} COMMAND "${TORCHTAP_TEST_PYTHON}" -B -m pytest -c "${harness}/pytest.ini" --rootdir "${PROJECT_SOURCE_DIR}"
+                                "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
+  set(environment "PYTHONPATH=path_list_prepend:${harness}")
+  foreach(given IN ITEMS torchtap_command ${ARGN})
+    if(TARGET ${given})
+      set(given "${given}=$<TARGET_FILE:${given}>")
+    endif()
+    if(given MATCHES "^([^=]+)=(.+)")
+      list(APPEND environment "TORCHTAP_TEST_${CMAKE_MATCH_1}=set:${CMAKE_MATCH_2}")
+    endif()
+  endforeach()
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 ENVIRONMENT_MODIFICATION "${environment}")
 endfunction()
 
 # Tests that build models include torch/torch.h; all of them share one precompiled header.

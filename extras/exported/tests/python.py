@@ -1,7 +1,4 @@
-"""Tests torchtap.export: what it puts into programs and packages, its errors, and that it leaves models as they were.
-
-usage: python.py DIRECTORY     where models.py wrote its packages
-"""
+"""Tests torchtap.export: what it puts into programs and packages, its errors, and that it leaves models as they were."""
 
 import json
 import pathlib
@@ -16,22 +13,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 FOLDER = pathlib.Path(sys.argv[1])
 X = torch.randn(4, 16)
-failures = []
-
-
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
 
 
 def refuses(kind, parts, function):
     try:
         function()
     except kind as error:
-        check(all(part in str(error) for part in parts), f"{parts} not in: {error}")
+        assert all(part in str(error) for part in parts)
     else:
-        check(False, f"nothing was raised that says {parts}")
+        pytest.fail(f"nothing was raised that says {parts}")
 
 
 def exported(model, x=X, **how):
@@ -57,71 +47,63 @@ def calls(code):
     return taps, len(re.findall(r"^\s+cpp_fused\w*\(", code, re.M))
 
 
-def check_programs():
+def test_programs():
     model = MLP().eval()
     before = dict(model.named_modules())
     program = exported(model, names=["a", "n*"], types="*")
-    check([one["path"] for one in tt.taps(program)] == ["a", "norm"], f"selected: {tt.taps(program)}")
+    assert [one["path"] for one in tt.taps(program)] == ["a", "norm"], "selected"
     one = tt.taps(program)[0]
-    check(
-        one
-        == {
-            "path": "a",
-            "aliases": [],
-            "type": "Linear",
-            "qualified_type": "torch.nn.modules.linear.Linear",
-            "leaf": True,
-            "calls": 1,
-            "inputs": False,
-            "outputs": True,
-            "replaceable": False,
-        },
-        f"described: {one}",
-    )
-    check(
-        [one["path"] for one in tt.taps(exported(model, types=["Linear", "torch.nn.*LayerNorm"]))]
-        == ["a", "b", "norm", "c"],
-        "types, short and whole",
-    )
-    check(
-        all(not m._forward_hooks and not m._forward_pre_hooks for m in before.values()), "hooks are left on the model"
-    )
-    check(not tt.taps(exported_plain := torch.export.export(model, (X,), strict=False)), "taps after the context")
+    assert one == {
+        "path": "a",
+        "aliases": [],
+        "type": "Linear",
+        "qualified_type": "torch.nn.modules.linear.Linear",
+        "leaf": True,
+        "calls": 1,
+        "inputs": False,
+        "outputs": True,
+        "replaceable": False,
+    }
+    assert [one["path"] for one in tt.taps(exported(model, types=["Linear", "torch.nn.*LayerNorm"]))] == [
+        "a",
+        "b",
+        "norm",
+        "c",
+    ]
+    assert all(not m._forward_hooks and not m._forward_pre_hooks for m in before.values())
+    assert not tt.taps(exported_plain := torch.export.export(model, (X,), strict=False)), "taps after the context"
     # In eager mode, and with nobody who listens, a tap does nothing.
     with tt.tapped(model, inputs=True), torch.no_grad():
         tapped = model(X)
-    check(torch.equal(tapped, model(X)), "an eager model computes something else within tapped()")
-    check(len(tt.taps(tt.tap(exported_plain, types=["Linear"]))) == 3, "a program that exists already")
+    assert torch.equal(tapped, model(X)), "an eager model computes something else within tapped()"
+    assert len(tt.taps(tt.tap(exported_plain, types=["Linear"]))) == 3, "a program that exists already"
     # Attention returns None for weights that nobody wants.
     kinds = [
         node.args[2]
         for node in tt._tap_nodes(exported(Transformer().eval(), torch.zeros(1, 3, dtype=torch.long)))
         if node.args[1] == "attention"
     ]
-    check([kind.split(";")[1] for kind in kinds] == ["T-"], f"slots of attention: {kinds}")
+    assert [kind.split(";")[1] for kind in kinds] == ["T-"], "slots of attention"
 
 
-def check_packages():
+def test_packages():
     """Each tap is in the code: one call of a module, one tap."""
     for name, expected in (("mlp", 5), ("twice", 2 * 6), ("tagger", 2 * 3)):
         code, notes = package(name)
         listing = json.loads(notes["torchtap"])
         per_call = sum(one["calls"] * (one["inputs"] + one["outputs"]) for one in listing["modules"])
-        check(
-            calls(code)[0] == expected == per_call,
-            f"{name}: {calls(code)[0]} taps in the code, {per_call} listed, {expected} expected",
-        )
+        assert calls(code)[0] == expected == per_call
     taps, kernels = calls(package("resnet18")[0])
     with zipfile.ZipFile(FOLDER / "resnet18.plain.pt2") as file:
         plain = calls("".join(file.read(one).decode() for one in file.namelist() if one.endswith(".cpp")))
     print(f"resnet18: {kernels} fused kernels with {taps} taps, {plain[1]} without")
-    check(plain[0] == 0 and taps > 50, "resnet18")
+    assert plain[0] == 0 and taps > 50, "resnet18"
     loaded = torch._inductor.aoti_load_package(str(FOLDER / "mlp.pt2"))
     data = torch.load(FOLDER / "mlp.data.pt")
-    check(torch.allclose(loaded(*data["inputs"]), data["outputs"][0], atol=1e-6), "Python runs a tapped package")
+    assert torch.allclose(loaded(*data["inputs"]), data["outputs"][0], atol=1e-6), "Python runs a tapped package"
 
 
-def check_errors():
+def test_errors():
     model = MLP().eval()
     refuses(TypeError, ["torch.nn.Module", "torchtap.export.tap"], lambda: exported(3))
     refuses(ValueError, ["'laier*'", "nearest"], lambda: exported(model, names=["laier*"]))
@@ -151,4 +133,3 @@ def check_errors():
 check_programs()
 check_packages()
 check_errors()
-sys.exit(1 if failures else 0)

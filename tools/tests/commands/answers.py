@@ -1,100 +1,82 @@
-#!/usr/bin/env python3
 """Tests that the command answers --help, --version and completion without LibTorch, as torchtap's program does with it, and
-that it finds the program.
+that it finds the program."""
 
-usage: answers.py TORCHTAP"""
-
-import os
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
-import tempfile
 
-torchtap = pathlib.Path(sys.argv[1]).resolve()
-program = (torchtap.parent / "../libexec/torchtap").resolve()
-failures = []
+import pytest
+from harness import TORCHTAP, call
+
+PROGRAM = pathlib.Path(TORCHTAP).parent / "../libexec/torchtap"
 
 
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
+def ask(*arguments, command=TORCHTAP, **environment):
+    return call(command, *arguments, status=None, **environment)
 
 
-def run(command, *arguments, **environment):
-    return subprocess.run([command, *arguments], capture_output=True, text=True, env={**os.environ, **environment})
+def both(*arguments, **environment):
+    """What the command and its program answer, which is the same."""
+    done = ask(*arguments, **environment)
+    assert done == ask(*arguments, command=PROGRAM, **environment)
+    return done
 
 
-def loads_libtorch(command):
+NAMES = re.findall(r"^  ([a-z]+)  ", ask("--help").out.split("Subcommands:")[1], re.M)
+
+
+def test_the_command_does_not_load_libtorch():
     """By the dynamic linker, which lists the libraries instead of running the program."""
-    return "libtorch_cpu" in run(command, LD_TRACE_LOADED_OBJECTS="1").stdout
+    assert "libtorch_cpu" not in ask(LD_TRACE_LOADED_OBJECTS="1").out
+    assert "libtorch_cpu" in ask(command=PROGRAM, LD_TRACE_LOADED_OBJECTS="1").out, "this test sees nothing"
 
 
-check(not loads_libtorch(torchtap), "the command loads LibTorch")
-check(loads_libtorch(program), "the program does not load LibTorch, so that this test sees nothing")
-
-# The program still answers --help itself where it stands together with another option.
-names = re.findall(r"^  ([a-z]+)  ", run(torchtap, "--help").stdout.split("Subcommands:")[1], re.M)
-check(len(names) > 15, f"commands: {names}")
-for name in names:
+@pytest.mark.parametrize("name", NAMES)
+def test_help_of_a_command(name):
     for columns in ("57", "100") if name in ("show", "preload") else ("80",):
-        short = run(torchtap, name, "--help", COLUMNS=columns)
-        long = run(program, name, "-qh", COLUMNS=columns)
-        check(
-            short.returncode == 0 and short.stdout == long.stdout, f"{name} --help, {columns} columns: {short}\n{long}"
-        )
-        check(run(torchtap, name, "-h", COLUMNS=columns).stdout == short.stdout, f"{name} -h")
-check(run(torchtap, "--help").stdout == run(program, "--help").stdout, "--help")
-check(run(torchtap).stdout == run(torchtap, "-h").stdout == run(torchtap, "--help").stdout, "no word, -h and --help")
-check(run(torchtap, "--version").stdout == run(program, "--version").stdout, "--version")
-check(run(torchtap, "-V").stdout == run(torchtap, "--version").stdout != "", "-V")
-for shell in ("bash", "zsh", "fish"):
-    check(run(torchtap, "completion", shell).stdout == run(program, "completion", shell).stdout != "", shell)
+        short = ask(name, "--help", COLUMNS=columns)
+        # The program still answers --help itself where it stands together with another option.
+        assert short.status == 0 and short.out == ask(name, "-qh", command=PROGRAM, COLUMNS=columns).out
+        assert short == ask(name, "-h", COLUMNS=columns)
 
-check(run(torchtap, "help").stdout == run(torchtap, "--help").stdout, "help")
-check(run(torchtap, "help", "show").stdout == run(torchtap, "show", "--help").stdout, "help show")
 
-# What only looks like a question for help.
-for words in (
-    ["show --help"],
-    ["nothing", "--help"],
-    ["completion bash"],
-    ["completion", "bash", "zsh"],
-    ["--help", "show"],
-):
-    one, other = run(torchtap, *words), run(program, *words)
-    check(
-        (one.stdout, one.stderr, one.returncode) == (other.stdout, other.stderr, other.returncode),
-        f"{words}: {one}\n{other}",
-    )
-check(
-    run(torchtap, "show", "no such file", "--help").stdout == run(torchtap, "show", "--help").stdout,
-    "help beside an error",
+def test_help_and_version():
+    assert len(NAMES) > 15
+    assert both("--help") == ask() == ask("-h") == ask("help")
+    assert both("--version") == ask("-V") and ask("-V").out
+    assert ask("help", "show") == ask("show", "--help")
+    assert ask("show", "no such file", "--help").out == ask("show", "--help").out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell):
+    assert both("completion", shell).out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["show --help"], ["nothing", "--help"], ["completion bash"], ["completion", "bash", "zsh"], ["--help", "show"]],
 )
-with tempfile.TemporaryDirectory() as folder:
-    done = run(torchtap, "preload", "--save", f"{folder}/saved", "--", "echo", "of the program:", "--help")
-    check(done.stdout.startswith("of the program: --help"), f"a program's own --help: {done}")
+def test_what_only_looks_like_a_question_for_help(words):
+    both(*words)
 
-# The command and its program, moved together, and by a link; the command alone says what it lacks.
-with tempfile.TemporaryDirectory() as folder:
-    folder = pathlib.Path(folder)
-    for file in (torchtap, program):
+
+def test_a_programs_own_help(folder):
+    done = ask("preload", "--save", folder / "saved", "--", "echo", "of the program:", "--help")
+    assert done.out.startswith("of the program: --help")
+
+
+def test_moved_together_and_by_a_link(folder):
+    """The command alone says what it lacks."""
+    for file in (pathlib.Path(TORCHTAP), PROGRAM.resolve()):
         (folder / file.parent.name).mkdir()
         shutil.copy(file, folder / file.parent.name)
-    moved = folder / torchtap.parent.name / "torchtap"
+    moved = folder / pathlib.Path(TORCHTAP).parent.name / "torchtap"
     (folder / "link").symlink_to(moved)
     for command in (moved, folder / "link"):
-        check(run(command, "--version").stdout == run(torchtap, "--version").stdout, f"{command} --version")
-        done = run(command, "show", folder / "nothing")
-        check(
-            done.returncode == 2 and done.stderr == run(torchtap, "show", folder / "nothing").stderr,
-            f"{command}: {done}",
-        )
+        assert ask("--version", command=command) == ask("--version")
+        done = ask("show", folder / "nothing", command=command)
+        assert done.status == 2 and done == ask("show", folder / "nothing")
     (folder / "libexec/torchtap").unlink()
-    done = run(moved, "list")
-    check(done.returncode == 2 and str(folder) in done.stderr, f"without its program: {done}")
-
-print("FAILED" if failures else "the command answers as its program does")
-sys.exit(1 if failures else 0)
+    done = ask("list", command=moved)
+    assert done.status == 2 and str(folder) in done.err

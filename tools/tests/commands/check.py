@@ -1,45 +1,17 @@
-#!/usr/bin/env python3
-"""Tests torchtap check: what rules find in recordings of any statistics, of samples and in files; its exit status.
+"""Tests torchtap check: what rules find in recordings of any statistics, of samples and in files; its exit status."""
 
-usage: check.py TORCHTAP"""
-
-import json
-import os
-import pathlib
 import re
-import subprocess
-import sys
-import tempfile
 
+import pytest
 import torch
-
-torchtap = str(pathlib.Path(sys.argv[1]).resolve())
-failures = []
-
-
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
-
-
-def run(*arguments, status=0):
-    done = subprocess.run(
-        [torchtap, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "LC_ALL": "C.UTF-8", "COLUMNS": "200"},
-    )
-    line = " ".join(map(str, arguments))
-    check(done.returncode == status, f"{line}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
-    return done.stdout, done.stderr
+from harness import document, run
 
 
 def found(*arguments, status=1):
     """The findings as {(path, tensor): [rules]}."""
-    document = json.loads(run("check", *arguments, "--json", status=status)[0])
+    told = document("check", *arguments, status=status)
     all = {}
-    for finding in document["findings"]:
+    for finding in told["findings"]:
         all.setdefault((finding["path"], finding["tensor"]), []).append(finding["rule"])
     return all
 
@@ -96,7 +68,20 @@ def record(folder, name, *arguments, model="model.pt"):
     return place
 
 
-def check_recordings(folder):
+@pytest.fixture(scope="module", autouse=True)
+def model(folder):
+    torch.manual_seed(0)
+    torch.jit.script(Sick().eval()).save(str(folder / "model.pt"))
+    torch.save([[torch.rand(4, 3, 16, 16)] for _ in range(3)], folder / "inputs.pt")
+
+
+@pytest.fixture(scope="module")
+def recorded(folder):
+    """All statistics of which a rule makes use."""
+    return record(folder, "all", "--reduce", "moments,count,log_histogram,min,max")
+
+
+def test_recordings(folder, recorded):
     """What each kind of recording tells."""
     output = {
         ("large", "output"): ["scale_outlier"],
@@ -109,7 +94,7 @@ def check_recordings(folder):
     }
 
     for name, arguments, rules, lacks in (
-        ("all", ("--reduce", "moments,count,log_histogram,min,max"), ("dead_relu", "saturated", "scale_outlier"), ()),
+        (recorded, None, ("dead_relu", "saturated", "scale_outlier"), ()),
         ("moments", ("--reduce", "moments"), ("scale_outlier",), ()),
         ("count", ("--reduce", "count"), ("dead_relu",), ()),
         ("norm", ("--reduce", "norm"), ("scale_outlier",), ()),
@@ -127,30 +112,25 @@ def check_recordings(folder):
         ("blocks", ("--reduce", "blocks"), ("dead_relu", "saturated", "scale_outlier"), ()),
         ("samples", (), ("dead_relu", "saturated", "scale_outlier"), ()),
     ):
-        got = found(record(folder, name, *arguments))
+        got = found(name if arguments is None else record(folder, name, *arguments))
         want = {
             place: of
             for place, of in output.items()
             if of[0] in (*rules, "all_zero", "never_ran") and place[0] not in lacks
         }
-        check(got == want, f"{name}: {got} instead of {want}")
+        assert got == want
     # All tensors of a module: the second output has NaN, and is told from the first.
     for name, arguments in (("tensors", ("--reduce", "moments,count")), ("kept", ())):
         place = record(folder, name, "--all-tensors", *arguments)
-        document = json.loads(run("check", place, "--json", status=1)[0])
-        bad = [one for one in document["findings"] if one["rule"] == "nonfinite"]
-        check(
-            [(one["path"], one["slot"]) for one in bad] == [("", 1)] and bad[0]["value"] == bad[0]["value"] > 0,
-            f"{name}: {bad}",
-        )
-        check("output[1]" in run("check", place, status=1)[0], f"{name}: the slot in the table")
+        told = document("check", place, status=1)
+        bad = [one for one in told["findings"] if one["rule"] == "nonfinite"]
+        assert [(one["path"], one["slot"]) for one in bad] == [("", 1)] and bad[0]["value"] == bad[0]["value"] > 0
+        assert "output[1]" in run("check", place, status=1).out
     # The same marks in show.
     shown = {
-        (entry["path"], "output"): entry["marks"]
-        for entry in json.loads(run("show", folder / "all", "--json")[0])["entries"]
-        if entry["marks"]
+        (entry["path"], "output"): entry["marks"] for entry in document("show", recorded)["entries"] if entry["marks"]
     }
-    check(shown == found(folder / "all"), f"show and check: {shown}")
+    assert shown == found(recorded), "show and check"
 
 
 class Saturated(torch.nn.Module):
@@ -172,7 +152,7 @@ class Saturated(torch.nn.Module):
         return y + self.empty(x[:0]).sum()
 
 
-def check_thresholds(folder):
+def test_thresholds(folder):
     """What lies above 0.985 is found, or said not to be known; an empty tensor is no NaN."""
     torch.jit.script(Saturated().eval()).save(str(folder / "saturated.pt"))
     torch.save([[torch.randn(200, 50)] for _ in range(2)], folder / "normal.pt")
@@ -185,94 +165,69 @@ def check_thresholds(folder):
         place.parent.mkdir()
         inputs = ("--input", folder / "normal.pt", "--batches")
         run("record", folder / "saturated.pt", *inputs, "--save", place, *arguments)
-        document = json.loads(run("check", place, "--json", status=1)[0])  # "wide" has another scale, too
-        got = {one["path"] for one in document["findings"]}
-        check(not any(one["rule"] == "nonfinite" for one in document["findings"]), f"{name}: {document}")
+        told = document("check", place, status=1)  # "wide" has another scale, too
+        got = {one["path"] for one in told["findings"]}
+        assert not any(one["rule"] == "nonfinite" for one in told["findings"])
         if unknown is None:
             continue
-        check(got | set(unknown) == {"far", "wide", "narrow", "both", "channels"}, f"{name}: {got}")
+        assert got | set(unknown) == {"far", "wide", "narrow", "both", "channels"}
         for path in unknown:
-            check(any(f'"{path}"' in note for note in document["notes"]), f"{name}: {document['notes']}")
+            assert any(f'"{path}"' in note for note in told["notes"])
 
 
-def check_inputs_and_gradients(folder):
+def test_inputs_and_gradients(folder):
     got = found(record(folder, "inputs", "--what", "pre", "--reduce", "moments,count"))
-    check(got == {("zero", "input"): ["all_zero"]}, f"inputs: {got}")
+    assert got == {("zero", "input"): ["all_zero"]}, "inputs"
     torch.jit.script(Deep().eval()).save(str(folder / "deep.pt"))
     got = found(record(folder, "gradients", "--what", "grad-output", "--reduce", "moments", model="deep.pt"))
     want = {"a": "vanishing_gradient", "b": "exploding_gradient", "c": "exploding_gradient", "d": "vanishing_gradient"}
-    check(got == {(path, "gradient"): [rule] for path, rule in want.items()}, f"gradients: {got}")
+    assert got == {(path, "gradient"): [rule] for path, rule in want.items()}, "gradients"
 
 
-def check_files(folder):
+def test_files(folder):
     """Named tensors of a file are judged by themselves."""
     torch.save({"a.weight": torch.ones(3, 3), "a.bias": torch.zeros(3), "b.weight": torch.zeros(3, 3)}, folder / "w.pt")
-    check(found(folder / "w.pt") == {("b.weight", "parameter"): ["all_zero"]}, f"weights: {found(folder / 'w.pt')}")
+    assert found(folder / "w.pt") == {("b.weight", "parameter"): ["all_zero"]}, "weights"
     torch.save({"a": torch.ones(3) * 1e6, "b": torch.tensor([1.0, float("nan"), float("inf")])}, folder / "n.pt")
-    check(found(folder / "n.pt") == {("b", "parameter"): ["nonfinite"]}, f"NaN: {found(folder / 'n.pt')}")
-    text = run("check", folder / "n.pt", status=1)[0]
-    check("1 NaN, 1 infinity of 3 values" in text and "1 finding in 2 modules" in text, text)
+    assert found(folder / "n.pt") == {("b", "parameter"): ["nonfinite"]}
+    text = run("check", folder / "n.pt", status=1).out
+    assert "1 NaN, 1 infinity of 3 values" in text and "1 finding in 2 modules" in text
     torch.save({"a": torch.ones(3)}, folder / "fine.pt")
-    check(run("check", folder / "fine.pt")[0] == "nothing found in 1 module\n", "nothing found")
-    check(found(folder / "fine.pt", status=0) == {}, "nothing found, as JSON")
+    assert run("check", folder / "fine.pt").out == "nothing found in 1 module\n", "nothing found"
+    assert found(folder / "fine.pt", status=0) == {}, "nothing found, as JSON"
 
 
-def check_rules(folder):
+def test_rules(folder, recorded):
     rules = folder / "rules.txt"
     rules.write_text(
         "[dead  never]\ndead_relu = off\nnever_ran = off\n[*]\nsaturated = off\nscale_outlier.times = 1e9\n"
     )
-    recording = folder / "all"
-    got = found(recording, "--rules", rules)
-    check(got == {("zero", "output"): ["all_zero"]}, f"rules: {got}")
-    text = run("check", recording, "--rules", rules, status=1)[0]
-    check(text.splitlines()[-1].endswith(f"; rules: {rules}"), text)
+    got = found(recorded, "--rules", rules)
+    assert got == {("zero", "output"): ["all_zero"]}, "rules"
+    text = run("check", recorded, "--rules", rules, status=1).out
+    assert text.splitlines()[-1].endswith(f"; rules: {rules}")
     rules.write_text(rules.read_text() + "all_zero = off\n")
-    check(run("check", recording, "--rules", rules)[1] == "", "all rules that hold are off")
+    assert run("check", recorded, "--rules", rules).err == "", "all rules that hold are off"
     rules.write_text("dead_relu = on\ndead_rleu = off\n")
     for arguments in ((), ("--json",)):
-        out, error = run("check", recording, "--rules", rules, *arguments, status=2)
-        check(
-            out == "" and f"{rules}:2:1: " in error and '"dead_relu"' in error and error.count("\n") == 1,
-            f"an unknown rule: {out} {error}",
-        )
-    run("check", recording, "--rules", folder, status=2)
-    run("check", recording, "--rules", folder / "none", status=2)
+        _, out, error = run("check", recorded, "--rules", rules, *arguments, status=2)
+        assert out == "" and f"{rules}:2:1: " in error and '"dead_relu"' in error and error.count("\n") == 1
+    run("check", recorded, "--rules", folder, status=2)
+    run("check", recorded, "--rules", folder / "none", status=2)
     run("check", folder / "none", status=2)
     run("check", status=2)
     (folder / "noise").write_bytes(b"noise")
     run("check", folder / "noise", status=2)
 
 
-def check_table(folder):
-    lines = run("check", folder / "all", status=1)[0].splitlines()
-    check(re.split(r"  +", lines[0].rstrip()) == ["module", "tensor", "rule", "value", "limit"], lines[0])
+def test_table(recorded):
+    lines = run("check", recorded, status=1).out.splitlines()
+    assert re.split(r"  +", lines[0].rstrip()) == ["module", "tensor", "rule", "value", "limit"]
     (dead,) = [line for line in lines if "dead_relu" in line]
-    check(
-        re.fullmatch(r"dead +output +dead_relu +(1|0\.99\d*) +0\.99  .* of .* values are zero", dead) is not None,
-        f"a line: {dead}",
-    )
-    document = json.loads(run("check", folder / "all", "--json", status=1)[0])
-    check(
-        list(document) == ["path", "reference", "rules", "modules", "findings", "notes"]
-        and document["reference"] is None
-        and document["rules"] is None
-        and document["notes"] == []
-        and lines[-1] == f"{len(document['findings'])} findings in {document['modules']} modules",
-        f"document: {document} {lines[-1]}",
-    )
-
-
-with tempfile.TemporaryDirectory() as name:
-    place = pathlib.Path(name)
-    torch.manual_seed(0)
-    torch.jit.script(Sick().eval()).save(str(place / "model.pt"))
-    torch.save([[torch.rand(4, 3, 16, 16)] for _ in range(3)], place / "inputs.pt")
-    check_recordings(place)
-    check_thresholds(place)
-    check_inputs_and_gradients(place)
-    check_files(place)
-    check_rules(place)
-    check_table(place)
-print(f"{len(failures)} failures" if failures else "all as expected")
-sys.exit(bool(failures))
+    assert re.fullmatch(r"dead +output +dead_relu +(1|0\.99\d*) +0\.99  .* of .* values are zero", dead) is not None
+    told = document("check", recorded, status=1)
+    assert list(told) == ["path", "reference", "rules", "modules", "findings", "notes"]
+    assert told["reference"] is None
+    assert told["rules"] is None
+    assert told["notes"] == []
+    assert lines[-1] == f"{len(told['findings'])} findings in {told['modules']} modules"

@@ -1,49 +1,31 @@
-#!/usr/bin/env python3
 """torchtap compare of recordings and files: torchvision's ResNet-18 in Python and in TorchScript against itself with one
-weight changed, small folders in every way in which two can differ, and weights in .pt, .npy and .safetensors files.
-
-usage: compare.py TORCHTAP SOURCE"""
+weight changed, small folders in every way in which two can differ, and weights in .pt, .npy and .safetensors files."""
 
 import json
-import pathlib
 import struct
-import subprocess
-import sys
-import tempfile
 
 import numpy
+import pytest
 import torch
 import torchvision
+from harness import SOURCE, run
 
-torchtap, source = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
-failures = []
-
-
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
+EXACT = ("--rtol", "0", "--atol", "0")
+BROKEN = "layer3.0.conv2"
+inf, nan = float("inf"), float("nan")
 
 
 def compare(a, b, *arguments, status):
     """Returns the JSON document; also checks that the table agrees with it."""
-    results = [
-        subprocess.run([str(torchtap), "compare", str(a), str(b), *arguments, *more], capture_output=True, text=True)
-        for more in (["--json"], [])
-    ]
-    for done in results:
-        check(
-            done.returncode == status,
-            f"compare {a} {b}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}",
-        )
+    told, said = (run("compare", a, b, *arguments, *more, status=status) for more in (["--json"], []))
     if status == 2:
-        return results[1].stderr
-    document = json.loads(results[0].stdout)
-    check(document["agree"] == (status == 0), f"compare --json: {document}")
-    if document["first"] is not None:
-        check(f"is {document['first'] or '(root)'}:" in results[1].stdout, f"compare: {results[1].stdout}")
-    document["by_path"] = {entry["path"]: entry for entry in document["entries"]}
-    return document
+        return said.err
+    told = json.loads(told.out)
+    assert told["agree"] == (status == 0)
+    if told["first"] is not None:
+        assert f"is {told['first'] or '(root)'}:" in said.out
+    told["by_path"] = {entry["path"]: entry for entry in told["entries"]}
+    return told
 
 
 def folder_of(path, tensors):
@@ -100,10 +82,9 @@ def safetensors(path, tensors, padding=0, **more):
     return path
 
 
-with tempfile.TemporaryDirectory() as folder:
-    folder = pathlib.Path(folder)
-
-    # ResNet-18, random weights.
+@pytest.fixture(scope="module")
+def resnet(folder):
+    """ResNet-18 with random weights, and with one that was changed: the names of its modules, and both state_dicts."""
     torch.manual_seed(0)
     model = torchvision.models.resnet18().eval()
     images = [torch.randn(2, 3, 64, 64) for _ in range(2)]
@@ -112,55 +93,53 @@ with tempfile.TemporaryDirectory() as folder:
     def record(name):
         """By Python in a folder, by the command in a recording."""
         torch.jit.script(model).save(folder / f"{name}.script")
-        subprocess.run(
-            [torchtap, "record", folder / f"{name}.script", "--input", folder / "images.pt", "--batches"]
-            + ["--save", folder / f"{name}-c++"],
-            check=True,
-            capture_output=True,
-        )
-        return outputs_of(model, images, folder / name)
+        where = ("--input", folder / "images.pt", "--batches", "--save", folder / f"{name}-c++")
+        run("record", folder / f"{name}.script", *where)
+        outputs_of(model, images, folder / name)
 
-    outputs = record("original")
+    record("original")
     outputs_of(model, images, folder / "again")
-    document = compare(folder / "original", folder / "again", "--rtol", "0", "--atol", "0", status=0)
-    names = {name for name, _ in model.named_modules()}
-    check(set(document["by_path"]) == names, f"every module of ResNet-18: {names ^ set(document['by_path'])}")
-    check(
-        all(
-            entry["status"] == "equal" and entry["cosine"] == 1 or abs(entry["cosine"] - 1) < 1e-12
-            for entry in document["entries"]
-        ),
-        "equal ones",
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with torch.no_grad():
+        model.get_submodule(BROKEN).weight[5, 7, 1, 1] += 0.1
+    record("broken")
+    return {name for name, _ in model.named_modules()}, weights, model.state_dict()
+
+
+def test_equal(folder, resnet):
+    told = compare(folder / "original", folder / "again", *EXACT, status=0)
+    assert set(told["by_path"]) == resnet[0], "every module of ResNet-18"
+    assert all(
+        entry["status"] == "equal" and entry["cosine"] == 1 or abs(entry["cosine"] - 1) < 1e-12
+        for entry in told["entries"]
     )
     compare(folder / "original", folder / "original-c++", status=0)
 
-    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    broken = "layer3.0.conv2"
-    with torch.no_grad():
-        model.get_submodule(broken).weight[5, 7, 1, 1] += 0.1
-    record("broken")
+
+def test_the_layer_that_was_broken(folder, resnet):
     # A recording has the order of the model, on whichever side; files have their names.
     for one, other in (("original-c++", "broken"), ("original", "broken-c++"), ("original-c++", "broken-c++")):
-        document = compare(folder / one, folder / other, status=1)
-        check(document["first"] == broken, f"the layer that was broken, {one} and {other}: {document['first']}")
-    document = compare(folder / "original", folder / "broken", status=1)
-    check(document["first"] == "avgpool", f"the first by name that is broken: {document['first']}")
+        told = compare(folder / one, folder / other, status=1)
+        assert told["first"] == BROKEN, "the layer that was broken"
+    told = compare(folder / "original", folder / "broken", status=1)
+    assert told["first"] == "avgpool", "the first by name that is broken"
     untouched = [
-        entry["status"] for entry in document["entries"] if entry["path"].startswith(("conv1", "layer1", "layer2"))
+        entry["status"] for entry in told["entries"] if entry["path"].startswith(("conv1", "layer1", "layer2"))
     ]
-    check(set(untouched) == {"equal"}, f"nothing differs before: {untouched}")
-    entry = document["by_path"][broken]
-    a, b = (torch.load(folder / name / f"{broken}.pt") for name in ("original", "broken"))
+    assert set(untouched) == {"equal"}, "nothing differs before"
+    entry = told["by_path"][BROKEN]
+    a, b = (torch.load(folder / name / f"{BROKEN}.pt") for name in ("original", "broken"))
     a, b = (torch.cat([t.flatten().double() for t in side]) for side in (a, b))
-    check(abs(entry["max_abs"] - float((a - b).abs().max())) < 1e-12, f"max abs {entry['max_abs']}")
-    check(
-        abs(entry["max_rel"] - float(((a - b).abs() / b.abs()).max())) < 1e-9 * entry["max_rel"],
-        f"max rel {entry['max_rel']}",
-    )
-    check(abs(entry["cosine"] - float(torch.dot(a, b) / a.norm() / b.norm())) < 1e-9, f"cosine {entry['cosine']}")
-    check(compare(folder / "original", folder / "broken", "--atol", str(1e6), status=0)["first"] is None, "tolerances")
+    assert abs(entry["max_abs"] - float((a - b).abs().max())) < 1e-12
+    assert abs(entry["max_rel"] - float(((a - b).abs() / b.abs()).max())) < 1e-9 * entry["max_rel"]
+    assert abs(entry["cosine"] - float(torch.dot(a, b) / a.norm() / b.norm())) < 1e-9
+    assert compare(folder / "original", folder / "broken", "--atol", str(1e6), status=0)["first"] is None
 
-    # Its weights: which of them differs, in whichever files.
+
+def test_weights(folder, resnet):
+    """Which of them differs, in whichever files."""
+    _, weights, changed = resnet
+
     def saved(name, values):
         torch.save(values, folder / f"{name}.pt")
         safetensors(folder / f"{name}.safetensors", dict(reversed(values.items())), __metadata__={"format": "pt"})
@@ -177,34 +156,31 @@ with tempfile.TemporaryDirectory() as folder:
             )
         return [folder / (name + end) for end in (".pt", ".safetensors", "-without-suffix", "-npy", "-parts")]
 
-    whole, changed = saved("weights", weights), saved("changed", model.state_dict())
+    whole, changed = saved("weights", weights), saved("changed", changed)
     for i, one in enumerate(whole):
-        document = compare(one, whole[i - 1], "--rtol", "0", "--atol", "0", status=0)
-        check(set(document["by_path"]) == set(weights), f"every weight: {one} {whole[i - 1]}")
-        document = compare(one, changed[i - 2], status=1)
-        check(
-            [entry["path"] for entry in document["entries"] if entry["status"] != "equal"] == [broken + ".weight"]
-            and abs(document["by_path"][broken + ".weight"]["max_abs"] - 0.1) < 1e-6,
-            f"the weight that was changed: {one} {changed[i - 2]} {document['first']}",
-        )
+        told = compare(one, whole[i - 1], *EXACT, status=0)
+        assert set(told["by_path"]) == set(weights), "every weight"
+        told = compare(one, changed[i - 2], status=1)
+        assert [entry["path"] for entry in told["entries"] if entry["status"] != "equal"] == [BROKEN + ".weight"]
+        assert abs(told["by_path"][BROKEN + ".weight"]["max_abs"] - 0.1) < 1e-6
     renamed = {name.replace("fc.weight", "head.weight"): tensor for name, tensor in weights.items()}
-    document = compare(whole[0], safetensors(folder / "renamed.safetensors", renamed), status=1)
-    check(
-        (document["by_path"]["fc.weight"]["status"], document["by_path"]["head.weight"]["status"])
-        == ("missing in B", "missing in A"),
-        "a weight of another name",
+    told = compare(whole[0], safetensors(folder / "renamed.safetensors", renamed), status=1)
+    assert (told["by_path"]["fc.weight"]["status"], told["by_path"]["head.weight"]["status"]) == (
+        "missing in B",
+        "missing in A",
     )
-    text = subprocess.run([torchtap, "compare", *whole[:2]], capture_output=True, text=True).stdout
-    check("All 122 tensors agree" in text, f"in words: {text}")
+    assert "All 122 tensors agree" in run("compare", *whole[:2]).out
 
-    # Every dtype of .safetensors, scalars, nothing, bytes that are not aligned.
+
+def test_every_dtype_of_safetensors(folder):
+    """And scalars, nothing, bytes that are not aligned."""
     values = {name: (torch.arange(6) % 2 + (name[0] == "I")).view(2, 3).to(dtype) for name, dtype in DTYPES.items()}
     values.update({"": torch.tensor(2.5), "nothing": torch.zeros(3, 0), "line\nbreak": torch.ones(1)})
     torch.save(values, folder / "dtypes.pt")
     for padding in (0, 1, 2, 4):
         path = safetensors(folder / "dtypes.safetensors", values, padding)
-        document = compare(folder / "dtypes.pt", path, "--rtol", "0", "--atol", "0", status=0)
-        check({entry["status"] for entry in document["entries"]} == {"equal"}, f"dtypes: {document}")
+        told = compare(folder / "dtypes.pt", path, *EXACT, status=0)
+        assert {entry["status"] for entry in told["entries"]} == {"equal"}, "dtypes"
     raw = {
         "U16": ("U16", [2], struct.pack("<HH", 65535, 1)),
         "U32": ("U32", [2], struct.pack("<II", 2**32 - 1, 1)),
@@ -223,74 +199,83 @@ with tempfile.TemporaryDirectory() as folder:
         folder / "unsigned.pt",
     )
     path = safetensors(folder / "unsigned.safetensors", raw)
-    compare(folder / "unsigned.pt", path, "--rtol", "0", "--atol", "0", status=0)
+    compare(folder / "unsigned.pt", path, *EXACT, status=0)
     for dtype, shape, data, says in (("U64", [1], b"\xff" * 8, "int64"), ("F4", [2], b"\0", '"F4"')):
         text = compare(safetensors(folder / "odd.safetensors", {"x": (dtype, shape, data)}), path, status=2)
-        check("odd.safetensors" in text and '"x"' in text + '"x"' * (says == "int64") and says in text, text)
+        assert "odd.safetensors" in text and '"x"' in text + '"x"' * (says == "int64") and says in text
     (folder / "model.safetensors.index.json").write_text("{}")
     text = compare(folder / "model.safetensors.index.json", path, status=2)
-    check("give the folder around it" in text, f"the list of a checkpoint's files: {text}")
-    eight = subprocess.run(
-        [torchtap, "show", safetensors(folder / "f8.safetensors", {"x": ("F8_E4M3", [2], b"\x38\x40")})],
-        capture_output=True,
-        text=True,
-    )
-    check("F8_E4M3" in eight.stderr if eight.returncode else "float8_e4m3fn" in eight.stdout, f"8 bits: {eight}")
+    assert "give the folder around it" in text, "the list of a checkpoint's files"
+    eight = run("show", safetensors(folder / "f8.safetensors", {"x": ("F8_E4M3", [2], b"\x38\x40")}), status=None)
+    assert "F8_E4M3" in eight.err if eight.status else "float8_e4m3fn" in eight.out
 
-    # Two single tensors are compared whatever their names, also in other formats; not so two of several.
+
+def test_two_single_tensors_are_compared_whatever_their_names(folder):
+    """Also in other formats; not so two of several."""
     numpy.save(folder / "a.npy", numpy.arange(6.0).reshape(2, 3, order="F"))
     torch.save(torch.arange(6.0).view(2, 3).double(), folder / "b.pt")
     compare(folder / "a.npy", folder / "b.pt", status=1)
     torch.save(torch.from_numpy(numpy.load(folder / "a.npy")), folder / "b.pt")
-    compare(folder / "a.npy", folder / "b.pt", "--rtol", "0", "--atol", "0", status=0)
-    # Natural order of names, without a recording: 9 before 10.
+    compare(folder / "a.npy", folder / "b.pt", *EXACT, status=0)
+
+
+def test_natural_order_of_names_without_a_recording(folder):
+    """9 before 10."""
     many = {f"{i}": torch.full([2], float(i)) for i in range(12)}
-    document = compare(
+    told = compare(
         folder_of(folder / "ten", many), folder_of(folder / "nine", {**many, "10": many["0"], "9": many["0"]}), status=1
     )
-    check(document["first"] == "9" and list(document["by_path"]) == list(many), f"order: {document['first']}")
+    assert told["first"] == "9" and list(told["by_path"]) == list(many), "order"
 
-    # All kinds of differences.
-    inf, nan = float("inf"), float("nan")
-    base = {"a": [torch.ones(3)], "b": [torch.tensor([1.0, nan, inf]), torch.zeros(2)], "c": torch.ones(2)}
-    plain = folder_of(folder / "plain", base)
-    document = compare(plain, folder_of(folder / "same", base), "--rtol", "0", "--atol", "0", status=0)
-    check(
-        [entry["status"] for entry in document["entries"]] == ["equal"] * 3,
-        f"NaN and infinities that are the same: {document}",
-    )
+
+BASE = {"a": [torch.ones(3)], "b": [torch.tensor([1.0, nan, inf]), torch.zeros(2)], "c": torch.ones(2)}
+
+
+@pytest.fixture(scope="module")
+def plain(folder):
+    return folder_of(folder / "plain", BASE)
+
+
+@pytest.fixture(scope="module")
+def near(folder):
+    return folder_of(folder / "near", {**BASE, "a": [torch.ones(3, dtype=torch.float64) + 1e-6]})
+
+
+def test_all_kinds_of_differences(folder, plain):
+    told = compare(plain, folder_of(folder / "same", BASE), *EXACT, status=0)
+    assert [entry["status"] for entry in told["entries"]] == ["equal"] * 3, "NaN and infinities that are the same"
     ways = {
-        "missing in B": {"b": base["b"], "c": base["c"]},
-        "missing in A": {**base, "d": torch.ones(1)},
-        "shapes differ": {**base, "a": [torch.ones(4)]},
-        "samples differ in number": {**base, "b": base["b"][:1]},
-        "not the same results": {**base, "c": {"mean": torch.ones(2)}},
-        "no samples in B": {**base, "b": []},
-        "only one is a tensor": {**base, "a": [None]},
-        "different": {**base, "b": [torch.tensor([1.0, 0.0, inf]), torch.zeros(2)]},
+        "missing in B": {"b": BASE["b"], "c": BASE["c"]},
+        "missing in A": {**BASE, "d": torch.ones(1)},
+        "shapes differ": {**BASE, "a": [torch.ones(4)]},
+        "samples differ in number": {**BASE, "b": BASE["b"][:1]},
+        "not the same results": {**BASE, "c": {"mean": torch.ones(2)}},
+        "no samples in B": {**BASE, "b": []},
+        "only one is a tensor": {**BASE, "a": [None]},
+        "different": {**BASE, "b": [torch.tensor([1.0, 0.0, inf]), torch.zeros(2)]},
     }
     for what, other in ways.items():
-        document = compare(plain, folder_of(folder / what, other), status=1)
-        found = [entry["status"] for entry in document["entries"] if entry["status"] not in ("equal", "close")]
-        check(found == [what], f"{what}: {found}")
-    # Modules that ran on neither side, of which one side does not know.
-    for one, other in ((base, {**base, "d": []}), ({**base, "d": []}, base), ({**base, "d": []}, {**base, "d": []})):
+        told = compare(plain, folder_of(folder / what, other), status=1)
+        found = [entry["status"] for entry in told["entries"] if entry["status"] not in ("equal", "close")]
+        assert found == [what]
+
+
+def test_modules_that_ran_on_neither_side(folder, plain):
+    """Of which one side does not know."""
+    for one, other in ((BASE, {**BASE, "d": []}), ({**BASE, "d": []}, BASE), ({**BASE, "d": []}, {**BASE, "d": []})):
         a, b = (folder_of(folder / f"idle{len(list(folder.glob('idle*')))}", tensors) for tensors in (one, other))
-        document = compare(a, b, status=0)
-        check(document["by_path"]["d"]["status"] == "not run", f"a module that did not run: {document}")
-        text = subprocess.run([str(torchtap), "compare", a, b], capture_output=True, text=True).stdout
-        text = " ".join(text.split())  # sentences are wrapped at the width of the terminal
-        check(
-            "All 3 modules agree" in text and "1 module ran on neither side." in text,
-            f"a module that did not run: {text}",
-        )
-    check(
-        compare(plain, folder_of(folder / "idle-a", {**base, "b": []}), status=1)["by_path"]["b"]["status"]
-        == "no samples in B",
-        "ran on one side",
+        told = compare(a, b, status=0)
+        assert told["by_path"]["d"]["status"] == "not run", "a module that did not run"
+        text = " ".join(run("compare", a, b).out.split())  # sentences are wrapped at the width of the terminal
+        assert "All 3 modules agree" in text and "1 module ran on neither side." in text, "a module that did not run"
+    assert (
+        compare(plain, folder_of(folder / "idle-a", {**BASE, "b": []}), status=1)["by_path"]["b"]["status"]
+        == "no samples in B"
     )
 
-    # Many small samples are compared together; the numbers are as of one by one.
+
+def test_many_small_samples_are_compared_together(folder):
+    """The numbers are as of one by one."""
     torch.manual_seed(2)
     many = [torch.randn(3 if i % 1000 else 2) for i in range(5000)]
     moved = [sample + 1e-7 * i for i, sample in enumerate(many)]
@@ -298,52 +283,51 @@ with tempfile.TemporaryDirectory() as folder:
     pair = folder_of(folder / "many", {"m": many}), folder_of(folder / "moved", {"m": moved})
     entry = compare(*pair, "--rtol", "0", "--atol", "1e-2", status=1)["by_path"]["m"]
     a, b = (torch.cat(samples).double() for samples in (many, moved))
-    check(
-        entry["detail"] == "sample 4321" and abs(entry["max_abs"] - float((a - b).abs().max())) < 1e-12,
-        f"many samples: {entry}",
-    )
-    check(abs(entry["cosine"] - float(torch.dot(a, b) / a.norm() / b.norm())) < 1e-9, f"many samples: {entry}")
+    assert entry["detail"] == "sample 4321" and abs(entry["max_abs"] - float((a - b).abs().max())) < 1e-12
+    assert abs(entry["cosine"] - float(torch.dot(a, b) / a.norm() / b.norm())) < 1e-9, "many samples"
     entry = compare(*pair, "--rtol", "0", "--atol", "6", status=0)["by_path"]["m"]
-    check(
-        entry["status"] == "close"
-        and abs(entry["max_rel"] - float(((a - b).abs() / b.abs()).max())) < 1e-9 * entry["max_rel"],
-        f"many samples: {entry}",
-    )
-    check(
-        compare(pair[0], pair[0], "--rtol", "0", "--atol", "0", status=0)["by_path"]["m"]["status"] == "equal",
-        "many equal samples",
-    )
-    for value in (torch.tensor([1.0, nan, -inf]), torch.tensor([nan, nan, inf]), torch.tensor([1.0, nan, 3e38])):
-        other = folder_of(folder / f"b{value.tolist()}", {**base, "b": [value, torch.zeros(2)]})
-        document = compare(plain, other, "--rtol", "1", status=1)
-        check(document["by_path"]["b"]["max_abs"] == "Infinity" or value[2] == 3e38, f"{value}: {document}")
-        compare(other, plain, "--rtol", "1", status=1)
-    near = folder_of(folder / "near", {**base, "a": [torch.ones(3, dtype=torch.float64) + 1e-6]})
-    document = compare(plain, near, status=0)
-    check(
-        document["by_path"]["a"]["status"] == "close" and abs(document["by_path"]["a"]["max_abs"] - 1e-6) < 1e-12,
-        f"close: {document}",
-    )
-    compare(plain, near, "--rtol", "0", "--atol", "0", status=1)
-    compare(plain, source / "tests/storage/format_1", status=1)
-    compare(plain / "a.pt", near / "c.pt", status=1)
-    compare(plain / "c.pt", near / "c.pt", "--rtol", "0", "--atol", "0", status=0)
-    check("nosuch" in compare(plain, folder / "nosuch", status=2), "no such folder")
-    (folder / "plain/b.pt").write_bytes(b"PK")
-    check("b.pt" in compare(plain, near, status=2), "a damaged file")
-    (folder / "empty").mkdir()
-    check("manifest" in compare(near, folder / "empty", status=2), "nothing in a folder")
+    assert entry["status"] == "close"
+    assert abs(entry["max_rel"] - float(((a - b).abs() / b.abs()).max())) < 1e-9 * entry["max_rel"]
+    assert compare(pair[0], pair[0], *EXACT, status=0)["by_path"]["m"]["status"] == "equal"
 
-    # Options that say nothing of what is compared, and sides that do not go together.
-    # Whole numbers that float64 does not hold, and names behind another name.
+
+def test_values_that_are_not_finite(folder, plain):
+    for value in (torch.tensor([1.0, nan, -inf]), torch.tensor([nan, nan, inf]), torch.tensor([1.0, nan, 3e38])):
+        other = folder_of(folder / f"b{value.tolist()}", {**BASE, "b": [value, torch.zeros(2)]})
+        told = compare(plain, other, "--rtol", "1", status=1)
+        assert told["by_path"]["b"]["max_abs"] == "Infinity" or value[2] == 3e38
+        compare(other, plain, "--rtol", "1", status=1)
+
+
+def test_close(plain, near):
+    told = compare(plain, near, status=0)
+    assert told["by_path"]["a"]["status"] == "close" and abs(told["by_path"]["a"]["max_abs"] - 1e-6) < 1e-12
+    compare(plain, near, *EXACT, status=1)
+    compare(plain, SOURCE / "tests/storage/format_1", status=1)
+    compare(plain / "a.pt", near / "c.pt", status=1)
+    compare(plain / "c.pt", near / "c.pt", *EXACT, status=0)
+
+
+def test_what_cannot_be_read(folder, plain, near):
+    assert "nosuch" in compare(plain, folder / "nosuch", status=2), "no such folder"
+    damaged = folder_of(folder / "damaged", BASE)
+    (damaged / "b.pt").write_bytes(b"PK")
+    assert "b.pt" in compare(damaged, near, status=2), "a damaged file"
+    (folder / "empty").mkdir()
+    assert "manifest" in compare(near, folder / "empty", status=2), "nothing in a folder"
+
+
+def test_whole_numbers_that_float64_does_not_hold(folder):
     for name, value in (("large", 2**53), ("larger", 2**53 + 1), ("seed", 2**62 + 12345), ("seed2", 2**62 + 12346)):
         numpy.save(folder / f"{name}.npy", numpy.array([value, 7]))
-    exact = ("--rtol", "0", "--atol", "0")
     for a, b in (("large", "larger"), ("seed", "seed2")):
-        found = compare(folder / f"{a}.npy", folder / f"{b}.npy", *exact, status=1)["entries"][0]
-        check(found["max_abs"] == 1, f"exact whole numbers: {found}")
-        compare(folder / f"{a}.npy", folder / f"{a}.npy", *exact, status=0)
+        found = compare(folder / f"{a}.npy", folder / f"{b}.npy", *EXACT, status=1)["entries"][0]
+        assert found["max_abs"] == 1, "exact whole numbers"
+        compare(folder / f"{a}.npy", folder / f"{a}.npy", *EXACT, status=0)
         compare(folder / f"{a}.npy", folder / f"{b}.npy", status=0)  # within the usual tolerance
+
+
+def test_names_behind_another_name(folder):
     layer = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
     torch.save(dict(layer.state_dict()), folder / "plain.pt")
     torch.save({"state_dict": dict(layer.state_dict())}, folder / "nested.pt")
@@ -352,13 +336,16 @@ with tempfile.TemporaryDirectory() as folder:
         layer[1].bias += 1
     torch.save({"model": dict(layer.state_dict())}, folder / "other.pt")
     found = compare(folder / "plain.pt", folder / "other.pt", status=1)
-    check(found["first"] == "1.bias" and len(found["entries"]) == 4, f"nested checkpoint: {found}")
+    assert found["first"] == "1.bias" and len(found["entries"]) == 4, "nested checkpoint"
     before = torch.load(folder / "nested.pt")
     torch.save({"epoch": 3, **before}, folder / "nested.pt")
     torch.save({"epoch": 3, "model": {"module": dict(layer.state_dict())}}, folder / "other.pt")
     found = compare(folder / "nested.pt", folder / "other.pt", status=1)
-    check(found["first"] == "1.bias" and len(found["entries"]) == 5, f"two nested checkpoints: {found}")
+    assert found["first"] == "1.bias" and len(found["entries"]) == 5, "two nested checkpoints"
 
+
+def test_options_that_say_nothing_of_what_is_compared(folder, near):
+    """And sides that do not go together."""
     (folder / "run.prints").write_bytes(b"TTF1")
     for arguments, says in (
         ((near, near, "--tolerance", "0.1"), "--rtol"),
@@ -379,8 +366,4 @@ with tempfile.TemporaryDirectory() as folder:
         ((near, near, "--run", "true"), "--run"),
         (("--run", "true", "--run", "true", "--rtol", "0"), "--rtol is for"),
     ):
-        done = subprocess.run([torchtap, "compare", *arguments], capture_output=True, text=True)
-        check(done.returncode == 2 and says in done.stderr, f"{arguments}: {done}")
-
-print("FAILED" if failures else "compare names the layer where a difference first shows")
-sys.exit(1 if failures else 0)
+        assert says in run("compare", *arguments, status=2).err

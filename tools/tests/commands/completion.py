@@ -1,95 +1,68 @@
-#!/usr/bin/env python3
-"""Tests completion in zsh and fish with the shells themselves, if installed (for bash see commands.py).
+"""Tests completion in zsh and fish with the shells themselves, if installed (for bash see commands.py)."""
 
-usage: completion.py TORCHTAP"""
-
+import fcntl
 import os
 import pathlib
 import pty
 import re
 import select
 import shutil
-import subprocess
-import sys
-import tempfile
+import struct
+import termios
 import time
 
-torchtap = str(pathlib.Path(sys.argv[1]).resolve())
-failures, skipped = [], []
+import pytest
+from harness import TORCHTAP, call, run
+
+PATH = f"{pathlib.Path(TORCHTAP).parent}:{os.environ['PATH']}"
 
 
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
+@pytest.fixture(scope="module", autouse=True)
+def maps(folder):
+    (folder / "files/maps").mkdir(parents=True)
 
 
-def run(*arguments):
-    done = subprocess.run([torchtap, *arguments], capture_output=True, text=True)
-    check(done.returncode == 0, f"{arguments}: {done}")
-    return done.stdout
+def shell(name):
+    return pytest.mark.skipif(shutil.which(name) is None, reason=f"there is no {name} here")
+
+
+@pytest.mark.parametrize("name", ["zsh", "fish"])
+def test_there_is_a_script(name):
+    assert "torchtap" in run("completion", name).out
 
 
 def commands():
-    return re.findall(r"^  ([a-z]+)  ", run("--help").split("Subcommands:")[1], re.M)
+    return re.findall(r"^  ([a-z]+)  ", run("--help").out.split("Subcommands:")[1], re.M)
 
 
 def options(command):
     """Returns the options and commands in the help."""
-    lines = [line for line in run(command, "--help").splitlines() if line.startswith("  -")]
-    return {
-        word.split("[")[0]
-        for line in lines
-        for word in line.split("  ")[1].split(" ")[0].split(",")
-        if word.startswith("--")
-    }
+    lines = [line for line in run(command, "--help").out.splitlines() if line.startswith("  -")]
+    words = [word for line in lines for word in line.split("  ")[1].split(" ")[0].split(",")]
+    return {word.split("[")[0] for word in words if word.startswith("--")}
 
 
-def check_fish(folder):
+@shell("fish")
+def test_fish(folder):
     script = folder / "torchtap.fish"
-    script.write_text(run("completion", "fish"))
-    check(subprocess.run(["fish", "--no-execute", script]).returncode == 0, "fish: syntax")
+    script.write_text(run("completion", "fish").out)
+    call("fish", "--no-execute", script)
 
     def completed(line):
-        done = subprocess.run(
-            ["fish", "--no-config", "-c", f"source {script}; complete --do-complete {line!r}"],
-            capture_output=True,
-            text=True,
-            cwd=folder / "files",
-            env={
-                **os.environ,
-                "HOME": str(folder),
-                "PATH": str(pathlib.Path(torchtap).parent) + ":" + os.environ["PATH"],
-            },
-        )
-        check(done.returncode == 0 and done.stderr == "", f"fish: {line}: {done.stderr}")
-        return [word.split("\t")[0] for word in done.stdout.splitlines()]
+        program = f"source {script}; complete --do-complete {line!r}"
+        done = call("fish", "--no-config", "-c", program, cwd=folder / "files", HOME=str(folder), PATH=PATH)
+        assert done.err == ""
+        return [word.split("\t")[0] for word in done.out.splitlines()]
 
-    check(set(completed("torchtap ")) == set(commands()), f"fish: commands {completed('torchtap ')}")
-    check(completed("torchtap sh") == ["show"], "fish: a command")
+    assert set(completed("torchtap ")) == set(commands())
+    assert completed("torchtap sh") == ["show"]
     for command in commands():
-        missing = options(command) - set(completed(f"torchtap {command} --"))
-        check(not missing, f"fish: {command} without {missing}")
-    check(
-        set(completed("torchtap convert --to ")) == {"npy", "safetensors", "csv", "tensorboard"},
-        f"fish: choices {completed('torchtap convert --to ')}",
-    )
-    check(
-        set(completed("torchtap trace --direction ")) == {"bottom-up", "top-down", "left-right"},
-        f"fish: choices {completed('torchtap trace --direction ')}",
-    )
-    check(
-        set(completed("torchtap completion ")) == {"bash", "zsh", "fish"},
-        f"fish: a positional choice {completed('torchtap completion ')}",
-    )
-    check(
-        "maps/" in completed("torchtap show ma") and "maps/" in completed("torchtap merge x --save ma"),
-        f"fish: files {completed('torchtap show ma')}",
-    )
-    check(
-        "bash" in completed("torchtap preload --save x -- bas"),
-        f"fish: another program {completed('torchtap preload --save x -- bas')}",
-    )
+        assert not options(command) - set(completed(f"torchtap {command} --"))
+    assert set(completed("torchtap convert --to ")) == {"npy", "safetensors", "csv", "tensorboard"}
+    assert set(completed("torchtap trace --direction ")) == {"bottom-up", "top-down", "left-right"}
+    assert set(completed("torchtap completion ")) == {"bash", "zsh", "fish"}
+    assert "maps/" in completed("torchtap show ma") and "maps/" in completed("torchtap merge x --save ma")
+    assert "bash" in completed("torchtap preload --save x -- bas"), "another program"
 
 
 class Zsh:
@@ -107,12 +80,8 @@ class Zsh:
             os.environ.update(
                 HOME=str(folder), ZDOTDIR=str(folder), TERM="dumb", LC_ALL="C.UTF-8", COLUMNS="400", LINES="200"
             )
-            os.environ["PATH"] = str(pathlib.Path(torchtap).parent) + ":" + os.environ["PATH"]
+            os.environ["PATH"] = PATH
             os.execlp("zsh", "zsh", "-i")
-        import fcntl
-        import struct
-        import termios
-
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 200, 400, 0, 0))
         self.read_until("READY> ")
 
@@ -122,7 +91,7 @@ class Zsh:
         while not re.search(end, text) and time.monotonic() < until:
             if select.select([self.fd], [], [], 1)[0]:
                 text += os.read(self.fd, 1 << 16).decode(errors="replace")
-        check(re.search(end, text), f'zsh: no "{end}" in {text!r}')
+        assert re.search(end, text)
         return text
 
     def completed(self, line):
@@ -138,57 +107,30 @@ class Zsh:
         os.waitpid(self.child, 0)
 
 
-def check_zsh(folder):
+@shell("zsh")
+def test_zsh(folder):
     script = folder / "_torchtap"
-    script.write_text(run("completion", "zsh"))
-    check(subprocess.run(["zsh", "-n", script]).returncode == 0, "zsh: syntax")
+    script.write_text(run("completion", "zsh").out)
+    call("zsh", "-n", script)
     zsh = Zsh(folder, script)
     text = zsh.completed("torchtap ")
-    check(all(command in text for command in commands()), f"zsh: commands {text}")
+    assert all(command in text for command in commands())
     for command in commands():
         text = zsh.completed(f"torchtap {command} --")
         missing = {option for option in options(command) if option not in text}
-        check(not missing, f"zsh: {command} without {missing}: {text}")
+        assert not missing
     text = zsh.completed("torchtap convert --to ")
-    check(all(word in text for word in ("npy", "safetensors", "csv")), f"zsh: choices {text}")
+    assert all(word in text for word in ("npy", "safetensors", "csv"))
     text = zsh.completed("torchtap trace --direction ")
-    check(
-        all(word in text for word in ("bottom-up", "top-down", "left-right")) and "->" not in text,
-        f"zsh: choices {text}",
-    )
+    assert all(word in text for word in ("bottom-up", "top-down", "left-right")) and "->" not in text
     text = zsh.completed("torchtap completion ")
-    check(all(word in text for word in ("bash", "zsh", "fish")), f"zsh: a positional choice {text}")
-    check("torchtap show maps/" in zsh.completed("torchtap show ma"), "zsh: files")
-    check("--save maps/" in zsh.completed("torchtap merge x --save ma"), "zsh: files of an option")
+    assert all(word in text for word in ("bash", "zsh", "fish"))
+    assert "torchtap show maps/" in zsh.completed("torchtap show ma"), "zsh: files"
+    assert "--save maps/" in zsh.completed("torchtap merge x --save ma"), "zsh: files of an option"
     text = zsh.completed("torchtap preload --save x -- bas")
-    check("bash" in text, f"zsh: another program: {text!r}")
+    assert "bash" in text, "zsh: another program"
     zsh.close()
     # As a file in $fpath, which runs when it is first used.
     (folder / ".zshrc").write_text("")
-    done = subprocess.run(
-        [
-            "zsh",
-            "-f",
-            "-c",
-            f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -u -d {folder}/dump2; print $_comps[torchtap]",
-        ],
-        capture_output=True,
-        text=True,
-    )
-    check(done.stdout == "_torchtap\n", f"zsh: from fpath: {done}")
-
-
-with tempfile.TemporaryDirectory() as folder:
-    folder = pathlib.Path(folder)
-    (folder / "files/maps").mkdir(parents=True)
-    for shell, checks in (("zsh", check_zsh), ("fish", check_fish)):
-        if shutil.which(shell) is None:
-            print(f"skipped: there is no {shell} here")
-            skipped.append(shell)
-            check("torchtap" in run("completion", shell), f"{shell}: a script")
-        else:
-            checks(folder)
-
-done = [shell for shell in ("zsh", "fish") if shell not in skipped]
-print("FAILED" if failures else f"completed as the command's help says, in {' and '.join(done) or 'no shell'}")
-sys.exit(1 if failures else 0)
+    program = f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -u -d {folder}/dump2; print $_comps[torchtap]"
+    assert call("zsh", "-f", "-c", program).out == "_torchtap\n"

@@ -1,43 +1,21 @@
-#!/usr/bin/env python3
-"""Tests torchtap record --learn and torchtap check --against: T², PSI and the rest computed again with NumPy.
-
-usage: drift.py TORCHTAP"""
+"""Tests torchtap record --learn and torchtap check --against: T², PSI and the rest computed again with NumPy."""
 
 import json
 import math
-import pathlib
-import subprocess
-import sys
-import tempfile
 
 import numpy
+import pytest
 import torch
-
-torchtap = str(pathlib.Path(sys.argv[1]).resolve())
-failures = []
+from harness import document, recording, run
 
 
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
-
-
-def run(*arguments, status=0):
-    done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True)
-    check(done.returncode == status, f"{arguments}: status {done.returncode}\n{done.stdout}\n{done.stderr}")
-    return done.stdout, done.stderr
-
-
-def recording(folder):
+def results(folder):
     """Results of each entry's slots, by path and kind."""
-    manifest = json.loads((folder / "manifest.json").read_text())
     return {
         (entry["path"], entry["kind"]): {
-            slot: {name: tensor.double().numpy() for name, tensor in results.items()}
-            for slot, results in torch.load(folder / entry["file"]).items()
+            slot: {name: tensor.double().numpy() for name, tensor in of_slot.items()} for slot, of_slot in value.items()
         }
-        for entry in manifest["entries"]
+        for entry, value in recording(folder)
     }
 
 
@@ -127,8 +105,9 @@ def windows(results, rows=256):
         yield {name: of if name in ("low", "high") else of[begin:end] for name, of in results.items()}
 
 
-def main():
-    folder = pathlib.Path(tempfile.mkdtemp())
+@pytest.fixture(scope="module")
+def recorded(folder):
+    """Recordings of a model with images as usual and with others."""
     torch.manual_seed(0)
     net = torch.nn.Sequential(
         torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Dropout(),
@@ -141,51 +120,65 @@ def main():
         batch = 32 if name == "validation" else 20
         run("record", folder / "model.pt", "--input", folder / f"{name}.pt", "--batch", batch, "--learn", folder / name)
 
-    reference, new = recording(folder / "validation"), recording(folder / "new")
-    kinds = {("", "ForwardPre"), *((path, "ForwardOutput") for path in ("", "0", "2", "4", "5", "6", "7"))}
-    check(set(reference) == kinds, f"modules are {set(reference)}")
-    of_input = reference["", "ForwardPre"]["0"]
-    images = torch.load(folder / "validation.pt").double().reshape(125, -1).numpy()
-    rounding = 1e-7 * abs(images).sum(1)  # float32 is summed in pieces
-    check((abs(of_input["sum"] - images.sum(1)) < rounding).all(), "sums of the input")
-    check((of_input["samples"] == 1).all() and (of_input["rows"] == 32).all(), "one block a batch")
-    check((of_input["counts"].sum(1) + of_input["zeros"] == 2048).all(), "all elements are counted")
+    return folder
 
-    out, _ = run("check", folder / "usual", "--against", folder / "validation", "--json")
-    found = [finding for finding in json.loads(out)["findings"] if finding["rule"] == "drift"]
-    check(found == [], f"drift of the same data: {found}")
-    out, _ = run("check", folder / "new", "--against", folder / "validation", "--json", status=1)
-    found = [finding for finding in json.loads(out)["findings"] if finding["rule"] == "drift"]
-    check(any(finding["tensor"] == "input" and finding["path"] == "" for finding in found), "the input drifted")
-    check({finding["path"] for finding in found} >= {"", "0", "2"}, f"places that drifted: {found}")
+
+@pytest.fixture
+def images(recorded):
+    return torch.load(recorded / "validation.pt").double().reshape(125, -1).numpy()
+
+
+def test_learned(recorded, images):
+    reference = results(recorded / "validation")
+    kinds = {("", "ForwardPre"), *((path, "ForwardOutput") for path in ("", "0", "2", "4", "5", "6", "7"))}
+    assert set(reference) == kinds
+    of_input = reference["", "ForwardPre"]["0"]
+    rounding = 1e-7 * abs(images).sum(1)  # float32 is summed in pieces
+    assert (abs(of_input["sum"] - images.sum(1)) < rounding).all(), "sums of the input"
+    assert (of_input["samples"] == 1).all() and (of_input["rows"] == 32).all(), "one block a batch"
+    assert (of_input["counts"].sum(1) + of_input["zeros"] == 2048).all(), "all elements are counted"
+
+
+def drifts(recorded, name, status):
+    out = run("check", recorded / name, "--against", recorded / "validation", "--json", status=status).out
+    return [finding for finding in json.loads(out)["findings"] if finding["rule"] == "drift"]
+
+
+def test_the_same_data_does_not_drift(recorded):
+    assert drifts(recorded, "usual", 0) == []
+
+
+def test_other_data_drifts_as_numpy_says(recorded):
+    reference, new = results(recorded / "validation"), results(recorded / "new")
+    found = drifts(recorded, "new", 1)
+    assert any(finding["tensor"] == "input" and finding["path"] == "" for finding in found), "the input drifted"
+    assert {finding["path"] for finding in found} >= {"", "0", "2"}, "places that drifted"
     for finding in found:
         key = finding["path"], "ForwardPre" if finding["tensor"] == "input" else "ForwardOutput"
         test = Reference(reference[key]["0"])
         values = [(test.t2(window), test.shift(window)) for window in windows(new[key]["0"])]
         nearest = min(abs(t2 / finding["value"] - 1) for t2, _ in values)
-        check(nearest < 1e-9, f"T² of {key}: {finding['value']}, NumPy has {values}")
+        assert nearest < 1e-9
         shift = next(shift for t2, shift in values if abs(t2 / finding["value"] - 1) < 1e-9)
-        check(f"mean {shift:+.2g} std" in finding["sentence"], f"{finding['sentence']}: the mean moved by {shift}")
-        check(finding["limit"] < finding["value"], "beyond the limit")
+        assert f"mean {shift:+.2g} std" in finding["sentence"]
+        assert finding["limit"] < finding["value"], "beyond the limit"
 
-    # What cannot be compared is said.
+
+def test_what_cannot_be_compared_is_said(recorded):
+    folder = recorded
     run("record", folder / "model.pt", "--input", folder / "new.pt", "--reduce", "mean", "--save", folder / "mean")
-    _, error = run("check", folder / "mean", "--against", folder / "validation", status=2)
-    check("--reduce blocks" in error, error)
-    _, error = run("check", folder / "new", "--against", folder / "mean", status=2)
-    check("no distributions" in error, error)
+    error = run("check", folder / "mean", "--against", folder / "validation", status=2).err
+    assert "--reduce blocks" in error
+    error = run("check", folder / "new", "--against", folder / "mean", status=2).err
+    assert "no distributions" in error
     again = "record", folder / "model.pt", "--input", folder / "new.pt", "--learn", folder / "x"
-    _, error = run(*again, "--reduce", "mean", status=2)
-    check("--learn" in error, error)
+    error = run(*again, "--reduce", "mean", status=2).err
+    assert "--learn" in error
 
-    # show reads all blocks as one distribution.
-    shown = json.loads(run("show", folder / "validation", "--json")[0])["entries"]
+
+def test_show_reads_all_blocks_as_one_distribution(recorded, images):
+    shown = document("show", recorded / "validation")["entries"]
     moments = [entry["statistics"] for entry in shown if entry["kind"] == "ForwardPre"]
-    check(
-        moments and abs(moments[0]["mean"] - images.mean()) < 1e-9 and abs(moments[0]["std"] - images.std()) < 1e-9,
-        f"show: {moments}",
-    )
-    sys.exit(1 if failures else 0)
-
-
-main()
+    assert moments
+    assert abs(moments[0]["mean"] - images.mean()) < 1e-9
+    assert abs(moments[0]["std"] - images.std()) < 1e-9

@@ -1,81 +1,50 @@
-#!/usr/bin/env python3
-"""Tests the inputs that the command reads against NumPy, torch and Python's own gzip.
-
-usage: inputs.py BATCHES"""
+"""Tests the inputs that the command reads against NumPy, torch and Python's own gzip."""
 
 import gzip
 import json
 import pathlib
 import struct
-import subprocess
-import sys
 import tempfile
 
 import numpy
 import torch
-
-program = str(pathlib.Path(sys.argv[1]).resolve())
-fashion = pathlib.Path("/usr/share/dataset/fashion-mnist")
-if not fashion.exists():
-    fashion = pathlib.Path("/usr/share/datasets/fashion-mnist")
-failures = []
-
-
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
+from harness import FASHION, call, given, recording
 
 
 def batches(folder, *arguments):
     """Returns the batches of these options, each a list of tensors."""
-    out = folder / "out"
-    done = subprocess.run([program, *map(str, arguments), "--save", str(out)], capture_output=True, text=True)
-    if done.returncode != 0:
-        check(False, f"{arguments}: {done.stderr}")
-        return []
-    entries = json.load(open(out / "manifest.json"))["entries"]
-    return [torch.load(str(out / entry["file"]), weights_only=True) for entry in entries]
+    call(given("batches"), *arguments, "--save", folder / "out")
+    return [value for _, value in recording(folder / "out")]
 
 
-def refused(folder, what, *arguments):
+def refused(folder, *arguments):
     """Returns the error message; a crash fails the test."""
-    done = subprocess.run(
-        [program, *map(str, arguments), "--save", str(folder / "out")], capture_output=True, text=True
-    )
-    check(done.returncode > 0 and done.stderr.strip() != "", f"{what} is refused: {done.returncode} {done.stderr}")
-    return done.stderr
+    done = call(given("batches"), *arguments, "--save", folder / "out", status=None)
+    assert done.status > 0 and done.err.strip() != ""
+    return done.err
 
 
 def each_refused(files, *arguments):
     """Returns the reason why each of these files, {description: bytes}, is refused."""
     with tempfile.TemporaryDirectory() as folder:
-        paths = [str(write(pathlib.Path(folder) / str(i), data)) for i, data in enumerate(files.values())]
-        done = subprocess.run([program, "--input", *paths, *arguments, "--one-by-one"], capture_output=True, text=True)
-    why = done.stdout.splitlines()
-    check(done.returncode == 0 and len(why) == len(files), f"damaged files: {done.returncode} {done.stderr}")
-    for what, line in zip(files, why):
-        check(line != "accepted", f"{what} is refused")
+        paths = [write(pathlib.Path(folder) / str(i), data) for i, data in enumerate(files.values())]
+        why = call(given("batches"), "--input", *paths, *arguments, "--one-by-one").out.splitlines()
+    assert len(why) == len(files)
+    assert [what for what, line in zip(files, why) if line == "accepted"] == []
     return dict(zip(files, why))
 
 
-def same(got, want, what):
-    check(
-        len(got) == len(want) and all(len(a) == len(b) for a, b in zip(got, want)),
-        f"{what}: {[len(a) for a in got]} inputs instead of {[len(a) for a in want]}",
-    )
+def same(got, want):
+    assert len(got) == len(want) and all(len(a) == len(b) for a, b in zip(got, want))
     for a, b in zip(got, want):
         for x, y in zip(a, b):
             if y is None:
-                check(x is None, f"{what}: None became {x}")
+                assert x is None
             else:
-                check(
-                    x is not None and x.dtype == y.dtype and x.shape == y.shape and torch.equal(x, y),
-                    f"{what}: {x} instead of {y}",
-                )
+                assert x is not None and x.dtype == y.dtype and x.shape == y.shape and torch.equal(x, y)
 
 
-def check_safetensors(folder):
+def test_safetensors(folder):
     """A dict of tensors, and every way in which a header can be wrong."""
     x, ids = torch.arange(6.0).view(2, 3), torch.arange(3)
     data = x.numpy().tobytes() + ids.numpy().tobytes()
@@ -90,7 +59,7 @@ def check_safetensors(folder):
     }
     write(folder / "a.safetensors", file(sound))
     ((got,),) = batches(folder, "--input", folder / "a.safetensors")
-    check(list(got) == ["x", "ids"] and torch.equal(got["x"], x) and torch.equal(got["ids"], ids), f"a dict: {got}")
+    assert list(got) == ["x", "ids"] and torch.equal(got["x"], x) and torch.equal(got["ids"], ids), "a dict"
 
     def changed(name, **fields):
         return file({**sound, name: {**sound[name], **fields}})
@@ -125,7 +94,7 @@ def check_safetensors(folder):
         ("65 dimensions", "65 dimensions"),
         ("more", "49 follow"),
     ):
-        check(says in why[what], f"{what}: {why[what]}")
+        assert says in why[what]
 
 
 def write(path, data):
@@ -133,11 +102,11 @@ def write(path, data):
     return path
 
 
-with tempfile.TemporaryDirectory() as folder:
-    folder = pathlib.Path(folder)
+VALUES = numpy.arange(24).reshape(2, 3, 4) - 3
 
-    # .npy: every dtype, both byte orders, both orders of dimensions, shapes and versions.
-    values = numpy.arange(24).reshape(2, 3, 4) - 3
+
+def test_npy(folder):
+    """.npy: every dtype, both byte orders, both orders of dimensions, shapes and versions."""
     widened = {"u2": torch.int32, "u4": torch.int64, "u8": torch.int64}
     paths, want = [], []
 
@@ -149,7 +118,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     for kind in ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]:
         for order in "<>":
-            array = (abs(values) if kind[0] == "u" else values * (1.25 + 0.5j) if kind[0] == "c" else values).astype(
+            array = (abs(VALUES) if kind[0] == "u" else VALUES * (1.25 + 0.5j) if kind[0] == "c" else VALUES).astype(
                 order + kind
             )
             native = array.astype("=" + kind)
@@ -162,16 +131,18 @@ with tempfile.TemporaryDirectory() as folder:
         array = numpy.array(numpy.random.RandomState(0).standard_normal(shape), dtype="f4")
         expect(array, torch.from_numpy(array))
     for version in [(1, 0), (2, 0), (3, 0)]:
-        expect(values, torch.from_numpy(values), version)
-    same(batches(folder, "--input", *paths), want, ".npy")
-    both = numpy.concatenate([values, values])
+        expect(VALUES, torch.from_numpy(VALUES), version)
+    same(batches(folder, "--input", *paths), want)
+    both = numpy.concatenate([VALUES, VALUES])
     for array in (both, numpy.asfortranarray(both)):
         numpy.save(folder / "a.npy", array)
         rows = torch.from_numpy(both)
-        same(batches(folder, "--input", folder / "a.npy", "--batch", 3), [[rows[:3]], [rows[3:]]], "rows of a .npy")
+        same(batches(folder, "--input", folder / "a.npy", "--batch", 3), [[rows[:3]], [rows[3:]]])
 
-    # The sizes that a .npy declares are checked.
-    numpy.save(folder / "a.npy", values)
+
+def test_npy_of_wrong_sizes(folder):
+    """The sizes that a .npy declares are checked."""
+    numpy.save(folder / "a.npy", VALUES)
     whole = (folder / "a.npy").read_bytes()
     bad = {f"a .npy of {size} bytes": whole[:size] for size in range(0, len(whole), 7)}
     bad["a longer .npy"] = whole + b"x"
@@ -195,43 +166,38 @@ with tempfile.TemporaryDirectory() as folder:
     bad["a uint64 that does not fit"] = (folder / "large.npy").read_bytes()
     bad["a text"], bad["an empty file"] = b"hello, world", b""
     why = each_refused(bad)
-    check("data" in why["a longer .npy"] and "int64" in why["a uint64 that does not fit"], f"what is wrong: {why}")
+    assert "data" in why["a longer .npy"] and "int64" in why["a uint64 that does not fit"], "what is wrong"
 
-    check_safetensors(folder)
 
-    # .pt: a tensor, positional inputs, batches, None.
+def test_pt(folder):
+    """.pt: a tensor, positional inputs, batches, None."""
     path = folder / "a.pt"
     a, b = torch.randn(5, 3), torch.arange(10).view(5, 2)
     torch.save(a, path)
-    same(batches(folder, "--input", path), [[a]], "a tensor")
-    same(batches(folder, "--input", path, path), [[a], [a]], "two files")
-    same(batches(folder, "--input", path, "--batch", 2), [[a[:2]], [a[2:4]], [a[4:]]], "a tensor, split")
+    same(batches(folder, "--input", path), [[a]])
+    same(batches(folder, "--input", path, path), [[a], [a]])
+    same(batches(folder, "--input", path, "--batch", 2), [[a[:2]], [a[2:4]], [a[4:]]])
     torch.save((a, None, b), path)
-    same(batches(folder, "--input", path), [[a, None, b]], "positional inputs")
-    same(
-        batches(folder, "--input", path, "--batch", 4),
-        [[a[:4], None, b[:4]], [a[4:], None, b[4:]]],
-        "positional inputs, split",
-    )
+    same(batches(folder, "--input", path), [[a, None, b]])
+    same(batches(folder, "--input", path, "--batch", 4), [[a[:4], None, b[:4]], [a[4:], None, b[4:]]])
     torch.save([a, [b, a], (b,)], path)
-    same(batches(folder, "--input", path, "--batches"), [[a], [b, a], [b]], "batches")
+    same(batches(folder, "--input", path, "--batches"), [[a], [b, a], [b]])
     nested = batches(folder, "--input", path)[0]  # without --batches: three inputs, two of them lists
-    same([[nested[0], *nested[1], *nested[2]]], [[a, b, a, b]], "lists among the inputs")
-    check(
-        "--batch" in refused(folder, "nested lists, split", "--input", path, "--batch", 2), "nested lists: what to do"
-    )
+    same([[nested[0], *nested[1], *nested[2]]], [[a, b, a, b]])
+    assert "--batch" in refused(folder, "--input", path, "--batch", 2)
     torch.save([a, torch.ones(3)], path)
-    refused(folder, "tensors of unequal sizes, split", "--input", path, "--batch", 2)
+    refused(folder, "--input", path, "--batch", 2)
     torch.save({"x": a}, path)
     got = batches(folder, "--input", path)[0]
-    check(list(got[0]) == ["x"] and torch.equal(got[0]["x"], a), f"a dict is an input: {got}")
-    refused(folder, "a dict, split", "--input", path, "--batch", 2)
-    refused(folder, "no inputs")
+    assert list(got[0]) == ["x"] and torch.equal(got[0]["x"], a), "a dict is an input"
+    refused(folder, "--input", path, "--batch", 2)
+    refused(folder)
 
-    # idx: real data, plain and gzipped, and every type.
+
+def test_idx_files(folder):
+    """idx: real data, plain and gzipped, and every type."""
     for name in ["t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]:
-        packed = fashion / (name + ".gz")
-        raw = gzip.decompress(packed.read_bytes()) if packed.exists() else (fashion / name).read_bytes()
+        raw = gzip.decompress((FASHION / (name + ".gz")).read_bytes())
         plain = write(folder / name, raw)
         zipped = write(folder / (name + ".gz"), gzip.compress(raw, 1))
         images = "images" in name
@@ -241,12 +207,11 @@ with tempfile.TemporaryDirectory() as folder:
             want = want.view(10000, 1, 28, 28).float() / 255
         for file in (plain, zipped):
             got = batches(folder, "--idx3", file, "--batch", 3000)
-            same(got, [[want[i : i + 3000]] for i in range(0, 10000, 3000)], f"{file.name}")
-        same(
-            batches(folder, "--input", zipped)[155:157],
-            [[want[155 * 64 : 156 * 64]], [want[156 * 64 :]]],
-            f"{name} without --batch",
-        )
+            same(got, [[want[i : i + 3000]] for i in range(0, 10000, 3000)])
+        same(batches(folder, "--input", zipped)[155:157], [[want[155 * 64 : 156 * 64]], [want[156 * 64 :]]])
+
+
+def test_idx_of_every_type(folder):
     paths, want, bad = [], [], {}
     for code, kind in {8: "u1", 9: "i1", 11: "i2", 12: "i4", 13: "f4", 14: "f8"}.items():
         array = (numpy.arange(12).reshape(2, 6) * 3).astype(">" + kind)
@@ -262,21 +227,20 @@ with tempfile.TemporaryDirectory() as folder:
         }.items():
             bad[f"idx of type {code}, {what}"] = damaged
             bad[f"idx of type {code}, {what}, gzipped"] = gzip.compress(damaged)
-    same(batches(folder, "--input", *paths), want, "idx")
-    cut = gzip.compress(raw)
+    same(batches(folder, "--input", *paths), want)
+    cut = gzip.compress(whole * 1000)
     bad["a gzip stream that ends too early"] = cut[: len(cut) // 2]
     each_refused(bad)
 
-    # Random inputs equal Python's.
+
+def test_random(folder):
+    """Random inputs equal Python's."""
     generator = torch.Generator().manual_seed(7)
     want = [
         [torch.randn(2, 3, 4, generator=generator), torch.randint(100, (5,), generator=generator)] for _ in range(3)
     ]
-    same(batches(folder, "--random", "2x3x4", "--random", "5:int64:100", "--seed", 7, "--count", 3), want, "random")
+    same(batches(folder, "--random", "2x3x4", "--random", "5:int64:100", "--seed", 7, "--count", 3), want)
     (half,) = batches(folder, "--random", "4x4:float16")
-    check(half[0].dtype == torch.float16, "random float16")
+    assert half[0].dtype == torch.float16, "random float16"
     for text in ("", "x", "3x", "3x-1", "3:float99", "3:int64:0", "999999999x999999999"):
-        refused(folder, f"--random {text}", "--random", text)
-
-print("FAILED" if failures else "inputs are what NumPy and torch read")
-sys.exit(1 if failures else 0)
+        refused(folder, "--random", text)

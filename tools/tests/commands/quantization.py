@@ -1,51 +1,29 @@
-#!/usr/bin/env python3
-"""Tests torchtap calibrate, evaluate and quantize: all numbers are computed again with torch, from hooks in Python.
-
-usage: quantization.py TORCHTAP"""
+"""Tests torchtap calibrate, evaluate and quantize: all numbers are computed again with torch, from hooks in Python."""
 
 import gzip
 import json
 import math
-import os
-import pathlib
 import struct
-import subprocess
-import sys
-import tempfile
 
+import harness
 import numpy
+import pytest
 import torch
 
-torchtap = str(pathlib.Path(sys.argv[1]).resolve())
-failures = []
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7)}
 METHODS = ("min_max", "percentile", "mse", "entropy")
 
 
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
-
-
 def run(*arguments, status=0, columns=80):
-    done = subprocess.run(
-        [torchtap, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "LC_ALL": "C.UTF-8", "COLUMNS": str(columns)},
-    )
-    line = " ".join(map(str, arguments))
-    check(done.returncode == status, f"{line}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
-    return done.stdout, done.stderr
+    return harness.run(*arguments, status=status, COLUMNS=str(columns))
 
 
 def refused(*arguments, says):
-    out, error = run(*arguments, status=2)
-    check(out == "" and error.startswith("torchtap"), f"{arguments}: {out}{error}")
+    _, out, error = run(*arguments, status=2)
+    assert out == "" and error.startswith("torchtap")
     for part in [says] if isinstance(says, str) else says:
-        check(part in error, f'{arguments}: "{part}" is not in: {error}')
-    check("::" not in error and ".." not in error, f"{arguments}: for a shell, one full stop: {error}")
+        assert part in error
+    assert "::" not in error and ".." not in error
 
 
 class Net(torch.nn.Module):
@@ -157,20 +135,51 @@ def scores_of(model, data):
 
 def evaluated(data, model, *arguments, images="images.gz", labels="labels.gz"):
     where = data["folder"]
-    out, _ = run("evaluate", where / model, "--input", where / images, "--labels", where / labels, "--json", *arguments)
+    out = run(
+        "evaluate", where / model, "--input", where / images, "--labels", where / labels, "--json", *arguments
+    ).out
     return json.loads(out)
 
 
-def check_accuracy(data):
+@pytest.fixture(scope="module")
+def data(folder):
+    pixels, labels = digits(300, 10, 2)
+    write_idx(folder / "images.gz", pixels)
+    write_idx(folder / "labels.gz", labels)
+    torch.save(as_images(pixels), folder / "images.pt")
+    torch.save(labels.long(), folder / "labels.pt")
+    net = trained(10)
+    torch.jit.script(net).save(str(folder / "net.pt"))
+    return {"folder": folder, "net": net, "images": as_images(pixels), "labels": labels}
+
+
+@pytest.fixture(scope="module")
+def calibrated(data):
+    """Recordings of ranges, and the calibrations that several tests read."""
+    where = data["folder"]
+    record = ("record", where / "net.pt", "--input", where / "images.gz")
+    run(*record, "--learn", where / "ranges")
+    run(*record, "--reduce", "min,max", "--save", where / "extrema")
+    how = ("--types", "Conv.*", "--over", "0,2,3", "--reduce", "log_histogram,min,max")
+    run(*record, *how, "--save", where / "channels")
+    for method in METHODS:
+        out = run("calibrate", where / "ranges", "--method", method, "--save", where / f"{method}.json").out
+        count = len(json.loads((where / f"{method}.json").read_text())["tensors"])
+        assert out == f"{count} tensors, {method}, in {where / method}.json\n"
+    run("calibrate", where / "ranges", "--weights", "none", "--dtype", "int4", "--save", where / "int4.json")
+    run("calibrate", where / "ranges", "--weights", "int4", "--save", where / "weights4.json")
+    run("calibrate", where / "channels", "--weights", "int8", "--save", where / "channels.json")
+    return data
+
+
+def test_accuracy(data):
     """Of a model in floating point, from files of every kind."""
     where, labels = data["folder"], data["labels"]
     scores = torch.cat(scores_of(data["net"], data))
     right = top(scores, labels, 1) / 300, top(scores, labels, 5) / 300
-    check(0.5 < right[0] < 0.95 and right[1] > right[0], f"the model has something to lose: {right}")
+    assert 0.5 < right[0] < 0.95 and right[1] > right[0], "the model has something to lose"
     numpy.save(where / "images.npy", data["images"].numpy())
     numpy.save(where / "labels.npy", labels.numpy().astype(numpy.int32).reshape(-1, 1))
-    torch.save(data["images"], where / "images.pt")
-    torch.save(labels.long(), where / "labels.pt")
     torch.save(list(batches(data)), where / "batches.pt")
     torch.save(list(labels.split(64)), where / "label_batches.pt")
     for images, named, arguments in (
@@ -184,20 +193,15 @@ def check_accuracy(data):
         got = evaluated(data, "net.pt", *arguments, images=images, labels=named)
         want = {"file": str(where / "net.pt"), "activations": 0, "weights": 0, "top1": right[0], "top5": right[1]}
         want["changed"] = 0
-        check(
-            got == {"images": 300, "classes": 10, "models": [want], "layers": []},
-            f"{images}, {named}: {got} instead of {want}",
-        )
+        assert got == {"images": 300, "classes": 10, "models": [want], "layers": []}
     got = evaluated(data, "net.pt", "--count", 2)
-    check(
-        got["images"] == 128 and got["models"][0]["top1"] == top(scores[:128], labels[:128], 1) / 128, f"--count: {got}"
-    )
-    text, _ = run("evaluate", where / "net.pt", "--idx3", where / "images.gz", "--labels", where / "labels.gz")
+    assert got["images"] == 128 and got["models"][0]["top1"] == top(scores[:128], labels[:128], 1) / 128, "--count"
+    text = run("evaluate", where / "net.pt", "--idx3", where / "images.gz", "--labels", where / "labels.gz").out
     row = text.splitlines()[1].split()
-    check(row[1:] == ["300", f"{right[0]:.2%}"[:-1], "%", f"{right[1]:.2%}"[:-1], "%", "-"], f"a line: {text}")
+    assert row[1:] == ["300", f"{right[0]:.2%}"[:-1], "%", f"{right[1]:.2%}"[:-1], "%", "-"], "a line"
 
 
-def check_few_classes(data):
+def test_few_classes(data):
     """Ties, NaN and fewer classes than five."""
     where = data["folder"]
 
@@ -212,23 +216,13 @@ def check_few_classes(data):
     torch.save(bright.long(), where / "bright.pt")
     got = evaluated(data, "constant.pt", "--batch", 64, images="images.pt", labels="bright.pt")
     # NaN becomes NaN in every row: 0 * NaN. So the class is 1, as argmax says.
-    check(
-        got["models"][0]["top1"] == bright.float().mean(dtype=torch.float64).item()
-        and got["models"][0]["top5"] is None
-        and got["classes"] == 3,
-        f"NaN is the highest, as for argmax: {got}",
-    )
+    assert got["models"][0]["top1"] == bright.float().mean(dtype=torch.float64).item()
+    assert got["models"][0]["top5"] is None
+    assert got["classes"] == 3
 
 
-def check_calibrate(data):
-    """Every method and dtype, and what is written."""
-    where = data["folder"]
-    run("record", where / "net.pt", "--input", where / "images.gz", "--learn", where / "ranges")
-    run("record", where / "net.pt", "--input", where / "images.gz", "--reduce", "min,max", "--save", where / "extrema")
-    run(
-        *("record", where / "net.pt", "--input", where / "images.gz", "--types", "Conv.*", "--over", "0,2,3"),
-        *("--reduce", "log_histogram,min,max", "--save", where / "channels"),
-    )
+def test_minima_and_maxima_as_pytorchs_observers(calibrated):
+    data, where = calibrated, calibrated["folder"]
     observers = {}
 
     def observe(name, kind=torch.ao.quantization.MinMaxObserver, **how):
@@ -250,35 +244,41 @@ def check_calibrate(data):
             observer.min_val, observer.max_val = seen.min_val, seen.max_val
             scale, zero = observer.calculate_qparams()
             got = tensors[path]
-            check(
-                numpy.float32(got["scale"]) == scale.item() and got["zero_point"] == zero.item(),
-                f"{name}: {path}: {got} instead of {scale} {zero}",
-            )
+            assert numpy.float32(got["scale"]) == scale.item() and got["zero_point"] == zero.item()
     for handle in handles:
         handle.remove()
-    found = {}
+    # A state_dict for Python's observers.
+    run("calibrate", where / "extrema", "--method", "min_max", "--to", "observers", "--save", where / "observers.pt")
+    state = torch.load(where / "observers.pt")
+    assert all(
+        state[f"{path}.activation_post_process.{name}"].item() == getattr(observers[path], name).item()
+        for path in ("conv1", "relu1", "fc")
+        for name in ("min_val", "max_val")
+    )
+
+
+def test_methods(calibrated):
+    where, found = calibrated["folder"], {}
     for method in METHODS:
-        out, _ = run("calibrate", where / "ranges", "--method", method, "--save", where / f"{method}.json")
         found[method] = json.loads((where / f"{method}.json").read_text())
-        check(out == f"{len(found[method]['tensors'])} tensors, {method}, in {where / method}.json\n", f"says: {out}")
-        check(found[method]["method"] == method, f"{method}: {found[method]}")
+        assert found[method]["method"] == method
         kinds = {(tensor["path"], tensor["kind"]) for tensor in found[method]["tensors"]}
         want = {(path, "output") for path in ("", "conv1", "relu1", "up", "relu2", "fc")} | {("", "input")}
-        check(kinds == want, f"{method}: {kinds}")
+        assert kinds == want
     widths = {m: [t["high"] - t["low"] for t in found[m]["tensors"]] for m in METHODS}
     for method in METHODS[1:]:
         clips = [a - b for a, b in zip(widths["min_max"], widths[method])]
-        check(min(clips) >= 0 and max(clips) > 0, f"{method} clips: {widths}")
-    check(len({str(width) for width in widths.values()}) == 4, f"the methods differ: {widths}")
+        assert min(clips) >= 0 and max(clips) > 0
+    assert len({str(width) for width in widths.values()}) == 4, "the methods differ"
     run("calibrate", where / "ranges", "--method", "percentile", "--percentile", 90, "--save", where / "p90.json")
     narrow = [t["high"] - t["low"] for t in json.loads((where / "p90.json").read_text())["tensors"]]
-    check(all(a > b for a, b in zip(widths["percentile"], narrow)), f"--percentile: {narrow} {widths}")
-    run("calibrate", where / "ranges", "--weights", "none", "--dtype", "int4", "--save", where / "int4.json")
+    assert all(a > b for a, b in zip(widths["percentile"], narrow)), "--percentile"
     tensors = json.loads((where / "int4.json").read_text())["tensors"]
-    check(all(not t.get("weights") and t["dtype"] == "int4" for t in tensors), f"--weights none: {tensors}")
-    run("calibrate", where / "ranges", "--weights", "int4", "--save", where / "weights4.json")
-    run("calibrate", where / "channels", "--weights", "int8", "--save", where / "channels.json")
-    # Two halves that are merged give what one run gives.
+    assert all(not t.get("weights") and t["dtype"] == "int4" for t in tensors), "--weights none"
+
+
+def test_merged_halves_give_what_one_run_gives(data):
+    where = data["folder"]
     for name, rows in (("all", slice(None)), ("first", slice(100)), ("last", slice(100, None))):
         torch.save(data["images"][rows], where / f"{name}.pt")
         run(
@@ -288,47 +288,29 @@ def check_calibrate(data):
     run("merge", where / "first", where / "last", "--save", where / "merged")
     for name in ("all", "merged"):
         run("calibrate", where / name, "--save", where / f"{name}.json")
-    check((where / "all.json").read_bytes() == (where / "merged.json").read_bytes(), "merged halves")
-    # Text for TensorRT: the bits of the scales.
-    run(
-        "calibrate",
-        where / "extrema",
-        "--method",
-        "min_max",
-        "--symmetric",
-        "--to",
-        "tensorrt",
-        "--save",
-        where / "cache",
-    )
+    assert (where / "all.json").read_bytes() == (where / "merged.json").read_bytes(), "merged halves"
+
+
+def test_text_for_tensorrt_has_the_bits_of_the_scales(calibrated):
+    where = calibrated["folder"]
+    calibrate = ("calibrate", where / "extrema", "--method", "min_max", "--symmetric")
+    run(*calibrate, "--to", "tensorrt", "--save", where / "cache")
+    run(*calibrate, "--save", where / "symmetric_again.json")
     lines = dict(line.split(": ") for line in (where / "cache").read_text().splitlines()[1:])
-    scales = {t["path"]: t["scale"] for t in json.loads((where / "symmetric.json").read_text())["tensors"]}
+    scales = {t["path"]: t["scale"] for t in json.loads((where / "symmetric_again.json").read_text())["tensors"]}
     got = {name: struct.unpack(">f", bytes.fromhex(bits))[0] for name, bits in lines.items()}
-    check(
-        len(got) == len(scales) and all(got[name] == numpy.float32(scales[name]) for name in scales if name),
-        f"tensorrt: {got} instead of {scales}",
-    )
-    # A state_dict for Python's observers.
-    run("calibrate", where / "extrema", "--method", "min_max", "--to", "observers", "--save", where / "observers.pt")
-    state = torch.load(where / "observers.pt")
-    check(
-        all(
-            state[f"{path}.activation_post_process.{name}"].item() == getattr(observers[path], name).item()
-            for path in ("conv1", "relu1", "fc")
-            for name in ("min_val", "max_val")
-        ),
-        f"observers: {state}",
-    )
+    assert len(got) == len(scales) and all(got[name] == numpy.float32(scales[name]) for name in scales if name)
 
 
-def check_evaluate(data):
+def test_evaluate(calibrated):
     """After rounding, against the same roundings in Python."""
+    data = calibrated
     where, labels = data["folder"], data["labels"]
     files = [f"{method}.json" for method in METHODS] + ["int4.json", "weights4.json", "channels.json"]
     arguments = [word for file in files for word in ("--quantize", where / file)]
     got = evaluated(data, "net.pt", *arguments)
     plain = torch.cat(scores_of(data["net"], data))
-    check([one["file"] for one in got["models"][1:]] == [str(where / file) for file in files], f"files: {got}")
+    assert [one["file"] for one in got["models"][1:]] == [str(where / file) for file in files], "files"
     for file, one in zip(files, got["models"][1:]):
         tensors = json.loads((where / file).read_text())["tensors"]
         scores = torch.cat(scores_of(rounded(data["net"], tensors), data))
@@ -338,9 +320,9 @@ def check_evaluate(data):
             "changed": (scores.argmax(1) != plain.argmax(1)).sum().item(),
             "activations": len(tensors),
         }
-        check(all(one[name] == value for name, value in want.items()), f"{file}: {one} instead of {want}")
-    check([one["weights"] for one in got["models"]] == [0, 3, 3, 3, 3, 0, 3, 2], f"weights: {got}")
-    check(got["models"][5]["changed"] > 0, "four bits change something")
+        assert all(one[name] == value for name, value in want.items())
+    assert [one["weights"] for one in got["models"]] == [0, 3, 3, 3, 3, 0, 3, 2], "weights"
+    assert got["models"][5]["changed"] > 0, "four bits change something"
     # A model that writes to its inputs and returns a tuple.
     torch.jit.script(WritesToItsInput(data["net"])).save(str(where / "writes.pt"))
     calibration = json.loads((where / "int4.json").read_text())
@@ -350,12 +332,13 @@ def check_evaluate(data):
     other = evaluated(data, "writes.pt", "--quantize", where / "writes.json")["models"]
     for a, b in ((0, 0), (1, 5)):
         left = [f"net.{path}" for path in got["models"][b].get("left_in_floating_point", [])]
-        check(other[a].get("left_in_floating_point", []) == left, f"it leaves {other[a]}, not {left}")
+        assert other[a].get("left_in_floating_point", []) == left
         same = {"file": "", "left_in_floating_point": left}
-        check({**other[a], **same} == {**got["models"][b], **same}, f"it writes to its input: {other}")
+        assert {**other[a], **same} == {**got["models"][b], **same}, "it writes to its input"
 
 
-def check_sensitivity(data):
+def test_sensitivity(calibrated):
+    data = calibrated
     where, labels = data["folder"], data["labels"]
     arguments = ("--quantize", where / "int4.json", "--quantize", where / "weights4.json", "--sensitivity")
     got = evaluated(data, "net.pt", *arguments)["layers"]
@@ -370,62 +353,56 @@ def check_sensitivity(data):
             ]
             lost = top(torch.cat(plain), labels, 1) - top(torch.cat(alone), labels, 1)
             seen[str(where / file), path] = sum(errors) / len(errors), lost / 300
-    check({(one["file"], one["path"]) for one in got} == set(seen), f"layers: {got}")
+    assert {(one["file"], one["path"]) for one in got} == set(seen), "layers"
     for one in got:
         error, lost = seen[one["file"], one["path"]]
-        check(
-            abs(one["error"] - error) <= 1e-4 * error and abs(one["top1_lost"] - lost) < 1e-9,
-            f"{one} instead of {error}, {lost}",
-        )
-    check(got == sorted(got, key=lambda one: -one["error"]), f"the largest first: {got}")
+        assert abs(one["error"] - error) <= 1e-4 * error and abs(one["top1_lost"] - lost) < 1e-9
+    assert got == sorted(got, key=lambda one: -one["error"]), "the largest first"
     for columns in (80, 200):
-        text, _ = run(
+        text = run(
             *("evaluate", where / "net.pt", "--input", where / "images.gz", "--labels", where / "labels.gz"),
             *arguments,
             columns=columns,
-        )
+        ).out
         tables = text.split("\n\n")
-        check(len(tables) == 2 and max(map(len, text.splitlines())) <= columns, f"{columns} columns: {text}")
+        assert len(tables) == 2 and max(map(len, text.splitlines())) <= columns
         rows = [line.split() for line in tables[1].splitlines()]
-        check(
-            rows[0][:3] == ["layer", "type", "dtype"]
-            and [row[0] for row in rows[1:]] == [one["path"] or "(root)" for one in got],
-            f"rows: {text}",
-        )
+        assert rows[0][:3] == ["layer", "type", "dtype"]
+        assert [row[0] for row in rows[1:]] == [one["path"] or "(root)" for one in got]
 
 
-def check_quantize(data):
+def test_quantize(data):
     """The file computes in int8, here as in Python."""
     where, labels = data["folder"], data["labels"]
     plain = evaluated(data, "net.pt")["models"][0]
     for method in METHODS:
         file = where / f"{method}.int8.pt"
-        out, _ = run("quantize", where / "net.pt", "--input", where / "images.gz", "--method", method, "--save", file)
-        check(out.startswith(f"5 calls, {method}, in {file}: ") and " instead of " in out, f"quantize says: {out}")
+        out = run("quantize", where / "net.pt", "--input", where / "images.gz", "--method", method, "--save", file).out
+        assert out.startswith(f"5 calls, {method}, in {file}: ") and " instead of " in out, "quantize says"
         with torch.no_grad():
             (first, *_), exact = batches(data), data["net"]
             wanted, got = exact(first).double(), torch.jit.load(str(file))(first).double()
         decibels = 10 * math.log10(wanted.square().sum() / (wanted - got).square().sum())
         said = float(out.split("the signal is ")[1].split(" dB")[0])
-        check(abs(said - decibels) < 0.1 + 0.01 * abs(decibels), f"{method}: {said} instead of {decibels}")
+        assert abs(said - decibels) < 0.1 + 0.01 * abs(decibels)
         model = torch.jit.load(str(file))
-        check("quantized::" in str(model.inlined_graph), f"{method}: no operator in int8: {model.inlined_graph}")
+        assert "quantized::" in str(model.inlined_graph)
         scores = torch.cat(scores_of(model, data))
         got = evaluated(data, file.name)["models"][0]
         want = top(scores, labels, 1) / 300, top(scores, labels, 5) / 300
-        check((got["top1"], got["top5"]) == want, f"{method}: {got} instead of {want}")
+        assert (got["top1"], got["top5"]) == want
         # LibTorch 2.6 computes transposed convolutions wrong with oneDNN, also in Python.
         if torch.__version__.startswith("1."):
-            check(abs(got["top1"] - plain["top1"]) < 0.05, f"{method}: {got} is far from {plain}")
+            assert abs(got["top1"] - plain["top1"]) < 0.05
     original = torch.jit.load(str(where / "net.pt"))
-    check(torch.equal(original(data["images"]), data["net"](data["images"])), "the model's file is as it was")
+    assert torch.equal(original(data["images"]), data["net"](data["images"])), "the model's file is as it was"
     # What cannot run is not written.
     torch.jit.script(Net().eval().double()).save(str(where / "double.pt"))
     torch.save(torch.rand(8, 1, 12, 12).double(), where / "double_images.pt")
     quantize = ("quantize", where / "double.pt", "--input", where / "double_images.pt")
-    _, said = run(*quantize, "--save", where / "double.int8.pt", status=2)  # beside warnings of LibTorch
-    check("does not run" in said and "Float" in said, f"quantize says: {said}")
-    check(not (where / "double.int8.pt").exists(), "a file that cannot run")
+    said = run(*quantize, "--save", where / "double.int8.pt", status=2).err  # beside warnings of LibTorch
+    assert "does not run" in said and "Float" in said, "quantize says"
+    assert not (where / "double.int8.pt").exists(), "a file that cannot run"
 
 
 class Ragged(torch.nn.Module):
@@ -441,7 +418,7 @@ class Ragged(torch.nn.Module):
         return torch.nn.functional.linear(self.fc(states[:, -1] + self.rows(states[:0, -1]).sum()), self.own)
 
 
-def check_what_stays(data):
+def test_what_stays(data):
     """Matrices of an LSTM are rounded; what is not is named, and so is what has no range."""
     where = data["folder"]
     torch.manual_seed(3)
@@ -455,17 +432,18 @@ def check_what_stays(data):
         *("--names", "lstm", "--names", "fc", "--names", "rows"),
         *ranges,
     )
-    _, said = run("calibrate", where / "ragged", "--save", where / "ragged.json")
-    check('the output 0 of "rows" (Linear) stays in floating point' in said, f"calibrate says: {said}")
+    said = run("calibrate", where / "ragged", "--save", where / "ragged.json").err
+    assert 'the output 0 of "rows" (Linear) stays in floating point' in said, "calibrate says"
     evaluate = ("evaluate", where / "ragged.pt", "--input", where / "images.gz", "--labels", where / "labels.gz")
-    out, _ = run(*evaluate, "--quantize", where / "ragged.json", "--json")
+    out = run(*evaluate, "--quantize", where / "ragged.json", "--json").out
     got = json.loads(out)["models"][1]
-    check(got["weights"] == 3 and got["left_in_floating_point"] == ["own", "rows.weight"], f"{got}")
-    out, _ = run(*evaluate, "--quantize", where / "ragged.json", columns=120)
-    check("3 of 5" in out and '"own" and "rows.weight"' in out, f"evaluate says: {out}")
+    assert got["weights"] == 3 and got["left_in_floating_point"] == ["own", "rows.weight"]
+    out = run(*evaluate, "--quantize", where / "ragged.json", columns=120).out
+    assert "3 of 5" in out and '"own" and "rows.weight"' in out, "evaluate says"
 
 
-def check_refusals(data):
+def test_refusals(calibrated):
+    data = calibrated
     where = data["folder"]
     evaluate = ("evaluate", where / "net.pt", "--input", where / "images.gz")
     write_idx(where / "few.gz", data["labels"][:100])
@@ -502,31 +480,11 @@ def check_refusals(data):
     refused("calibrate", where / "channels", "--to", "tensorrt", "--symmetric", *new, says=["conv1", "--over"])
     refused("calibrate", where / "net.pt", *new, says="recording")
     refused("calibrate", where / "ranges", says="--save")
-    check(not (where / "new").exists(), "nothing was written")
+    assert not (where / "new").exists(), "nothing was written"
     refused("calibrate", where / "ranges", "--save", where / "mse.json", says="--overwrite")
     run("calibrate", where / "ranges", "--save", where / "mse.json", "--overwrite")
     quantize = ("quantize", where / "net.pt", "--input", where / "images.gz")
     refused(*quantize, "--save", where / "mse.int8.pt", says="--overwrite")
     refused("quantize", where / "constant.pt", "--input", where / "images.gz", *new, says="can be quantized")
     refused("quantize", where / "labels.pt", "--input", where / "images.gz", *new, says="torch.save")
-    check(not (where / "new").exists(), "nothing was written")
-
-
-with tempfile.TemporaryDirectory() as name:
-    folder = pathlib.Path(name)
-    pixels, labels = digits(300, 10, 2)
-    write_idx(folder / "images.gz", pixels)
-    write_idx(folder / "labels.gz", labels)
-    net = trained(10)
-    torch.jit.script(net).save(str(folder / "net.pt"))
-    data = {"folder": folder, "net": net, "images": as_images(pixels), "labels": labels}
-    check_accuracy(data)
-    check_few_classes(data)
-    check_calibrate(data)
-    check_evaluate(data)
-    check_sensitivity(data)
-    check_quantize(data)
-    check_what_stays(data)
-    check_refusals(data)
-print(f"{len(failures)} failures" if failures else "all as expected")
-sys.exit(bool(failures))
+    assert not (where / "new").exists(), "nothing was written"

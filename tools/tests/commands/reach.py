@@ -1,33 +1,21 @@
-"""Tests models on which `torchtap record` once stopped, or silently recorded nothing.
+"""Tests models on which `torchtap record` once stopped, or silently recorded nothing."""
 
-usage: reach.py TORCHTAP SOURCE
-"""
-
-import json
-import pathlib
 import signal
-import subprocess
 import sys
-import tempfile
 import warnings
 
+import harness
 import torch
 import torchvision
+from harness import SOURCE, TORCHTAP, call, document, run, start
 from torch import Tensor, nn
 
 warnings.filterwarnings("ignore")
-COMMAND, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
-
-
-def run(*arguments, status=0):
-    done = subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True)
-    assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
-    return done
 
 
 def entries(folder):
     """{path: entry of the manifest}"""
-    return {entry["path"]: entry for entry in json.loads((folder / "manifest.json").read_text())["entries"]}
+    return {entry["path"]: entry for entry in harness.entries(folder)}
 
 
 def value(folder, path):
@@ -52,7 +40,7 @@ class Residual(nn.Module):
         return x + self.none(self.drop(self.linear(x)))
 
 
-def check_calls_without_tensors(folder):
+def test_calls_without_tensors(folder):
     torch.manual_seed(0)
     model = Residual().eval()
     x = torch.randn(4, 6)
@@ -64,20 +52,20 @@ def check_calls_without_tensors(folder):
     ):
         saved = folder / f"residual{number}"
         done = run(*record, *more, "--save", saved)
-        assert 'left out calls of "drop" and "none": they passed no tensors' in done.stderr, done.stderr
-        assert "did not call" not in done.stderr
+        assert 'left out calls of "drop" and "none": they passed no tensors' in done.err
+        assert "did not call" not in done.err
         counts = {path: entry["samples"] for path, entry in entries(saved).items()}
-        assert counts == {"": 2, "linear": 2, "drop": 0, "none": 0}, counts
+        assert counts == {"": 2, "linear": 2, "drop": 0, "none": 0}
     with torch.no_grad():
         assert torch.equal(value(folder / "residual0", "linear")[1], model.linear(x))
-    told = json.loads(run(*record, "--save", folder / "residual.json", "--json").stdout)
-    assert told["without_tensors"] == ["drop", "none"] and told["never_ran"] == [], told
+    told = document(*record, "--save", folder / "residual.json")
+    assert told["without_tensors"] == ["drop", "none"] and told["never_ran"] == []
     # A named module without samples changes the exit status; if it is the only one selected, record fails at once.
     run(*record, "--names", "linear,drop", "--save", folder / "named", status=1)
-    assert '"drop" (Drop)' in run(*record, "--names", "drop", "--save", folder / "alone", status=2).stderr
+    assert '"drop" (Drop)' in run(*record, "--names", "drop", "--save", folder / "alone", status=2).err
 
 
-def check_which(folder):
+def test_which(folder):
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU()))
     torch.jit.script(model).save(str(folder / "which.pt"))
     number = iter(range(100))
@@ -98,36 +86,21 @@ def check_which(folder):
     assert paths("--types", "Conv2d", "--not-names", "0") == ["2.0"]
     assert paths("--not-types", "Dropout") == everything  # there is none
     run(
-        "record",
-        folder / "which.pt",
-        "--random",
-        "2x3x8x8",
-        "--types",
-        "Conv2d",
-        "--not-types",
-        "Conv.*",
-        "--save",
-        folder / "which",
+        *("record", folder / "which.pt", "--random", "2x3x8x8", "--types", "Conv2d", "--not-types", "Conv.*"),
+        *("--save", folder / "which"),
         status=2,
     )
     assert (
         "not a valid regular expression"
         in run(
-            "record",
-            folder / "which.pt",
-            "--random",
-            "2x3x8x8",
-            "--types",
-            "Conv(",
-            "--save",
-            folder / "which",
+            *("record", folder / "which.pt", "--random", "2x3x8x8", "--types", "Conv(", "--save", folder / "which"),
             status=2,
-        ).stderr
+        ).err
     )
     assert not (folder / "which").exists()
 
 
-def check_exit_status(folder):
+def test_exit_status(folder):
     """Modules that are never called are reported; they fail a run only if --names asked for them."""
 
     class Aside(nn.Module):
@@ -142,7 +115,7 @@ def check_exit_status(folder):
 
     torch.jit.script(Aside()).save(str(folder / "aside.pt"))
     record = ("record", folder / "aside.pt", "--random", "4x6", "--overwrite", "--save", folder / "aside")
-    assert '"unused": the model did not call' in run(*record).stderr
+    assert '"unused": the model did not call' in run(*record).err
     run(*record, "--types", "Linear")
     run(*record, "--names", "*used")
     run(*record, "--names", "used,unused", status=1)
@@ -162,7 +135,7 @@ class Quantized(nn.Module):
         return self.head(self.dequant(self.linear(x)))
 
 
-def check_quantized(folder):
+def test_quantized(folder):
     torch.manual_seed(0)
     engine = next(
         name for name in ("onednn", "fbgemm", "qnnpack") if name in torch.backends.quantized.supported_engines
@@ -183,41 +156,41 @@ def check_quantized(folder):
     with torch.no_grad():
         model(x)
     quantized = sorted(path for path, output in seen.items() if output.is_quantized)
-    assert {"conv", "linear", "quant", "relu"} == set(quantized), quantized
+    assert {"conv", "linear", "quant", "relu"} == set(quantized)
 
     record = ("record", folder / "quantized.pt", "--input", folder / "image.pt", "--input", folder / "image.pt")
     for number, more in enumerate(((), ("--all-tensors",), ("--memory", "0"), ("--reduce", "moments"))):
         saved = folder / f"quantized{number}"
         done = run(*record, *more, "--save", saved)
-        assert "--dequantize" in done.stderr and '"conv"' in done.stderr, done.stderr
+        assert "--dequantize" in done.err and '"conv"' in done.err
         counts = {path: entry["samples"] for path, entry in entries(saved).items()}
         assert (
             all(counts[path] == 0 for path in quantized) and counts["head"] == counts["dequant"] == counts[""] == 2
         ), counts
     assert torch.equal(value(folder / "quantized0", "head")[0], seen["head"])
-    told = json.loads(run(*record, "--json", "--save", folder / "quantized.json").stdout)
-    assert sorted(told["quantized"]) == quantized and "conv" not in told["never_ran"], told
+    told = document(*record, "--save", folder / "quantized.json")
+    assert sorted(told["quantized"]) == quantized and "conv" not in told["never_ran"]
 
     done = run(*record, "--dequantize", "--save", folder / "values")
-    assert "quantized" not in done.stderr, done.stderr
+    assert "quantized" not in done.err
     for path, output in seen.items():
         expected = output.dequantize() if output.is_quantized else output
-        assert torch.equal(value(folder / "values", path)[1], expected), path
+        assert torch.equal(value(folder / "values", path)[1], expected)
     run(*record, "--dequantize", "--reduce", "mean", "--save", folder / "means")
     assert torch.allclose(value(folder / "means", "conv").double(), seen["conv"].dequantize().double().mean())
 
     sizes = {
         module["path"]: (module["parameters"], module["bytes"])
-        for module in json.loads(run("list", folder / "quantized.pt", "--json").stdout)["modules"]
+        for module in document("list", folder / "quantized.pt")["modules"]
     }
     # Weights take a byte per element; biases are floats.
-    assert sizes["conv"][0] == 3 * 4 * 9 + 4 and sizes["linear"][0] == 4 * 5 + 5, sizes
-    assert sizes["head"][0] == 5 * 2 + 2, sizes
-    assert sizes[""][0] == sizes["conv"][0] + sizes["linear"][0] + sizes["head"][0], sizes
-    assert sizes["conv"][1] >= 3 * 4 * 9 + 4 * 4, sizes
+    assert sizes["conv"][0] == 3 * 4 * 9 + 4 and sizes["linear"][0] == 4 * 5 + 5
+    assert sizes["head"][0] == 5 * 2 + 2
+    assert sizes[""][0] == sizes["conv"][0] + sizes["linear"][0] + sizes["head"][0]
+    assert sizes["conv"][1] >= 3 * 4 * 9 + 4 * 4
 
 
-def check_other_methods(folder):
+def test_other_methods(folder):
     """TorchScript calls a dynamically quantized LSTM by forward_tensor, which Python calls from its forward."""
     torch.manual_seed(0)
 
@@ -237,14 +210,11 @@ def check_other_methods(folder):
     model.lstm.register_forward_hook(lambda _m, _i, output: seen.update(lstm=output[0]))
     model(x)
     done = run("record", folder / "tagger.pt", "--input", folder / "sequence.pt", "--save", folder / "tagger")
-    assert 'by the method forward_tensor: "lstm"' in done.stderr, done.stderr
+    assert 'by the method forward_tensor: "lstm"' in done.err
     assert torch.equal(value(folder / "tagger", "lstm")[0], seen["lstm"])
     run("record", folder / "tagger.pt", "--input", folder / "sequence.pt", "--names", "lstm", "--save", folder / "lstm")
-    parameters = {
-        module["path"]: module["parameters"]
-        for module in json.loads(run("list", folder / "tagger.pt", "--json").stdout)["modules"]
-    }
-    assert parameters["lstm"] == 4 * 3 * (4 + 3) + 2 * 4 * 3, parameters
+    parameters = {module["path"]: module["parameters"] for module in document("list", folder / "tagger.pt")["modules"]}
+    assert parameters["lstm"] == 4 * 3 * (4 + 3) + 2 * 4 * 3
 
     class Coder(nn.Module):
         def __init__(self):
@@ -275,8 +245,8 @@ def check_other_methods(folder):
     torch.jit.script(both).save(str(folder / "both.pt"))
     record = ("record", folder / "both.pt", "--input", folder / "row.pt")
     done = run(*record, "--save", folder / "both")
-    assert '"coder": by their method step; --method step' in done.stderr, done.stderr
-    assert 'by the method step: "other"' in done.stderr, done.stderr
+    assert '"coder": by their method step; --method step' in done.err
+    assert 'by the method step: "other"' in done.err
     assert torch.equal(value(folder / "both", "other")[0], both.other.step(x[0]))
     assert torch.equal(value(folder / "both", "coder")[0], both.coder(both.coder.step(x[0])))
     # The model itself lacks the method: its forward is called.
@@ -285,10 +255,10 @@ def check_other_methods(folder):
     # The model has this method, which calls the module by its forward.
     run(*record, "--method", "encode", "--save", folder / "encode")
     counts = {path: entry["samples"] for path, entry in entries(folder / "encode").items()}
-    assert counts[""] == counts["coder"] == counts["coder.linear"] == 1 and counts.get("other.linear", 0) == 0, counts
+    assert counts[""] == counts["coder"] == counts["coder.linear"] == 1 and counts.get("other.linear", 0) == 0
 
 
-def check_libraries(folder):
+def test_libraries(folder):
     class Boxes(nn.Module):
         def __init__(self):
             super().__init__()
@@ -303,23 +273,17 @@ def check_libraries(folder):
     model, inputs = Boxes(), [boxes, torch.rand(6)]
     torch.save(inputs, folder / "boxes.in.pt")
     torch.jit.script(model).save(str(folder / "boxes.pt"))
-    text = run("list", folder / "boxes.pt", status=2).stderr
-    assert "torchvision::nms" in text.splitlines()[0] and "--library" in text.splitlines()[0], text
+    text = run("list", folder / "boxes.pt", status=2).err
+    assert "torchvision::nms" in text.splitlines()[0] and "--library" in text.splitlines()[0]
     library = torchvision.extension._get_extension_path("_C")
     run("list", folder / "boxes.pt", "--library", library)
     run(
-        "record",
-        folder / "boxes.pt",
-        "--library",
-        library,
-        "--input",
-        folder / "boxes.in.pt",
-        "--save",
-        folder / "boxes",
+        *("record", folder / "boxes.pt", "--library", library, "--input", folder / "boxes.in.pt"),
+        *("--save", folder / "boxes"),
     )
     with torch.no_grad():
         assert torch.equal(value(folder / "boxes", "")[0], model(*inputs))
-    assert "cannot load" in run("list", folder / "boxes.pt", "--library", folder / "none.so", status=2).stderr
+    assert "cannot load" in run("list", folder / "boxes.pt", "--library", folder / "none.so", status=2).err
 
 
 class Telling(nn.Module):
@@ -334,67 +298,26 @@ class Telling(nn.Module):
         return self.fc(x)
 
 
-def check_interrupt(folder):
+def test_interrupt(folder):
     torch.jit.script(Telling()).save(str(folder / "telling.pt"))
     for number, sent in enumerate((signal.SIGINT, signal.SIGTERM)):
         for more in (("--reduce", "moments"), ("--memory", "0"), ()):
             saved = folder / f"interrupted{number}{len(more)}{more[0] if more else ''}"
             # More batches than could ever finish.
-            process = subprocess.Popen(
-                [
-                    COMMAND,
-                    "record",
-                    folder / "telling.pt",
-                    "--random",
-                    "2x6",
-                    "--count",
-                    "100000000",
-                    "--names",
-                    "fc",
-                    *more,
-                    "--save",
-                    saved,
-                ],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+            how = ("--random", "2x6", "--count", 100000000, "--names", "fc", *more)
+            process = start(TORCHTAP, "record", folder / "telling.pt", *how, "--save", saved)
             # The first call has returned when the second one begins.
             said = [process.stdout.readline() for _ in range(2)]
-            assert said == ["called\n", "called\n"], (said, process.poll())
+            assert said == ["called\n", "called\n"]
             process.send_signal(sent)
             _, errors = process.communicate(timeout=120)
-            assert process.returncode == -sent, (process.returncode, errors)
-            assert "interrupted after" in errors and str(saved) in errors, errors
+            assert process.returncode == -sent
+            assert "interrupted after" in errors and str(saved) in errors
             calls = int(errors.split("interrupted after ")[1].split()[0])
-            assert calls > 0 and entries(saved)["fc"]["samples"] == calls, (calls, entries(saved))
-            assert json.loads(run("show", saved, "--json").stdout), saved
+            assert calls > 0 and entries(saved)["fc"]["samples"] == calls
+            assert document("show", saved)
 
 
-def check_torchvision():
-    done = subprocess.run(
-        [
-            sys.executable,
-            SOURCE / "scripts/check-torchvision",
-            COMMAND,
-            "efficientnet_b0:trace",
-            "shufflenet_v2_x1_0",
-            "swin_t:trace",
-        ],
-        capture_output=True,
-        text=True,
-    )
-    print(done.stdout, end="")
-    assert done.returncode == 0 and done.stdout.count("all equal") == 4, (done.stdout, done.stderr)
-
-
-with tempfile.TemporaryDirectory() as temporary:
-    here = pathlib.Path(temporary)
-    check_calls_without_tensors(here)
-    check_which(here)
-    check_exit_status(here)
-    check_quantized(here)
-    check_other_methods(here)
-    check_libraries(here)
-    check_interrupt(here)
-check_torchvision()
+def test_torchvision():
+    models = ("efficientnet_b0:trace", "shufflenet_v2_x1_0", "swin_t:trace")
+    assert call(sys.executable, SOURCE / "scripts/check-torchvision", TORCHTAP, *models).out.count("all equal") == 4

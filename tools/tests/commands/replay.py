@@ -1,22 +1,16 @@
-"""Checks `torchtap replay` with incidents that are written here, by docs/format.md.
-
-usage: replay.py TORCHTAP
-"""
+"""Tests torchtap replay with incidents that are written here, by docs/format.md."""
 
 import json
-import os
-import pathlib
 import struct
-import subprocess
 import sys
-import tempfile
 
+import harness
+import pytest
 import torch
+from harness import SOURCE
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests/formats"))
+sys.path.insert(0, str(SOURCE / "tests/formats"))
 import reader
-
-torchtap = sys.argv[1]
 
 
 class Layer(torch.nn.Module):
@@ -114,15 +108,9 @@ def write_incident(folder, model, inputs, training=False, lost=False):
     (folder / "incident.json").write_text(json.dumps(about))
 
 
-# Newer LibTorchs fuse operations of TorchScript, with another rounding than the eager model that the incidents are of.
-os.environ["PYTORCH_TENSOREXPR_FALLBACK"] = "2"
-os.environ["COLUMNS"] = "200"
-
-
-def run(arguments, status):
-    done = subprocess.run([torchtap, "replay", *map(str, arguments)], capture_output=True, text=True)
-    assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
-    return done.stdout, done.stderr
+def run(*arguments, status=0):
+    # Newer LibTorchs fuse operations of TorchScript, with another rounding than the eager model that the incidents are of.
+    return harness.run("replay", *arguments, status=status, PYTORCH_TENSOREXPR_FALLBACK="2", COLUMNS="200")
 
 
 def rows(text):
@@ -130,86 +118,106 @@ def rows(text):
     return [[cell for cell in line.split("  ") if cell.strip()] for line in text.splitlines()]
 
 
-def check(folder):
+GOOD = [torch.rand(2, 4) * 0.1 for _ in range(3)]
+BAD = torch.tensor([[1e4] * 4, [-1e4] * 4])
+
+
+@pytest.fixture(scope="module")
+def net(folder):
     torch.manual_seed(3)
     net = Net()
     with torch.no_grad():
         net.second.fc.weight *= 2
-    script = torch.jit.script(net)
-    script.save(folder / "net.pt")
-    good = [torch.rand(2, 4) * 0.1 for _ in range(3)]
-    bad = torch.tensor([[1e4] * 4, [-1e4] * 4])
-    assert net.eval()(bad).isnan().any()
+    torch.jit.script(net).save(folder / "net.pt")
+    assert net.eval()(BAD).isnan().any()
+    return net
 
-    # In the mode and with the random numbers that were recorded, whatever the file's mode is.
-    incidents = folder / "incidents"
-    trained = incidents / "20260101T000000-0001-nonfinite"
-    write_incident(trained, net, [*good, bad], training=True)
-    out, err = run([trained, folder / "net.pt"], 0)
-    assert err == "", err
-    assert [line.split()[0] for line in out.splitlines()[1:5]] == ["100", "101", "102", "103"], out
-    assert all(line.endswith("yes") for line in out.splitlines()[1:5]), out
-    assert "finite" in out.splitlines()[1] and " NaN" in out.splitlines()[4], out
-    assert out.splitlines()[5] == "first non-finite: second, aten::log, of finite inputs (producer)", out
-    found = json.loads(run([trained, folder / "net.pt", "--json", "--from", 102], 0)[0])
-    assert [one["forward"] for one in found["forwards"]] == [102, 103] and found["same"] is True, found
+
+@pytest.fixture(scope="module")
+def trained(folder, net):
+    incident = folder / "incidents/20260101T000000-0001-nonfinite"
+    write_incident(incident, net, [*GOOD, BAD], training=True)
+    return incident
+
+
+@pytest.fixture(scope="module")
+def lost(folder, net):
+    incident = folder / "incidents/20260101T000001-0002-crash"
+    write_incident(incident, net, GOOD, lost=True)
+    return incident
+
+
+@pytest.fixture(scope="module")
+def evaluated(folder, net):
+    incident = folder / "incidents/20260101T000002-0003-drift"
+    write_incident(incident, net, GOOD)
+    return incident
+
+
+def test_the_mode_and_the_random_numbers_that_were_recorded(folder, trained):
+    """Whatever the file's mode is."""
+    _, out, err = run(trained, folder / "net.pt")
+    assert err == ""
+    assert [line.split()[0] for line in out.splitlines()[1:5]] == ["100", "101", "102", "103"]
+    assert all(line.endswith("yes") for line in out.splitlines()[1:5])
+    assert "finite" in out.splitlines()[1] and " NaN" in out.splitlines()[4]
+    assert out.splitlines()[5] == "first non-finite: second, aten::log, of finite inputs (producer)"
+    found = json.loads(run(trained, folder / "net.pt", "--json", "--from", 102).out)
+    assert [one["forward"] for one in found["forwards"]] == [102, 103] and found["same"] is True
     last = found["forwards"][1]
-    assert last["same_bits"] and last["nan"] == last["nan_recorded"] > 0 and last["difference"] == 0, last
-    assert last["inputs"] == "[2,4] f32" and last["outputs"] == "[2,3] f32", last
-    assert found["first_non_finite"] == {"module": "second", "function": "aten::log", "role": "producer"}, found
+    assert last["same_bits"] and last["nan"] == last["nan_recorded"] > 0 and last["difference"] == 0
+    assert last["inputs"] == "[2,4] f32" and last["outputs"] == "[2,3] f32"
+    assert found["first_non_finite"] == {"module": "second", "function": "aten::log", "role": "producer"}
 
-    # A forward that did not return has nothing to compare with.
-    lost = incidents / "20260101T000001-0002-crash"
-    write_incident(lost, net, good, lost=True)
-    out, _ = run([lost, folder / "net.pt"], 0)
-    assert "did not return" in out.splitlines()[3] and out.splitlines()[3].endswith("-"), out
 
-    # Another model, by a little and by much.
+def test_a_forward_that_did_not_return_has_nothing_to_compare_with(folder, lost):
+    out = run(lost, folder / "net.pt").out
+    assert "did not return" in out.splitlines()[3] and out.splitlines()[3].endswith("-")
+
+
+def test_another_model_by_a_little_and_by_much(folder, net, evaluated):
     other = Net()
     other.load_state_dict(net.state_dict())
     with torch.no_grad():
         other.first.bias += 1e-6
     torch.jit.script(other).save(folder / "other.pt")
-    evaluated = incidents / "20260101T000002-0003-drift"
-    write_incident(evaluated, net, good)
-    out, _ = run([evaluated, folder / "other.pt"], 1)
-    assert all(line.endswith("  no") for line in out.splitlines()[1:]), out
-    assert run([evaluated, folder / "other.pt", "--rtol", "1e-3"], 0)[0].count("no, within 0.001") == 3
-    run([evaluated, folder / "other.pt", "--rtol", "1e-12"], 1)
-    found = json.loads(run([evaluated, folder / "other.pt", "--json"], 1)[0])
-    assert not found["same"] and 0 < found["forwards"][0]["difference"] < 1e-3, found
+    out = run(evaluated, folder / "other.pt", status=1).out
+    assert all(line.endswith("  no") for line in out.splitlines()[1:])
+    assert run(evaluated, folder / "other.pt", "--rtol", "1e-3").out.count("no, within 0.001") == 3
+    run(evaluated, folder / "other.pt", "--rtol", "1e-12", status=1)
+    found = json.loads(run(evaluated, folder / "other.pt", "--json", status=1).out)
+    assert not found["same"] and 0 < found["forwards"][0]["difference"] < 1e-3
 
-    # All modules' outputs of the last forward.
-    run([evaluated, folder / "net.pt", "--save", folder / "last"], 0)
+
+def test_all_modules_outputs_of_the_last_forward(folder, net, evaluated):
+    run(evaluated, folder / "net.pt", "--save", folder / "last")
     saved = reader.read_recording(str(folder / "last"))
-    assert set(saved) == {"", "first", "second", "second.fc", "second.drop"}, saved.keys()
-    want = net.eval()(good[2]).flatten().tolist()
-    assert saved[""][1][0].numbers == want, (saved[""][1], want)
-    assert "exists" in run([evaluated, folder / "net.pt", "--save", folder / "last"], 2)[1]
+    assert set(saved) == {"", "first", "second", "second.fc", "second.drop"}
+    want = net.eval()(GOOD[2]).flatten().tolist()
+    assert saved[""][1][0].numbers == want
+    assert "exists" in run(evaluated, folder / "net.pt", "--save", folder / "last", status=2).err
 
-    # A folder of incidents, with a ring that a killed process left.
-    ring = pathlib.Path(__file__).resolve().parents[3] / "tests/formats/1/ring"
+
+def test_a_folder_of_incidents_with_a_ring_that_a_killed_process_left(folder, trained, lost, evaluated):
+    incidents, ring = folder / "incidents", SOURCE / "tests/formats/1/ring"
     (incidents / "ring-1-0").write_bytes(ring.read_bytes())
-    out, err = run([incidents], 0)
-    assert "of the ring that a killed process left" in err, err
-    assert [row[0] for row in rows(out)[1:4]] == [path.name for path in (trained, lost, evaluated)], out
-    assert len(out.splitlines()) == 5 and "crash" in out.splitlines()[4] and "written" in out, out
-    listed = json.loads(run([incidents, "--json"], 0)[0])["incidents"]
-    assert [one["forwards"] for one in listed] == [4, 3, 3, 3] and listed[0]["reason"] == "nonfinite", listed
+    _, out, err = run(incidents)
+    assert "of the ring that a killed process left" in err
+    assert [row[0] for row in rows(out)[1:4]] == [path.name for path in (trained, lost, evaluated)]
+    assert len(out.splitlines()) == 5 and "crash" in out.splitlines()[4] and "written" in out
+    listed = json.loads(run(incidents, "--json").out)["incidents"]
+    assert [one["forwards"] for one in listed] == [4, 3, 3, 3] and listed[0]["reason"] == "nonfinite"
     assert not (incidents / "ring-1-0").exists()
     (folder / "empty").mkdir()
-    assert run([folder / "empty"], 0)[0] == "no incidents\n"
+    assert run(folder / "empty").out == "no incidents\n"
 
-    # What cannot be replayed.
-    assert "give the TorchScript file" in run([evaluated], 2)[1]
-    assert "is no folder" in run([folder / "none"], 2)[1]
-    assert "is no incident" in run([incidents, folder / "net.pt"], 2)[1]
-    assert "no forward from 500 on" in run([evaluated, folder / "net.pt", "--from", 500], 2)[1]
+
+def test_what_cannot_be_replayed(folder, evaluated):
+    incidents = folder / "incidents"
+    assert "give the TorchScript file" in run(evaluated, status=2).err
+    assert "is no folder" in run(folder / "none", status=2).err
+    assert "is no incident" in run(incidents, folder / "net.pt", status=2).err
+    assert "no forward from 500 on" in run(evaluated, folder / "net.pt", "--from", 500, status=2).err
     (evaluated / "incident.json").write_text('{"format": 2}')
-    assert "written by a newer torchtap" in run([evaluated, folder / "net.pt"], 2)[1]
-    assert "cannot be read" in run([incidents], 0)[0]
-
-
-with tempfile.TemporaryDirectory() as temporary:
-    check(pathlib.Path(temporary))
-print("torchtap replay does as it says")
+    assert "written by a newer torchtap" in run(evaluated, folder / "net.pt", status=2).err
+    assert "cannot be read" in run(incidents).out

@@ -1,75 +1,50 @@
-#!/usr/bin/env python3
-"""Tests torchtap convert --to tensorboard: what a parser of the format finds, against the samples themselves.
+"""Tests torchtap convert --to tensorboard: what a parser of the format finds, against the samples themselves."""
 
-usage: tensorboard.py TORCHTAP"""
-
-import json
 import math
-import pathlib
-import subprocess
 import sys
-import tempfile
 
 import torch
+from harness import SOURCE, document, recording, run
 from torch import nn
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "views/monitor/tests/monitor_surfaces"))
-from event_file import events  # noqa: E402
-
-torchtap = str(pathlib.Path(sys.argv[1]).resolve())
-failures = []
-
-
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
-
-
-def run(*arguments, status=0):
-    done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True)
-    check(done.returncode == status, f"{arguments}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
-    return done.stdout, done.stderr
+sys.path.insert(0, str(SOURCE / "views/monitor/tests/monitor_surfaces"))
+from event_file import events
 
 
 def series(folder):
     """{tag: {step: value}}; a histogram is a dict."""
     (file,) = folder.iterdir()
-    check(file.name.startswith("events.out.tfevents."), f"{file.name}")
+    assert file.name.startswith("events.out.tfevents.")
     first, *rest = events(file)
-    check(first["file_version"] == "brain.Event:2", f"{first}")
+    assert first["file_version"] == "brain.Event:2"
     found = {}
     for event in rest:
         (value,) = event["summary"]
         of_tag = found.setdefault(value["tag"], {})
-        check(event["step"] not in of_tag, f"{value['tag']}: step {event['step']} twice")
+        assert event["step"] not in of_tag
         of_tag[event["step"]] = value["histo"] if "histo" in value else value["simple_value"]
     return found
 
 
 def samples(folder):
     """{path: all values of its samples}"""
-    manifest = json.load(open(folder / "manifest.json"))
-    return {
-        entry["path"]: torch.cat([one.flatten() for one in torch.load(folder / entry["file"])]).double()
-        for entry in manifest["entries"]
-    }
+    return {entry["path"]: torch.cat([one.flatten() for one in value]).double() for entry, value in recording(folder)}
 
 
-def check_histogram(histogram, values, what):
+def check_histogram(histogram, values):
     limits, counts = histogram["bucket_limit"], histogram["bucket"]
     left = [-math.inf, *limits[:-1]]
     mine = [int(((values >= a) & (values < b)).sum()) for a, b in zip(left, limits)]
-    check(counts == mine, f"{what}: {[one for one in zip(limits, counts, mine) if one[1] != one[2]]}")
-    check(histogram["num"] == len(values) == sum(counts), f"{what}: {histogram['num']} values of {len(values)}")
-    check(histogram["min"] <= histogram["max"], f"{what}: {histogram['min']} to {histogram['max']}")
+    assert counts == mine
+    assert histogram["num"] == len(values) == sum(counts)
+    assert histogram["min"] <= histogram["max"]
 
 
 def near(got, want):
     return math.isclose(got, want, rel_tol=1e-5, abs_tol=1e-6) or (math.isnan(got) and math.isnan(want))
 
 
-def check_recording(folder):
+def test_recording(folder):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(6, 5), nn.ReLU()).eval()
     torch.jit.script(net).save(folder / "net.pt")
@@ -77,14 +52,14 @@ def check_recording(folder):
     run("record", folder / "net.pt", *inputs, "--save", folder / "kept")
     run("record", folder / "net.pt", *inputs, "--reduce", "log_histogram,moments,histogram:8:-1:0.5,min,max",
         "--save", folder / "stats")  # fmt: skip
-    out, _ = run("convert", folder / "stats", "--to", "tensorboard", "--save", folder / "runs/a")
+    out = run("convert", folder / "stats", "--to", "tensorboard", "--save", folder / "runs/a").out
     found = series(folder / "runs/a")
     scalars = sum(isinstance(steps[0], float) for steps in found.values())
-    check(out.startswith(f"6 histograms and {scalars} scalars of 3 modules in "), f"{out}")
+    assert out.startswith(f"6 histograms and {scalars} scalars of 3 modules in ")
     for path, values in samples(folder / "kept").items():
         name = path or "root"
-        check_histogram(found[name + "/log_histogram"][0], values, f"{name}: log_histogram")
-        check_histogram(found[name + "/histogram"][0], values, f"{name}: histogram")
+        check_histogram(found[name + "/log_histogram"][0], values)
+        check_histogram(found[name + "/histogram"][0], values)
         want = {
             "log_histogram.zeros": int((values == 0).sum()),
             "log_histogram.nan": 0,
@@ -95,28 +70,24 @@ def check_recording(folder):
             "max": values.max().item(),
         }
         for tag, value in want.items():
-            check(near(found[f"{name}/{tag}"][0], value), f"{name}/{tag}: {found[f'{name}/{tag}']} instead of {value}")
+            assert near(found[f"{name}/{tag}"][0], value)
 
     run("convert", folder / "stats", "--to", "tensorboard", "--save", folder / "runs/a", status=2)
     run("convert", folder / "stats", "--to", "tensorboard", "--entry", "1", "--save", folder / "runs/a", "--overwrite")
-    check({tag.split("/")[0] for tag in series(folder / "runs/a")} == {"1"}, "one entry")
-    document = json.loads(
-        run("convert", folder / "stats", "--to", "tensorboard", "--save", folder / "runs/b", "--json")[0]
-    )
-    check(
-        {tag["tag"]: (tag["path"], tag["steps"]) for tag in document["tags"]}
-        == {tag: ("" if tag.startswith("root") else tag.split("/")[0], 1) for tag in found},
-        f"--json: {document}",
-    )
-    _, said = run("convert", folder / "kept", "--to", "tensorboard", "--save", folder / "runs/c", status=2)
-    check("log_histogram" in said and not (folder / "runs/c").exists(), f"nothing to write: {said}")
+    assert {tag.split("/")[0] for tag in series(folder / "runs/a")} == {"1"}, "one entry"
+    told = document("convert", folder / "stats", "--to", "tensorboard", "--save", folder / "runs/b")
+    assert {tag["tag"]: (tag["path"], tag["steps"]) for tag in told["tags"]} == {
+        tag: ("" if tag.startswith("root") else tag.split("/")[0], 1) for tag in found
+    }
+    said = run("convert", folder / "kept", "--to", "tensorboard", "--save", folder / "runs/c", status=2).err
+    assert "log_histogram" in said and not (folder / "runs/c").exists(), "nothing to write"
     # A folder with anything else in it is not replaced.
     (folder / "runs/b/notes.txt").write_text("mine")
     run("convert", folder / "stats", "--to", "tensorboard", "--save", folder / "runs/b", "--overwrite", status=2)
-    check((folder / "runs/b/notes.txt").read_text() == "mine", "a foreign folder")
+    assert (folder / "runs/b/notes.txt").read_text() == "mine", "a foreign folder"
 
 
-def check_nothing(folder):
+def test_nothing(folder):
     """A dead ReLU has no bins, and what saw only empty tensors has no value: both are as good as any other module."""
 
     class Net(nn.Module):
@@ -137,10 +108,10 @@ def check_nothing(folder):
         run("show", folder / name)
         run("convert", folder / name, "--to", "tensorboard", "--save", folder / f"{name}_events")
         found = series(folder / f"{name}_events")
-        check(any(tag.startswith("relu/") for tag in found), f"{reduce}: {sorted(found)}")
+        assert any(tag.startswith("relu/") for tag in found)
 
 
-def check_blocks(folder):
+def test_blocks(folder):
     """The results of blocks, as Python makes them: the bins of float32's upper three bits of the mantissa."""
     torch.manual_seed(1)
     blocks = [torch.randn(400, dtype=torch.float64).float().relu().double() for _ in range(3)]
@@ -177,19 +148,14 @@ def check_blocks(folder):
     torch.save(value, folder / "fc.pt")
     run("convert", folder / "fc.pt", "--to", "tensorboard", "--save", folder / "blocks")
     found = series(folder / "blocks")
-    check(
-        set(found)
-        == {f"fc/{tag}" for tag in ("histogram", "mean", "rms", "std", "min", "max", "zero_ratio", "nan", "inf")},
-        f"blocks: {sorted(found)}",
-    )
+    assert set(found) == {
+        f"fc/{tag}" for tag in ("histogram", "mean", "rms", "std", "min", "max", "zero_ratio", "nan", "inf")
+    }
     for step, (block, part) in enumerate(zip(blocks, finite)):
         histogram = found["fc/histogram"][step]
-        check_histogram(histogram, part, f"block {step}")
-        check(
-            (histogram["min"], histogram["max"]) == (part.min().item(), part.max().item())
-            and near(histogram["sum"], part.sum().item()),
-            f"block {step}: {histogram}",
-        )
+        check_histogram(histogram, part)
+        assert (histogram["min"], histogram["max"]) == (part.min().item(), part.max().item())
+        assert near(histogram["sum"], part.sum().item())
         want = {
             "mean": part.mean().item(),
             "rms": part.square().mean().sqrt().item(),
@@ -199,12 +165,4 @@ def check_blocks(folder):
             "inf": block.isinf().sum().item(),
         }
         for tag, number in want.items():
-            check(near(found[f"fc/{tag}"][step], number), f"block {step}: {tag}: {found[f'fc/{tag}'][step]}, {number}")
-
-
-with tempfile.TemporaryDirectory() as name:
-    check_recording(pathlib.Path(name))
-    check_blocks(pathlib.Path(name))
-    check_nothing(pathlib.Path(name))
-print("FAILED" if failures else "convert --to tensorboard writes what the samples have")
-sys.exit(1 if failures else 0)
+            assert near(found[f"fc/{tag}"][step], number)

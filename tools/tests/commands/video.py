@@ -1,42 +1,22 @@
-#!/usr/bin/env python3
-"""Tests torchtap video: pictures against the values that they show, videos by ffprobe, and what is left after a kill.
-
-usage: video.py TORCHTAP"""
+"""Tests torchtap video: pictures against the values that they show, videos by ffprobe, and what is left after a kill."""
 
 import json
 import os
-import pathlib
 import shutil
 import signal
 import struct
 import subprocess
-import sys
-import tempfile
 import time
 import zlib
 
 import numpy as np
+import pytest
 import torch
+from harness import TORCHTAP, call, run, start, until, wait_for_stream
 from torch import nn
 
-torchtap = str(pathlib.Path(sys.argv[1]).resolve())
-failures = []
-BACKGROUND = (32, 32, 32)
-
-
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
-
-
-def run(*arguments, status=0, **more):
-    done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True, timeout=240, **more)
-    check(
-        done.returncode == status,
-        f"{' '.join(map(str, arguments))}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}",
-    )
-    return done.stdout, done.stderr
+pytestmark = pytest.mark.usefixtures("streams")
+ffmpeg = pytest.mark.skipif(not (shutil.which("ffmpeg") and shutil.which("ffprobe")), reason="ffmpeg is not installed")
 
 
 def read_png(path):
@@ -60,13 +40,14 @@ def read_png(path):
 
 def pictures_of(folder):
     names = sorted(os.listdir(folder))
-    check(names == [f"{i:06}.png" for i in range(len(names))], names)
+    assert names == [f"{i:06}.png" for i in range(len(names))]
     return [read_png(folder / name) for name in names]
 
 
 def probe(path):
-    done = subprocess.run(
-        [
+    shown = "stream=width,height,nb_read_frames,pix_fmt,codec_name"
+    done = call(
+        *(
             "ffprobe",
             "-v",
             "error",
@@ -74,17 +55,14 @@ def probe(path):
             "-select_streams",
             "v:0",
             "-show_entries",
-            "stream=width,height,nb_read_frames,pix_fmt,codec_name",
+            shown,
             "-of",
             "json",
             path,
-        ],
-        capture_output=True,
-        text=True,
+        )
     )
-    check(done.returncode == 0 and not done.stderr, f"ffprobe {path}: {done.stderr}")
-    streams = json.loads(done.stdout or "{}").get("streams") or [{}]
-    return streams[0]
+    assert not done.err
+    return json.loads(done.out)["streams"][0]
 
 
 def decoded(path, height, width):
@@ -112,6 +90,7 @@ class Pass(nn.Module):
 
 def record(folder, name, inputs):
     """A recording of `Pass`."""
+    torch.manual_seed(0)
     model = script(folder, "pass.pt", Pass())
     arguments = []
     for i, value in enumerate(inputs):
@@ -127,34 +106,34 @@ def find_box(picture, colours, tolerance=8):
     return [np.argwhere(found) for found in near]
 
 
-def check_pixels(folder):
+def test_pixels(folder):
     """Four values have their four colours of viridis, where they are in the map."""
     square = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
     broken = torch.tensor([[float("nan"), float("inf")], [0.0, 3.0]])
     maps = record(folder, "squares", [square.view(1, 1, 2, 2), broken.view(1, 1, 2, 2)])
-    out, _ = run(
+    out = run(
         "video", maps, "--names", "same", "--save", folder / "squares-png", "--size", "640x360", "--range", "0:3"
-    )
-    check("2 pictures" in out, out)
+    ).out
+    assert "2 pictures" in out
     first, second = pictures_of(folder / "squares-png")
-    check(first.shape == (360, 640, 3), first.shape)
+    assert first.shape == (360, 640, 3)
     viridis = [(68, 1, 84), (49, 104, 142), (53, 183, 121), (253, 231, 37)]  # matplotlib's, at 0, 1/3, 2/3 and 1
     places = find_box(first[34:], viridis)
     sizes = {len(place) for place in places}
-    check(len(sizes) == 1 and sizes.pop() > 10000, f"four squares of one size: {[len(place) for place in places]}")
+    assert len(sizes) == 1 and sizes.pop() > 10000, "four squares of one size"
     centres = [place.mean(0) for place in places]
-    check(centres[0][0] == centres[1][0] < centres[2][0] == centres[3][0], centres)
-    check(centres[0][1] == centres[2][1] < centres[1][1] == centres[3][1], centres)
+    assert centres[0][0] == centres[1][0] < centres[2][0] == centres[3][0]
+    assert centres[0][1] == centres[2][1] < centres[1][1] == centres[3][1]
     magenta, orange = find_box(second[34:], [(255, 0, 255), (255, 160, 0)], 0)
-    check(len(magenta) == len(orange) == len(places[0]), "NaN and Inf have colours of their own")
+    assert len(magenta) == len(orange) == len(places[0]), "NaN and Inf have colours of their own"
     # A range of both signs has white at 0.
     signs = record(folder, "signs", [torch.tensor([[-1.0, 0.0], [1.0, 2.0]]).view(1, 1, 2, 2)])
     run("video", signs, "--names", "same", "--save", folder / "signs-png", "--size", "640x360")
     (white,) = find_box(pictures_of(folder / "signs-png")[0][34:], [(255, 255, 255)], 2)
-    check(len(white) >= len(places[0]), "0 is white")
+    assert len(white) >= len(places[0]), "0 is white"
 
 
-def check_steady(folder):
+def test_steady(folder):
     """A map that does not change has the same colours in each picture, whatever others do: nothing flickers."""
     inputs = [torch.rand(1, 3, 6, 6) * scale for scale in (1, 5, 2)]
     for value in inputs:
@@ -163,153 +142,119 @@ def check_steady(folder):
     run("video", maps, "--names", "same", "--save", folder / "steady-png", "--size", "640x360")
     pictures = pictures_of(folder / "steady-png")
     box = slice(60, 160), slice(4, 100)  # inside of the first map
-    check(all((picture[box] == pictures[0][box]).all() for picture in pictures), "one range for a whole recording")
-    check(any((picture != pictures[0]).any() for picture in pictures), "the others change")
-    again, error = run("video", maps, "--save", folder / "steady-png", status=2)
-    check("already exists" in error, error)
+    assert all((picture[box] == pictures[0][box]).all() for picture in pictures), "one range for a whole recording"
+    assert any((picture != pictures[0]).any() for picture in pictures), "the others change"
+    _, again, error = run("video", maps, "--save", folder / "steady-png", status=2)
+    assert "already exists" in error
     run("video", maps, "--names", "same", "--every", 2, "--save", folder / "steady-png", "--overwrite")
-    check(len(pictures_of(folder / "steady-png")) == 2, "older pictures are gone")
+    assert len(pictures_of(folder / "steady-png")) == 2, "older pictures are gone"
 
 
-def check_videos(folder):
+@ffmpeg
+def test_videos(folder):
     maps = record(folder, "noise", [torch.randn(1, 16, 8, 8) for _ in range(12)])
     run("video", maps, "--save", folder / "noise-png", "--size", "640x360")
     pictures = pictures_of(folder / "noise-png")
-    check(len(pictures) == 12, len(pictures))
+    assert len(pictures) == 12
     run("video", maps, "--save", folder / "noise.mkv", "--size", "640x360")
     frames = decoded(folder / "noise.mkv", 360, 640)
-    check(
-        len(frames) == 12 and all((a == b).all() for a, b in zip(frames, pictures)),
-        "mkv has the pixels of the pictures",
-    )
+    assert len(frames) == 12 and all((a == b).all() for a, b in zip(frames, pictures))
     for ending, codec in (("mp4", "h264"), ("webm", "vp9"), ("gif", "gif")):
         run("video", maps, "--save", folder / f"noise.{ending}", "--size", "640x361", "--fps", "12.5")
         found = probe(folder / f"noise.{ending}")
-        check(
-            found.get("nb_read_frames") == "12"
-            and (found.get("width"), found.get("height")) == (640, 360)
-            and found.get("codec_name") == codec,
-            found,
-        )
-    check(probe(folder / "noise.mp4")["pix_fmt"] == "yuv420p", "what players can play")
+        assert found.get("nb_read_frames") == "12"
+        assert (found.get("width"), found.get("height")) == (640, 360)
+        assert found.get("codec_name") == codec
+    assert probe(folder / "noise.mp4")["pix_fmt"] == "yuv420p", "what players can play"
     frames = decoded(folder / "noise.mp4", 360, 640)
-    check(all(np.abs(a.astype(int) - b).mean() < 12 for a, b in zip(frames, pictures)), "mp4 looks like the pictures")
-    error = run("video", maps, "--save", folder / "noise.mp4", status=2)[1]
-    check("already exists" in error, error)
+    assert all(np.abs(a.astype(int) - b).mean() < 12 for a, b in zip(frames, pictures)), "mp4 looks like the pictures"
+    error = run("video", maps, "--save", folder / "noise.mp4", status=2).err
+    assert "already exists" in error
 
 
-def check_without_ffmpeg(folder):
+@ffmpeg
+def test_without_ffmpeg(folder):
     maps = record(folder, "plain", [torch.randn(1, 2, 4, 4) for _ in range(3)])
-    nowhere = {**os.environ, "PATH": str(folder)}
-    out, error = run("video", maps, "--save", folder / "without.mp4", env=nowhere)
-    check("apt install ffmpeg" in error and "3 pictures" in out, out + error)
-    check(len(pictures_of(folder / "without")) == 3, "numbered pictures")
+    _, out, error = run("video", maps, "--save", folder / "without.mp4", PATH=str(folder))
+    assert "apt install ffmpeg" in error and "3 pictures" in out
+    assert len(pictures_of(folder / "without")) == 3, "numbered pictures"
     # One that dies in the middle is said to.
     (folder / "dies").mkdir()
     fake = folder / "dies" / "ffmpeg"
     fake.write_text("#!/bin/sh\nhead -c 1000 >/dev/null\necho disk is full >&2\nexit 3\n")
     fake.chmod(0o755)
-    error = run(
-        "video",
-        maps,
-        "--save",
-        folder / "died.mp4",
-        status=2,
-        env={**os.environ, "PATH": f"{folder / 'dies'}:{os.environ['PATH']}"},
-    )[1]
-    check("ffmpeg failed with exit status 3" in error and "disk is full" in error, error)
+    path = f"{folder / 'dies'}:{os.environ['PATH']}"
+    error = run("video", maps, "--save", folder / "died.mp4", status=2, PATH=path).err
+    assert "ffmpeg failed with exit status 3" in error and "disk is full" in error
     # One that says more than a pipe holds before it takes a picture that is larger than a pipe, is heard.
     fake.write_text("#!/bin/sh\nhead -c 200000 /dev/zero | tr '\\0' x >&2\ncat >/dev/null\n")
     large = record(folder, "large", [torch.randn(1, 1, 512, 512)])
-    run(
-        "video",
-        large,
-        "--save",
-        folder / "talks.mp4",
-        env={**os.environ, "PATH": f"{fake.parent}:{os.environ['PATH']}"},
-    )
+    run("video", large, "--save", folder / "talks.mp4", PATH=path)
 
 
 def start_stream(model, name, count):
-    started = subprocess.Popen(
-        [torchtap, "record", model, "--random", "1x3x16x16", "--count", str(count), "--stream", name, "--readers", "1"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    for _ in range(3000):
-        if any(stream["name"] == name for stream in json.loads(run_streams())):
-            return started
-        time.sleep(0.02)
-    sys.exit(f"{name} did not appear")
+    how = ("--random", "1x3x16x16", "--count", count, "--stream", name, "--readers", 1)
+    started = start(TORCHTAP, "record", model, *how, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for_stream(name)
+    return started
 
 
-def run_streams():
-    return subprocess.run([torchtap, "streams", "--json"], capture_output=True, text=True).stdout
+@pytest.fixture
+def model(folder):
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 196, 5))
+    return script(folder, "net.pt", net.eval())
 
 
-def check_live(folder, ffmpeg):
-    model = script(
-        folder, "net.pt", nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 196, 5)).eval()
-    )
+def test_live(folder, model):
     started = start_stream(model, "live", 40)
     run("video", "live", "--names", "0,1,3", "--wait", "--save", folder / "live", "--size", "640x360")
-    check(started.wait() == 0, "record")
-    check(len(pictures_of(folder / "live")) == 40, "a picture for each forward pass")
-    check(
-        "nothing to draw" not in run("video", "nobody", "--save", folder / "nobody", status=2)[1],
-        "a stream that is not there",
-    )
-    if not ffmpeg:
-        return
-    for victim in ("torchtap", "ffmpeg"):
-        started = start_stream(model, victim, 100000)
-        path = folder / f"{victim}.mp4"
-        film = subprocess.Popen(
-            [torchtap, "video", victim, "--save", path, "--size", "640x360"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        while not path.exists() or path.stat().st_size < 100000:
-            time.sleep(0.05)
-        if victim == "torchtap":
-            film.send_signal(signal.SIGKILL)
-        else:
-            child = subprocess.run(["pgrep", "-P", str(film.pid)], capture_output=True, text=True).stdout.split()
-            os.kill(int(child[0]), signal.SIGKILL)
-            check("by signal 9" in film.communicate(timeout=60)[1], "ffmpeg's death is said")
-        film.wait()
-        started.terminate()
-        started.wait()
-        size = -1
-        while size != path.stat().st_size:  # ffmpeg ends by itself
-            size = path.stat().st_size
-            time.sleep(0.5)
-        done = subprocess.run(
-            ["ffmpeg", "-v", "quiet", "-i", path, "-f", "rawvideo", "-pix_fmt", "rgb24", "-"], capture_output=True
-        )
-        frames = len(done.stdout) // (640 * 360 * 3)
-        print(f"{victim} killed: {frames} frames can be played")
-        check(frames >= 20, f"{victim} was killed, and {frames} frames can be played")
-    # Ctrl-C ends the video as it should.
-    started = start_stream(model, "stopped", 100000)
-    film = subprocess.Popen(
-        [torchtap, "video", "stopped", "--save", folder / "stopped.mp4", "--size", "640x360"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    while not (folder / "stopped.mp4").exists():
-        time.sleep(0.05)
-    time.sleep(1)
-    film.send_signal(signal.SIGINT)
-    film.wait()
+    assert started.wait() == 0, "record"
+    assert len(pictures_of(folder / "live")) == 40, "a picture for each forward pass"
+    assert "nothing to draw" not in run("video", "nobody", "--save", folder / "nobody", status=2).err
+
+
+@ffmpeg
+@pytest.mark.parametrize("victim", ["torchtap", "ffmpeg"])
+def test_a_video_of_what_is_killed(folder, model, victim):
+    started = start_stream(model, victim, 100000)
+    path = folder / f"{victim}.mp4"
+    film = start(TORCHTAP, "video", victim, "--save", path, "--size", "640x360")
+    until(lambda: path.exists() and path.stat().st_size >= 100000, "the video does not grow")
+    if victim == "torchtap":
+        film.send_signal(signal.SIGKILL)
+    else:
+        child = call("pgrep", "-P", film.pid).out.split()
+        os.kill(int(child[0]), signal.SIGKILL)
+    error = film.communicate(timeout=60)[1]
+    assert victim == "torchtap" or "by signal 9" in error, "ffmpeg's death is said"
     started.terminate()
     started.wait()
-    check(int(probe(folder / "stopped.mp4").get("nb_read_frames", 0)) > 0, "a video that was ended by Ctrl-C")
+    size = -1
+    while size != path.stat().st_size:  # ffmpeg ends by itself
+        size = path.stat().st_size
+        time.sleep(0.5)
+    done = subprocess.run(
+        ["ffmpeg", "-v", "quiet", "-i", path, "-f", "rawvideo", "-pix_fmt", "rgb24", "-"], capture_output=True
+    )
+    frames = len(done.stdout) // (640 * 360 * 3)
+    assert frames >= 20
 
 
-def check_errors(folder):
-    maps = folder / "squares"
+@ffmpeg
+def test_a_video_that_is_ended_by_ctrl_c(folder, model):
+    started = start_stream(model, "stopped", 100000)
+    film = start(TORCHTAP, "video", "stopped", "--save", folder / "stopped.mp4", "--size", "640x360")
+    until((folder / "stopped.mp4").exists, "there is no video")
+    time.sleep(1)
+    film.send_signal(signal.SIGINT)
+    film.communicate()
+    started.terminate()
+    started.wait()
+    assert int(probe(folder / "stopped.mp4").get("nb_read_frames", 0)) > 0
+
+
+def test_errors(folder):
+    maps = record(folder, "square", [torch.zeros(1, 1, 2, 2)])
     for arguments, words in (
         (["--size", "big"], "WIDTHxHEIGHT"),
         (["--size", "10x10"], "WIDTHxHEIGHT"),
@@ -317,23 +262,5 @@ def check_errors(folder):
         (["--range", "2:1"], "is no range"),
         (["--names", "nobody"], "has no samples of such modules"),
     ):
-        error = run("video", maps, "--save", folder / "wrong", *arguments, status=2)[1]
-        check(words in error and not (folder / "wrong").exists(), error)
-
-
-with tempfile.TemporaryDirectory() as name:
-    folder = pathlib.Path(name)
-    os.environ["XDG_RUNTIME_DIR"] = name
-    os.mkdir(folder / "torchtap", 0o700)
-    torch.manual_seed(0)
-    ffmpeg = shutil.which("ffmpeg") is not None and shutil.which("ffprobe") is not None
-    check_pixels(folder)
-    check_steady(folder)
-    check_errors(folder)
-    if ffmpeg:
-        check_videos(folder)
-        check_without_ffmpeg(folder)
-    else:
-        print("ffmpeg is not installed: videos were left out")
-    check_live(folder, ffmpeg)
-sys.exit(f"{len(failures)} failures" if failures else 0)
+        error = run("video", maps, "--save", folder / "wrong", *arguments, status=2).err
+        assert words in error and not (folder / "wrong").exists()

@@ -1,54 +1,37 @@
-#!/usr/bin/env python3
-"""Tests the errors of the command: messages, exit status and output stream.
-
-usage: words.py TORCHTAP"""
+"""Tests the errors of the command: messages, exit status and output stream."""
 
 import json
 import os
 import pathlib
 import re
+import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 
+import harness
+import pytest
 import torch
-
-torchtap = str(pathlib.Path(sys.argv[1]).resolve())
-failures = []
+from harness import TORCHTAP, document, start
 
 
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
-
-
-def run(*arguments, **how):
-    return subprocess.run(
-        [torchtap, *map(str, arguments)], **{"capture_output": True, "text": True, "errors": "surrogateescape", **how}
-    )
+def run(*arguments):
+    return harness.run(*arguments, status=None)
 
 
 def error(*arguments, says=(), silent=(), command=None, lines=None):
     """Returns stderr of a call that ends with 2; its first line contains all of `says`."""
     done = run(*arguments)
-    line = " ".join(map(str, arguments))
-    first = done.stderr.split("\n")[0]
-    check(done.returncode == 2, f"{line}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
-    check(first.startswith(f"torchtap {command}: " if command else "torchtap: "), f"{line}: begins with {first}")
+    first = done.err.split("\n")[0]
+    assert done.status == 2
+    assert first.startswith(f"torchtap {command}: " if command else "torchtap: ")
     for part in says:
-        check(part in first, f'{line}: "{part}" is not in: {first}')
+        assert part in first
     for part in silent:
-        check(part not in done.stderr, f'{line}: "{part}" is in: {done.stderr}')
-    check(
-        not re.search(r"\w+::\w+|\w+Options\b|\b[a-z_]+\(\)|rapidjson|(?<!-)\b(?:spool|save|load): ", first),
-        f"{line}: words of C++: {first}",
-    )
-    check(first.count("torchtap: ") <= 1, f"{line}: twice torchtap: {first}")
+        assert part not in done.err
+    assert not re.search(r"\w+::\w+|\w+Options\b|\b[a-z_]+\(\)|rapidjson|(?<!-)\b(?:spool|save|load): ", first)
+    assert first.count("torchtap: ") <= 1
     if lines is not None:
-        check(len(done.stderr.strip().split("\n")) == lines, f"{line}: {lines} lines are enough:\n{done.stderr}")
-    return done.stderr
+        assert len(done.err.strip().split("\n")) == lines
+    return done.err
 
 
 class Net(torch.nn.Module):
@@ -62,7 +45,31 @@ class Net(torch.nn.Module):
         return self.fc2(torch.relu(self.fc1(x)))
 
 
-def check_stdout(folder):
+X = ("--random", "2x4")
+
+
+@pytest.fixture
+def model(folder):
+    return folder / "net.pt"
+
+
+@pytest.fixture
+def maps(folder):
+    return folder / "maps"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def recordings(folder):
+    os.chdir(folder)
+    torch.manual_seed(0)
+    torch.jit.script(Net()).save(folder / "net.pt")
+    for save, arguments in (("maps", ["--reduce", "mean"]), ("others", ["--reduce", "max"]), ("raw", [])):
+        how = ("--random", "2x4", "--count", 2, "--names", "fc?", "--names", "", *arguments)
+        harness.run("record", folder / "net.pt", *how, "--save", folder / save)
+    harness.run("merge", "maps", "maps", "--save", "twice")
+
+
+def test_stdout(folder):
     """A full disk, a closed pipe and a closed descriptor are errors of every subcommand that prints."""
     maps, model, save = folder / "maps", folder / "net.pt", folder / "saved"
     calls = [
@@ -85,42 +92,31 @@ def check_stdout(folder):
         ["recover", folder / "raw", "--check", "--json"],
     ]
     for arguments in calls:
-        line = " ".join(map(str, arguments))
-        subprocess.run(["rm", "-rf", save], check=True)
+        shutil.rmtree(save, ignore_errors=True)
         with open("/dev/full", "w") as full:
-            done = run(*arguments, capture_output=False, stdout=full, stderr=subprocess.PIPE)
-        check(done.returncode == 2, f"{line} > /dev/full: exit status {done.returncode}")
-        check(
-            done.stderr.endswith("torchtap: cannot write to stdout: No space left on device\n"),
-            f"{line} > /dev/full: {done.stderr}",
-        )
+            done = start(TORCHTAP, *arguments, stdout=full)
+        assert done.communicate()[1].endswith("torchtap: cannot write to stdout: No space left on device\n")
+        assert done.returncode == 2
     # Closed: no file opened later takes its number.
-    subprocess.run(["rm", "-rf", save], check=True)
-    done = run(*calls[13], capture_output=False, stderr=subprocess.PIPE, preexec_fn=lambda: os.close(1))
-    check(done.returncode == 2 and "cannot write to stdout" in done.stderr, f"closed stdout: {done}")
-    check(
-        run("compare", save, folder / "twice").returncode == 0,
-        "closed stdout: the recording that was written is as it should be",
-    )
+    shutil.rmtree(save, ignore_errors=True)
+    done = start(TORCHTAP, *calls[13], stdout=None, preexec_fn=lambda: os.close(1))
+    assert "cannot write to stdout" in done.communicate()[1] and done.returncode == 2
+    assert run("compare", save, folder / "twice").status == 0
     # A reader that went away: SIGPIPE by default, an error if it is ignored.
     for ignored, status in ((False, -signal.SIGPIPE), (True, 2)):
         reading, writing = os.pipe()
         os.close(reading)
-        done = run(
-            "list",
-            model,
-            capture_output=False,
+        done = start(
+            *(TORCHTAP, "list", model),
             stdout=writing,
-            stderr=subprocess.PIPE,
             restore_signals=False,
             preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_IGN if ignored else signal.SIG_DFL),
         )
         os.close(writing)
-        check(done.returncode == status and ("Broken pipe" in done.stderr) == ignored, f"closed pipe: {done}")
+        assert ("Broken pipe" in done.communicate()[1]) == ignored and done.returncode == status
 
 
-def check_numbers(folder):
-    maps, model = folder / "maps", folder / "net.pt"
+def test_numbers(folder, maps, model):
     record = ["record", model, "--random", "2x4", "--save", folder / "n"]
     for arguments, command, says in (
         (["list", model, "--depth", "-1"], "list", ["--depth", "from 0 up", '"-1"']),
@@ -148,66 +144,45 @@ def check_numbers(folder):
         (["compare", maps, maps, "--atol", "1e-5x"], "compare", ["--atol"]),
     ):
         text = error(*arguments, command=command, says=says, lines=2)
-        check(not re.search(r"\d{30}", text), f"{arguments}: endless digits: {text}")
-    check(not (folder / "n").exists(), "nothing was recorded")
+        assert not re.search(r"\d{30}", text)
+    assert not (folder / "n").exists(), "nothing was recorded"
     # Valid numbers. "010" is ten.
     torch.save(torch.randn(20, 4), folder / "rows.pt")
     for batch, calls in (("010", 2), ("+7", 3), ("9223372036854775807", 1)):
-        done = run(
-            "record",
-            model,
-            "--input",
-            folder / "rows.pt",
-            "--batch",
-            batch,
-            "--overwrite",
-            "--save",
-            folder / "batches",
-            "--json",
-        )
-        check(done.returncode == 0 and json.loads(done.stdout)["calls"] == calls, f"--batch {batch}: {done}")
+        how = ("--batch", batch, "--overwrite", "--save", folder / "batches")
+        assert document("record", model, "--input", folder / "rows.pt", *how)["calls"] == calls
     done = run(
-        "record",
-        model,
-        "--random",
-        "2x4",
-        "--seed",
-        "18446744073709551615",
-        "--save",
-        folder / "largest",
-        "--reduce",
-        "mean",
-        "--over",
-        "-1",
+        *("record", model, "--random", "2x4", "--seed", "18446744073709551615", "--save", folder / "largest"),
+        *("--reduce", "mean", "--over", "-1"),
     )
-    check(done.returncode == 0, f"the largest seed: {done}")
-    check(run("compare", maps, maps, "--rtol", "inf").returncode == 0, "an infinite tolerance")
+    assert done.status == 0, "the largest seed"
+    assert run("compare", maps, maps, "--rtol", "inf").status == 0, "an infinite tolerance"
 
 
-def check_control_characters(folder):
+def test_control_characters(folder):
     """Names from files do not move the cursor."""
     evil = "\x1b[31mred\x1b[0m\n\r\x07\u009b2J\u202eevil\x7f"
     wanted = r"\033[31mred\033[0m\n\r\a\302\2332J\342\200\256evil\177"
     maps = folder / "evil"
-    subprocess.run(["cp", "-r", folder / "maps", maps], check=True)
+    shutil.copytree(folder / "maps", maps)
     manifest = json.load(open(maps / "manifest.json"))
     manifest["entries"][1]["path"] = evil
     manifest["entries"][1]["type"] = evil
     (maps / "manifest.json").write_text(json.dumps(manifest))
     again = folder / "evil2"
-    subprocess.run(["cp", "-r", maps, again], check=True)
+    shutil.copytree(maps, again)
     torch.save([torch.zeros(7)], again / manifest["entries"][1]["file"])
     size = (again / manifest["entries"][1]["file"]).stat().st_size
     manifest["entries"][1].update(bytes=size, reduction="", holds="list", number=1, keys=[])
     (again / "manifest.json").write_text(json.dumps(manifest))
     torch.save({evil: torch.ones(3), "name": evil, "number": 3}, folder / "evil.pt")
 
-    def clean(done, where):
-        for text in (done.stdout, done.stderr):
+    def clean(done):
+        for text in (done.out, done.err):
             controls = {
                 c for c in text if (ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160 or 0x202A <= ord(c) <= 0x202E
             }
-            check(not controls, f"{where}: control characters {controls}: {text!r}")
+            assert not controls
 
     for arguments in (
         ["show", maps],
@@ -226,42 +201,37 @@ def check_control_characters(folder):
         ["show", maps, "--" + evil],
     ):
         done = run(*arguments)
-        clean(done, arguments)
-    check(wanted in run("show", maps).stdout, f"show: {run('show', maps).stdout}")
-    check(wanted in run("show", folder / "evil.pt").stdout, "show: a text")
-    check(
-        json.loads(run("show", maps, "--json").stdout)["entries"][1]["path"] == evil,
-        "show --json: as it is in the file",
-    )
-    check(run("show", maps, "--entry", wanted).returncode == 0, "show --entry: as it was shown")
+        clean(done)
+    assert wanted in run("show", maps).out, "show"
+    assert wanted in run("show", folder / "evil.pt").out, "show: a text"
+    assert document("show", maps)["entries"][1]["path"] == evil
+    assert run("show", maps, "--entry", wanted).status == 0, "show --entry: as it was shown"
     # Bytes that are not UTF-8, from the command line.
-    clean(run("show", os.fsencode(folder) + b"/\xff\xfe\x1b"), "show of a name that is not UTF-8")
+    clean(run("show", os.fsdecode(os.fsencode(folder) + b"/\xff\xfe\x1b")))
     done = run("show", os.fsdecode(os.fsencode(folder) + b"/\xff\xc3\xbc"))
-    check(r"\377ü" in done.stderr, f"show of a name that is not UTF-8: {done.stderr}")
+    assert r"\377ü" in done.err, "show of a name that is not UTF-8"
 
 
-def check_outputs(folder):
+def test_outputs(folder, maps, model):
     """No command replaces what is there without --overwrite."""
-    maps, model = folder / "maps", folder / "net.pt"
-    x = ["--random", "2x4"]
     outputs = {
         "out.safetensors": ["convert", maps, "--to", "safetensors", "--save"],
         "npy": ["convert", maps, "--to", "npy", "--save"],
         "csv": ["convert", maps, "--to", "csv", "--save"],
-        "out.json": ["report", model, *x, "--repeat", "1", "--warmup", "0", "--save"],
-        "out.html": ["report", model, *x, "--repeat", "1", "--warmup", "0", "--html"],
-        "out.dot": ["trace", model, *x, "--draw"],
-        "recorded": ["record", model, *x, "--names", "fc1", "--save"],
-        "traced": ["trace", model, *x, "--save"],
+        "out.json": ["report", model, *X, "--repeat", "1", "--warmup", "0", "--save"],
+        "out.html": ["report", model, *X, "--repeat", "1", "--warmup", "0", "--html"],
+        "out.dot": ["trace", model, *X, "--draw"],
+        "recorded": ["record", model, *X, "--names", "fc1", "--save"],
+        "traced": ["trace", model, *X, "--save"],
         "merged": ["merge", maps, maps, "--save"],
     }
-    if "explore" in run().stdout:
-        outputs["page.html"] = ["explore", model, *x, "--export"]
+    if "explore" in run().out:
+        outputs["page.html"] = ["explore", model, *X, "--export"]
     for name, arguments in outputs.items():
         place = folder / "outputs" / name
         place.parent.mkdir(exist_ok=True)
         done = run(*arguments, place)
-        check(done.returncode == 0 and place.exists(), f"{name}: {done}")
+        assert done.status == 0 and place.exists()
 
         def content():
             files = place.rglob("*") if place.is_dir() else [place]
@@ -269,92 +239,63 @@ def check_outputs(folder):
 
         before = content()
         error(*arguments, place, says=[f'"{place}"', "already", "--overwrite"])
-        check(content() == before, f"{name}: was replaced")
+        assert content() == before
         # Something else was there: it is replaced as a whole.
         if place.is_file():
             place.write_text("old")
         done = run(*arguments, place, "--overwrite")
-        check(
-            done.returncode == 0
-            and [file for file, _ in content()] == [file for file, _ in before]
-            and b"old" not in [text for _, text in content()],
-            f"{name}, --overwrite: {done}",
-        )
-        check(
-            not [file for file in os.listdir(place.parent) if "torchtap-" in file],
-            f"{name}: {os.listdir(place.parent)}",
-        )
+        assert done.status == 0
+        assert [file for file, _ in content()] == [file for file, _ in before]
+        assert b"old" not in [text for _, text in content()]
+        assert not [file for file in os.listdir(place.parent) if "torchtap-" in file]
     mine = folder / "outputs/mine"
     mine.mkdir()
     (mine / "precious").write_text("x")
     error("convert", maps, "--to", "npy", "--overwrite", "--save", mine, says=["did not write"])
-    check((mine / "precious").read_text() == "x", "a folder of somebody else")
+    assert (mine / "precious").read_text() == "x", "a folder of somebody else"
 
 
-def check_words(folder):
-    maps, model = folder / "maps", folder / "net.pt"
-    x = ["--random", "2x4"]
+def test_words(model):
     error("lst", model, says=['unknown command "lst"', 'did you mean "list"?'])
     error("xyzzy", says=['unknown command "xyzzy"'], silent=["did you mean"])
-    help_text = subprocess.run([torchtap], capture_output=True, text=True)
-    check(
-        help_text.returncode == 0 and "Subcommands:" in help_text.stdout and help_text.stderr == "",
-        f"a bare torchtap: {help_text}",
-    )
+    help_text = run()
+    assert help_text.status == 0 and "Subcommands:" in help_text.out and help_text.err == ""
     for command in ("record", "trace", "show", "preload", "report", "convert"):
         for columns in (70, 200):
-            text = subprocess.run(
-                [torchtap, command, "--help"],
-                capture_output=True,
-                text=True,
-                env={**os.environ, "COLUMNS": str(columns)},
-            ).stdout
+            text = harness.run(command, "--help", COLUMNS=str(columns)).out
             head, _, rest = text.partition("Examples:")
             long = [
                 line
                 for line in (head + rest[rest.find("\n\n") :]).splitlines()
                 if len(line) > max(columns, 40) or len(line) > 100
             ]
-            check(not long, f"{command} --help at {columns} columns: {long}")
-            check("Excludes" not in text and "TEXT:" not in text, f"{command} --help names types of the parser")
-    done = subprocess.run(
-        [torchtap, "record", model, *x, "--names", "", "--save", folder / "quiet", "--enable-grad", "-q"],
-        capture_output=True,
-        text=True,
-    )
-    check(done.returncode == 0 and done.stderr == "" and done.stdout != "", f"--quiet: {done}")
-    done = subprocess.run(
-        [torchtap, "record", model, "--random", "2x5", "--save", folder / "quiet2", "--quiet"],
-        capture_output=True,
-        text=True,
-    )
-    check(done.returncode == 2 and "batch 0" in done.stderr, f"--quiet and an error: {done}")
+            assert not long
+            assert "Excludes" not in text and "TEXT:" not in text
+
+
+def test_quiet(folder, model):
+    done = run("record", model, *X, "--names", "", "--save", folder / "quiet", "--enable-grad", "-q")
+    assert done.status == 0 and done.err == "" and done.out != "", "--quiet"
+    done = run("record", model, "--random", "2x5", "--save", folder / "quiet2", "--quiet")
+    assert done.status == 2 and "batch 0" in done.err, "--quiet and an error"
     done = run("preload", "-q", "-o", folder / "nothing", "--", "true")
-    check(done.returncode == 0 and done.stderr == "", f"preload --quiet: {done}")
+    assert done.status == 0 and done.err == "", "preload --quiet"
     done = run("preload", "--quiet", "--save", folder / "nothing", "--", "/no/such/program")
-    check(done.returncode == 127 and "/no/such/program" in done.stderr, f"preload --quiet of no program: {done}")
-    # One meaning each.
-    error("trace", model, *x, "--layer", "fc1", command="trace", says=['unknown option "--layer"'])
-    error("trace", model, *x, "--what", "all", command="trace", says=['unknown option "--what"'])
+    assert done.status == 127 and "/no/such/program" in done.err, "preload --quiet of no program"
+
+
+def test_one_meaning_each(folder, maps, model):
+    error("trace", model, *X, "--layer", "fc1", command="trace", says=['unknown option "--layer"'])
+    error("trace", model, *X, "--what", "all", command="trace", says=['unknown option "--what"'])
     error(
-        "preload",
-        "--every",
-        "3",
-        "--save",
-        folder / "w",
-        "--",
-        "true",
+        *("preload", "--every", "3", "--save", folder / "w", "--", "true"),
         command="preload",
         says=['unknown option "--every"'],
     )
     error("--versoin", says=['"--versoin"', 'did you mean "--version"?'])
     error("-v", says=['unknown option "-v"; did you mean "-V"?'])
     error(
-        "record",
-        model,
-        *x,
-        "--sav",
-        folder / "w",
+        *("record", model, *X, "--sav", folder / "w"),
         command="record",
         says=['unknown option "--sav"', 'did you mean "--save"?'],
     )
@@ -363,68 +304,51 @@ def check_words(folder):
     error("record", model, command="record", says=["--save"])
     error("show", folder / "nosuch", command="show", says=["nosuch"])
     error("convert", maps, "--to", "hdf5", "--save", folder / "w", command="convert", says=["hdf5", "npy"])
-    # Options do not take another option as their value.
+
+
+def test_options_do_not_take_another_option_as_their_value(folder, maps, model):
     for arguments in (
-        ["record", model, *x, "--save", "--overwrite"],
+        ["record", model, *X, "--save", "--overwrite"],
         ["merge", maps, maps, "--save", "--overwrite"],
         ["convert", maps, "--to", "npy", "--save", "--entry"],
     ):
         error(*arguments, command=arguments[0], says=["--save", "is an option"])
-        check(
-            not pathlib.Path("--overwrite").exists() and not pathlib.Path("--entry").exists(),
-            "a folder of an option's name",
-        )
+        assert not pathlib.Path("--overwrite").exists() and not pathlib.Path("--entry").exists()
     for arguments in (
-        ["record", model, *x, "--save", ""],
+        ["record", model, *X, "--save", ""],
         ["merge", maps, maps, "--save", ""],
         ["convert", maps, "--to", "npy", "--save", ""],
     ):
         error(*arguments, command=arguments[0], says=["--save", "empty"])
-    error("record", model, *x, "--save", folder / "w", "--over", "0", command="record", says=["--over", "--reduce"])
+    error("record", model, *X, "--save", folder / "w", "--over", "0", command="record", says=["--over", "--reduce"])
     error(
-        "record",
-        model,
-        *x,
-        "--save",
-        folder / "w",
-        "--elementwise",
+        *("record", model, *X, "--save", folder / "w", "--elementwise"),
         command="record",
         says=["--elementwise", "--reduce"],
     )
-    check("piar" in error("record", model, *x, "--names", "piar", "--save", folder / "w", says=["piar"]), "names")
+    assert "piar" in error("record", model, *X, "--names", "piar", "--save", folder / "w", says=["piar"]), "names"
     error(
-        "record", model, *x, "--types", "Conv2d", "--save", folder / "w", says=["matches none"], silent=["allow_none"]
+        "record", model, *X, "--types", "Conv2d", "--save", folder / "w", says=["matches none"], silent=["allow_none"]
     )
-    error("record", model, *x, "--types", "linear", "--save", folder / "w", says=['types are "Linear"'], silent=["&&"])
-    error("record", model, *x, "--not-types", ".*", "--save", folder / "w", says=["none of"], silent=["everything"])
-    error("record", model, *x, "--types", "(", "--save", folder / "w", says=["--types"])
+    error("record", model, *X, "--types", "linear", "--save", folder / "w", says=['types are "Linear"'], silent=["&&"])
+    error("record", model, *X, "--not-types", ".*", "--save", folder / "w", says=["none of"], silent=["everything"])
+    error("record", model, *X, "--types", "(", "--save", folder / "w", says=["--types"])
     error(
-        "record",
-        model,
-        "--idx3",
-        folder / "nosuch",
-        "--save",
-        folder / "w",
+        *("record", model, "--idx3", folder / "nosuch", "--save", folder / "w"),
         says=["--idx3: "],
         silent=["--input"],
         command="record",
     )
     error(
-        "record",
-        model,
-        *x,
-        "--over",
-        7,
-        "--reduce",
-        "mean",
-        "--save",
-        folder / "w",
+        *("record", model, *X, "--over", 7, "--reduce", "mean", "--save", folder / "w"),
         says=["over([7])"],
         silent=["Traceback"],
     )
-    # Recordings.
+
+
+def test_recordings(folder, maps, model):
     error("merge", maps, maps, "--save", maps, says=["--overwrite"])
-    error("record", model, *x, "--save", maps, says=["--overwrite"])
+    error("record", model, *X, "--save", maps, says=["--overwrite"])
     (folder / "foreign").mkdir()
     (folder / "foreign/precious").write_text("x")
     error("merge", maps, maps, "--overwrite", "--save", folder / "foreign", says=["precious"], silent=["mkdir"])
@@ -445,98 +369,57 @@ def check_words(folder):
     error("show", folder / "raw", "--entry", "fc1", "--result", "variance", silent=['""'])
     (folder / "empty").write_bytes(b"")
     error("show", folder / "empty", says=["empty"])
-    # Models.
+
+
+def test_models(folder, maps, model):
     error("list", folder, says=["is a directory"])
     error("list", maps, says=["recording", "torchtap show"])
+    (folder / "empty").write_bytes(b"")
     error("list", folder / "empty", says=["is empty"])
     error("list", folder / "nosuch.pt", says=["nosuch.pt", "No such file"])
     error("list", model, "--method", "nope", says=['"nope"', '"forward"'])
     torch.save({"a": torch.ones(1)}, folder / "legacy.pt", _use_new_zipfile_serialization=False)
     error("show", folder / "legacy.pt", says=["before 1.6", "torch.save"])
-    # The message has the module, its input and the cause before the traceback.
+
+
+def test_the_cause_comes_before_the_traceback(folder, model):
     for arguments in (["record", model, "--random", "2x5", "--save", folder / "w"], ["list", model, "--random", "2x5"]):
         text = error(
             *arguments,
             says=['"fc1" (Linear)', "2x5 float32", "cannot be multiplied (2x5 and 4x8)"],
             silent=["RuntimeError"],
         )
-        check(text.index("fc1") < text.index("Traceback"), f"the cause comes first: {text}")
+        assert text.index("fc1") < text.index("Traceback"), "the cause comes first"
     error("record", model, "--random", "2x4:int64", "--save", folder / "w", says=['"fc1" (Linear)', "2x4 int64"])
-    check(not (folder / "w").exists(), "nothing was left behind")
-    # Grammar.
-    done = run("record", model, *x, "--names", "fc1", "--save", folder / "one")
-    check(done.stdout.startswith("1 module, 1 sample of 1 call in "), f"one: {done.stdout}")
-    done = run("record", model, *x, "--count", "2", "--names", "fc?", "--save", folder / "two")
-    check(done.stdout.startswith("2 modules, 4 samples of 2 calls in "), f"two: {done.stdout}")
+    assert not (folder / "w").exists(), "nothing was left behind"
 
 
-def check_status(folder):
+def test_grammar(folder, model):
+    done = run("record", model, *X, "--names", "fc1", "--save", folder / "one")
+    assert done.out.startswith("1 module, 1 sample of 1 call in ")
+    done = run("record", model, *X, "--count", "2", "--names", "fc?", "--save", folder / "two")
+    assert done.out.startswith("2 modules, 4 samples of 2 calls in ")
+
+
+def test_status(folder, model):
     """A module that never runs is an error if it was asked for."""
-    model, x = folder / "net.pt", ["--random", "2x4"]
-    done = run("record", model, *x, "--save", folder / "all")
-    check(done.returncode == 0 and '"never"' in done.stderr, f"a model that does not call all of its modules: {done}")
-    done = run("record", model, *x, "--names", "never", "--save", folder / "never")
-    check(done.returncode == 1 and '"never"' in done.stderr, f"a module that was asked for: {done}")
+    done = run("record", model, *X, "--save", folder / "all")
+    assert done.status == 0 and '"never"' in done.err, "a model that does not call all of its modules"
+    done = run("record", model, *X, "--names", "never", "--save", folder / "never")
+    assert done.status == 1 and '"never"' in done.err, "a module that was asked for"
 
 
-def check_json(folder):
-    maps = folder / "maps"
+def test_json(folder, maps):
     done = run("merge", maps, maps, "--save", folder / "merged", "--json")
-    document = json.loads(done.stdout)
-    check(
-        document == {"saved": str(folder / "merged"), "parts": [str(maps)] * 2, "modules": 3, "samples": 12},
-        f"merge --json: {document}",
-    )
-    document = json.loads(run("convert", maps, "--to", "npy", "--save", folder / "npy", "--json").stdout)
-    check(
-        document["format"] == "npy"
-        and document["modules"] == 3
-        and document["files"] == json.load(open(folder / "npy/index.json")),
-        f"convert --json: {document}",
-    )
-    document = json.loads(
-        run("convert", maps, "--to", "safetensors", "--save", folder / "x.safetensors", "--json").stdout
-    )
-    check({"__metadata__", "fc1"} <= set(document["header"]), f"convert --json: {document}")
-    document = json.loads(run("recover", folder / "raw", "--check", "--json").stdout)
-    check(
-        document["was_finished"] and document["missing"] == [] and document["modules"] == 3,
-        f"recover --json: {document}",
-    )
+    told = json.loads(done.out)
+    assert told == {"saved": str(folder / "merged"), "parts": [str(maps)] * 2, "modules": 3, "samples": 12}
+    told = document("convert", maps, "--to", "npy", "--save", folder / "npy")
+    assert told["format"] == "npy"
+    assert told["modules"] == 3
+    assert told["files"] == json.load(open(folder / "npy/index.json"))
+    told = document("convert", maps, "--to", "safetensors", "--save", folder / "x.safetensors")
+    assert {"__metadata__", "fc1"} <= set(told["header"]), "convert --json"
+    told = document("recover", folder / "raw", "--check")
+    assert told["was_finished"] and told["missing"] == [] and told["modules"] == 3, "recover --json"
     done = run("--version")
-    check(re.fullmatch(r"torchtap [\d.]+ \(LibTorch [\d.]+\S*\)\n", done.stdout), f"--version: {done.stdout}")
-
-
-with tempfile.TemporaryDirectory() as folder:
-    folder = pathlib.Path(folder)
-    os.chdir(folder)
-    torch.manual_seed(0)
-    torch.jit.script(Net()).save(folder / "net.pt")
-    for save, arguments in (("maps", ["--reduce", "mean"]), ("others", ["--reduce", "max"]), ("raw", [])):
-        done = run(
-            "record",
-            folder / "net.pt",
-            "--random",
-            "2x4",
-            "--count",
-            2,
-            "--names",
-            "fc?",
-            "--names",
-            "",
-            *arguments,
-            "--save",
-            folder / save,
-        )
-        assert done.returncode == 0, done
-    assert run("merge", "maps", "maps", "--save", "twice").returncode == 0
-    check_stdout(folder)
-    check_numbers(folder)
-    check_control_characters(folder)
-    check_words(folder)
-    check_outputs(folder)
-    check_status(folder)
-    check_json(folder)
-
-print("FAILED" if failures else "errors are said in the words of a shell")
-sys.exit(1 if failures else 0)
+    assert re.fullmatch(r"torchtap [\d.]+ \(LibTorch [\d.]+\S*\)\n", done.out), "--version"

@@ -1,20 +1,16 @@
-#!/usr/bin/env python3
 """torchtap preload: programs whose models lie anywhere, and which work while they end, end as they do without, in
-every mode; what ran before is recorded.
-
-usage: ends.py TORCHTAP ENDS"""
+every mode; what ran before is recorded."""
 
 import concurrent.futures
 import json
 import os
-import pathlib
-import subprocess
-import sys
-import tempfile
 
-torchtap, program = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:])
+import pytest
+from harness import entries, given, preload
+
+pytestmark = pytest.mark.usefixtures("inside")
+program = given("ends")
 os.environ["UCX_HANDLE_ERRORS"] = "none"
-failures = []
 
 ENDS = {
     "on_stack": 3,
@@ -41,17 +37,6 @@ MODES = {
 }
 
 
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what, flush=True)
-
-
-def run(command, folder):
-    done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True, timeout=300)
-    return done.returncode, done.stdout, done.stderr
-
-
 def is_there(mode, place, said):
     """Whether there is a result with what ran before the end."""
     if mode == "stream":
@@ -59,46 +44,38 @@ def is_there(mode, place, said):
     if mode == "fingerprint":
         return place.stat().st_size > 2000
     if mode == "report":
-        (whole,) = json.load(open(f"{place}.json")).values()
+        (whole,) = json.loads(place.with_suffix(".json").read_text()).values()
         return whole["report"]["repeats"] >= 3
     if mode == "explore":
         return any(file.stat().st_size > 2000 for file in (place / "explorer").glob("*.tapx"))
     if mode == "monitor":
-        lines = [json.loads(line) for line in open(place / "alarms.jsonl")]
+        lines = [json.loads(line) for line in (place / "alarms.jsonl").read_text().splitlines()]
         return any(line.get("rule") == "nonfinite" and line["incident"] for line in lines)
     if mode == "trace":
         return "logged" in said and place.is_dir()
-    entries = json.load(open(place / "manifest.json"))["entries"]
-    return any(entry["samples"] >= 3 for entry in entries)
+    return any(entry["samples"] >= 3 for entry in entries(place))
 
 
-def try_out(what, mode, folder, bare):
-    name = f"{what}-{mode}"
-    options = [option.format(name) for option in MODES[mode]]
-    status, out, err = run([torchtap, "preload", *options, "--", program, what], folder)
-    check((status, out) == bare[:2], f"{name}: {status} {out!r} instead of {bare[:2]}: {err}")
-    said = err.replace(bare[2], "", 1) if bare[2] else err
-    check(all(line.startswith("torchtap: ") for line in said.splitlines()), f"{name}: other errors: {said!r}")
+@pytest.fixture(scope="module")
+def said(request, inside):
+    """What torchtap says of each program in each mode; two at a time."""
+
+    def job(what, mode):
+        options = [option.format(f"{what}-{mode}") for option in MODES[mode]]
+        return preload(options, program, what, status=ENDS[what])
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        chosen = [item.callspec.params for item in request.session.items]
+        yield {(one["what"], one["mode"]): pool.submit(job, **one) for one in chosen}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("what", ENDS)
+def test_ends_as_without(folder, said, what, mode):
+    said = said[what, mode].result()
     if what == "terminate":
         return  # what is saved depends on who holds which lock
-    try:
-        check(is_there(mode, folder / name, said), f"{name}: no result: {said}")
-    except (OSError, ValueError) as error:
-        check(False, f"{name}: no result: {error}: {said}")
-    later = what in ("in_atexit", "in_destructors", "err")
+    assert is_there(mode, folder / f"{what}-{mode}", said)
     if what != "in_threads":  # where a thread may be running
         words = "after main had returned, or exit had been called, are left out" in said
-        check(words == later, f"{name}: what came later: {said}")
-
-
-with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(2) as pool:
-    folder = pathlib.Path(name)
-    jobs = []
-    for what, status in ENDS.items():
-        bare = run([program, what], folder)
-        check(bare[0] == status, f"{what}: exit status {bare[0]}")
-        jobs += [pool.submit(try_out, what, mode, folder, bare) for mode in MODES]
-    for job in jobs:
-        job.result()
-print("FAILED" if failures else "programs end as they do without, and their recordings are there")
-sys.exit(1 if failures else 0)
+        assert words == (what in ("in_atexit", "in_destructors", "err"))

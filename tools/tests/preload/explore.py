@@ -1,8 +1,5 @@
-#!/usr/bin/env python3
 """torchtap preload --explore: programs that know nothing of torchtap behave as without it, and their models' graphs, steps
-and values are those that the program's text says. Edges of a ResNet-18 are those of the same model built with torchtap.
-
-usage: explore.py TORCHTAP PASSES FOREIGN SCRIPTED EXPLORED"""
+and values are those that the program's text says. Edges of a ResNet-18 are those of the same model built with torchtap."""
 
 import json
 import os
@@ -11,28 +8,17 @@ import re
 import signal
 import socket
 import struct
-import subprocess
-import sys
-import tempfile
 import urllib.error
 import urllib.request
 
+import harness
+import pytest
 import torch
+from harness import TORCHTAP, given, run, start
 from torch import nn
 
-torchtap, passes, foreign, scripted, explored = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:])
-failures = []
-
-
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what, flush=True)
-
-
-def run(command, folder):
-    done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True, timeout=300)
-    return done.returncode, done.stdout, done.stderr
+pytestmark = pytest.mark.usefixtures("inside")
+passes, foreign, scripted, explored = map(given, ("passes", "foreign", "scripted", "explored"))
 
 
 class Run:
@@ -40,7 +26,7 @@ class Run:
 
     def __init__(self, path):
         data = path.read_bytes()
-        check(data[:8] == b"TAPX\1\0\0\0", f"{path}: the first bytes")
+        assert data[:8] == b"TAPX\1\0\0\0"
         self.graphs, self.step, self.ended, self.scalars, self.columns, self.series = {}, None, False, {}, {}, {}
         at = 8
         while at + 12 <= len(data):
@@ -97,170 +83,157 @@ class Run:
         return []
 
 
-def same(got, expected, what):
-    check(got == expected, f"{what}: missing {sorted(expected - got)}, wrong {sorted(got - expected)}")
-
-
-def shown(program, what, folder, name="run"):
+def shown(program, what, name="run"):
     """The runs of a program, which behaves as it does without."""
-    bare = run([program, what], folder)
-    done = run([torchtap, "preload", "--explore", "--save", folder / name, "--overwrite", "--", program, what], folder)
-    for part, a, b in zip(("exit status", "output"), bare, done):
-        check(a == b, f"{what}: another {part}:\n{b}\ninstead of\n{a}")
-    said = done[2].replace(bare[2], "", 1) if bare[2] else done[2]
-    check(all(line.startswith("torchtap: ") for line in said.splitlines()), f"{what}: other errors: {said}")
-    check(
-        len(re.findall(r"^torchtap: http://127\.0\.0\.1:\d+/#token=[0-9a-f]{32}$", said, re.M)) == 1, f"{what}: {said}"
-    )
-    return runs_in(folder / name), said
+    said = harness.preload(["--explore", "--save", name, "--overwrite"], program, what)
+    assert len(re.findall(r"^torchtap: http://127\.0\.0\.1:\d+/#token=[0-9a-f]{32}$", said, re.M)) == 1
+    return runs_in(name), said
 
 
 def runs_in(folder):
-    return [Run(path) for path in sorted(folder.glob("explorer/*.tapx"), key=lambda path: (len(path.name), path.name))]
+    return [
+        Run(path)
+        for path in sorted(pathlib.Path(folder).glob("explorer/*.tapx"), key=lambda path: (len(path.name), path.name))
+    ]
 
 
 NET = {"net: In0 -> conv.0", "conv: In0 -> Out0", "net: conv.0 -> fc.0", "fc: In0 -> Out0"}
 
 
-def check_passes(folder):
-    (net,), said = shown(passes, "train", folder)
-    same(net.edges("train"), NET, "train")
-    same(net.edges("eval"), NET, "train, evaluated")
-    check(
-        (net.forwards("train"), net.forwards("eval"), net.step) == (5, 4, 4),
-        f"train: {net.forwards('train')} forwards in training, {net.forwards('eval')} in evaluation, step {net.step}",
-    )
-    check(net.ended and net.info["name"] == "passes", f"train: {net.info}")
-    for path, what, count in (
-        ("conv", 0, 128),
-        ("conv", 1, 288),
-        ("fc", 1, 20),
-        ("fc", 3, 20),
-        ("conv", 4, 36),
-        ("fc", 5, 1440),
-    ):
-        columns = net.recorded(path, what)
-        check(columns and columns[0] == (0, count), f"train: series {what} of {path}: {columns}")
-    check("Net" not in said and "Linear" not in said, f"train: {said}")
+def test_train():
+    (net,), said = shown(passes, "train")
+    assert net.edges("train") == NET
+    assert net.edges("eval") == NET
+    assert (net.forwards("train"), net.forwards("eval"), net.step) == (5, 4, 4)
+    assert net.ended and net.info["name"] == "passes"
+    counts = {("conv", 0): 128, ("conv", 1): 288, ("fc", 1): 20, ("fc", 3): 20, ("conv", 4): 36, ("fc", 5): 1440}
+    assert {which: net.recorded(*which)[0] for which in counts} == {
+        which: (0, count) for which, count in counts.items()
+    }
+    assert "Net" not in said and "Linear" not in said
 
-    (net,), _ = shown(passes, "siamese", folder)
+
+def test_siamese():
+    (net,), _ = shown(passes, "siamese")
     # The second input is made within the step, of nothing.
-    same(net.edges("train"), NET | {"conv#1: In0 -> Out0", "net: conv#1.0 -> fc#1.0", "fc#1: In0 -> Out0"}, "siamese")
-    check((net.forwards("train"), net.forwards("eval"), net.step) == (5, 4, 4), f"siamese: {net.forwards('train')}")
+    assert net.edges("train") == NET | {"conv#1: In0 -> Out0", "net: conv#1.0 -> fc#1.0", "fc#1: In0 -> Out0"}
+    assert (net.forwards("train"), net.forwards("eval"), net.step) == (5, 4, 4)
 
-    (cell,), _ = shown(passes, "sequences", folder)
-    check(cell.forwards("eval") == 4, f"sequences: {cell.forwards('eval')} forwards")
 
-    # When the first module is seen for the first time, the Sequential around it has begun.
-    (net,), _ = shown(passes, "stemmed", folder)
-    same(
-        net.edges("train"),
-        {
-            "net: In0 -> stem.0",
-            "stem: In0 -> stem.0.0",
-            "stem.0: In0 -> Out0",
-            "stem: stem.0.0 -> stem.1.0",
-            "stem.1: In0 -> Out0",
-            "stem: stem.1.0 -> stem.2.0",
-            "stem.2: In0 -> Out0",
-            "stem: stem.2.0 -> Out0",
-            "net: stem.0 -> fc.0",
-            "fc: In0 -> Out0",
-        },
-        "stemmed",
-    )
-    check((net.forwards("train"), net.step) == (3, 2), f"stemmed: {net.forwards('train')} forwards, step {net.step}")
+def test_sequences():
+    (cell,), _ = shown(passes, "sequences")
+    assert cell.forwards("eval") == 4
 
-    (generator, critic), _ = shown(passes, "adversaries", folder)
+
+def test_stemmed():
+    """When the first module is seen for the first time, the Sequential around it has begun."""
+    (net,), _ = shown(passes, "stemmed")
+    assert net.edges("train") == {
+        *("net: In0 -> stem.0", "stem: In0 -> stem.0.0", "stem.0: In0 -> Out0", "stem: stem.0.0 -> stem.1.0"),
+        *("stem.1: In0 -> Out0", "stem: stem.1.0 -> stem.2.0", "stem.2: In0 -> Out0", "stem: stem.2.0 -> Out0"),
+        *("net: stem.0 -> fc.0", "fc: In0 -> Out0"),
+    }
+    assert (net.forwards("train"), net.step) == (3, 2)
+
+
+def test_adversaries():
+    (generator, critic), _ = shown(passes, "adversaries")
     names = {one.info["name"]: one for one in (generator, critic)}
-    check(set(names) == {"passes: Generator", "passes: Net"}, f"adversaries: {set(names)}")
+    assert set(names) == {"passes: Generator", "passes: Net"}
     generator, critic = names["passes: Generator"], names["passes: Net"]
-    same(generator.edges("train"), {"net: In0 -> up.0", "up: In0 -> Out0"}, "adversaries, generator")
-    check(generator.forwards("train") == 6, f"adversaries: {generator.forwards('train')} forwards of the generator")
-    check(critic.step == 5, f"adversaries: {critic.step + 1} steps of the critic instead of 6")
+    assert generator.edges("train") == {"net: In0 -> up.0", "up: In0 -> Out0"}
+    assert generator.forwards("train") == 6
+    assert critic.step == 5
 
-    runs, _ = shown(passes, "anew", folder)
+
+def test_anew():
+    runs, _ = shown(passes, "anew")
     names = [one.info["name"] for one in runs]
-    check(names == ["passes: Net", "passes: Net 2", "passes: Net 3"], f"anew: {names}")
-    check([one.forwards("train") for one in runs] == [2, 2, 2], f"anew: {[one.forwards('train') for one in runs]}")
+    assert names == ["passes: Net", "passes: Net 2", "passes: Net 3"]
+    assert [one.forwards("train") for one in runs] == [2, 2, 2]
     for one in runs:
-        same(one.edges("train"), NET, "anew")
-
-    # The model has a module that never runs, so its first three passes are not told apart.
-    (net,), _ = shown(passes, "threads", folder)
-    check(net.forwards("eval") == 1 + 3 and net.ended, f"threads: {net.forwards('eval')}")
-
-    # So they are no forward, if one follows.
-    (net,), _ = shown(passes, "evaluated", folder)
-    check(net.forwards("eval") == 6 - 3, f"evaluated: {net.forwards('eval')}")
-    same(net.edges("eval"), NET, "evaluated")
-
-    (net,), _ = shown(passes, "fails", folder)
-    same(net.edges("train"), {edge + " (4 of 5)" for edge in NET}, "fails")
+        assert one.edges("train") == NET
 
 
-def check_models(folder):
-    folder_of = folder / "built"
-    check(run([explored, folder_of], folder)[0] == 0, "the same model built with torchtap")
-    (reference,) = runs_in(folder_of)
-    (net,), said = shown(foreign, "backward", folder)
-    without_root = {edge for edge in reference.edges("eval") if not (edge.startswith("net: ") and "-> Out" in edge)}
-    check(len(without_root) > 60, f"the edges of a ResNet-18: {len(without_root)}")
+def test_threads():
+    """The model has a module that never runs, so its first three passes are not told apart."""
+    (net,), _ = shown(passes, "threads")
+    assert net.forwards("eval") == 1 + 3 and net.ended
+
+
+def test_evaluated():
+    """The first three passes are no forward, if one follows."""
+    (net,), _ = shown(passes, "evaluated")
+    assert net.forwards("eval") == 6 - 3
+    assert net.edges("eval") == NET
+
+
+def test_fails():
+    (net,), _ = shown(passes, "fails")
+    assert net.edges("train") == {edge + " (4 of 5)" for edge in NET}
+
+
+@pytest.fixture(scope="module")
+def resnet(folder):
+    """The edges between modules of a ResNet-18, which is built with torchtap."""
+    harness.call(explored, folder / "built")
+    (reference,) = runs_in(folder / "built")
+    edges = {edge for edge in reference.edges("eval") if not (edge.startswith("net: ") and "-> Out" in edge)}
+    assert len(edges) > 60
+    return edges
+
+
+def test_resnet(resnet):
+    (net,), said = shown(foreign, "backward")
     # Three forwards, and then the first convolution alone.
-    same(net.edges("eval"), {edge + " (3 of 4)" for edge in without_root}, "a ResNet-18")
-    check(net.forwards("eval") == 4, f"backward: {net.forwards('eval')} forwards")
-    check("BatchNorm2d" in said and "Linear" in said, f"backward: what cannot be seen: {said}")
-    (net,), _ = shown(foreign, "train", folder)
-    same(net.edges("train"), {edge + " (4 of 5)" for edge in without_root}, "a ResNet-18 that is trained")
-    check((net.forwards("eval"), net.step) == (3, 6), f"train: {net.forwards('eval')} forwards, step {net.step}")
+    assert net.edges("eval") == {edge + " (3 of 4)" for edge in resnet}
+    assert net.forwards("eval") == 4
+    assert "BatchNorm2d" in said and "Linear" in said, "backward: what cannot be seen"
+    (net,), _ = shown(foreign, "train")
+    assert net.edges("train") == {edge + " (4 of 5)" for edge in resnet}
+    assert (net.forwards("eval"), net.step) == (3, 6)
 
-    # Another thread finishes the run of a program that throws or aborts, and cannot end the forward that is open.
-    for ending, forwards in (("throw", 3), ("exit", 4), ("abort", 3)):
-        (net,), _ = shown(foreign, ending, folder)
-        check(net.ended and net.forwards("eval") == forwards, f"{ending}: {net.forwards('eval')} forwards")
 
+@pytest.mark.parametrize("ending, forwards", [("throw", 3), ("exit", 4), ("abort", 3)])
+def test_ends(ending, forwards):
+    """Another thread finishes the run of a program that throws or aborts, and cannot end the forward that is open."""
+    (net,), _ = shown(foreign, ending)
+    assert net.ended and net.forwards("eval") == forwards
+
+
+def test_torchscript(folder):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 900, 5)).eval()
     torch.jit.script(model).save(folder / "net.pt")
-    (net,), _ = shown(scripted, "net.pt", folder)
+    (net,), _ = shown(scripted, "net.pt")
     chain = ["In0", "0.0", "1.0", "2.0", "3.0", "Out0"]
     expected = {f"net: {a} -> {b}" for a, b in zip(chain, chain[1:])} | {f"{i}: In0 -> Out0" for i in range(4)}
-    same(net.edges("eval"), expected, "TorchScript")
-    check((net.forwards("eval"), net.step) == (3, 2), f"TorchScript: {net.forwards('eval')} forwards")
+    assert net.edges("eval") == expected
+    assert (net.forwards("eval"), net.step) == (3, 2)
 
 
-def check_processes(folder):
-    (net,), said = shown(passes, "fork", folder, "forked")
+def test_fork(folder):
+    (net,), said = shown(passes, "fork", "forked")
     # As in "threads".
-    check((net.forwards("eval"), net.ended) == (1, True), f"fork: {net.forwards('eval')} forwards of the parent")
+    assert (net.forwards("eval"), net.ended) == (1, True)
     children = list(folder.glob("forked-*"))
-    check(len(children) == 1, f"fork: {children}")
+    assert len(children) == 1
     (child,) = runs_in(children[0])
-    check((child.forwards("eval"), child.ended) == (4, True), f"fork: {child.forwards('eval')} forwards of the child")
-    same(child.edges("eval"), NET, "fork")
+    assert (child.forwards("eval"), child.ended) == (4, True)
+    assert child.edges("eval") == NET
     ports = re.findall(r"http://127\.0\.0\.1:(\d+)/", said)
-    check(len(set(ports)) == 2, f"fork: pages of parent and child: {said}")
-    check(f"process {children[0].name.split('-')[1]} (passes): http" in said, f"fork: {said}")
+    assert len(set(ports)) == 2, "fork: pages of parent and child"
+    assert f"process {children[0].name.split('-')[1]} (passes): http" in said
 
-    status, _, said = run(
-        [
-            torchtap,
-            "preload",
-            "--explore",
-            "--save",
-            "two",
-            "--",
-            "sh",
-            "-c",
-            f"'{passes}' train; '{passes}' sequences",
-        ],
-        folder,
-    )
+
+def test_programs_of_a_shell(folder):
+    both = f"'{passes}' train; '{passes}' sequences"
+    run("preload", "--explore", "--save", "two", "--", "sh", "-c", both, status=6)
     steps = sorted(runs_in(path)[0].step for path in folder.glob("two-*"))
-    check(status == 6 and steps == [3, 4], f"two programs: {status}, {steps}, {said}")
+    assert steps == [3, 4]
     # As the only one that ran a model.
-    run([torchtap, "preload", "--explore", "--save", "one", "--", "sh", "-c", f"'{passes}' train; true"], folder)
-    check([one.step for one in runs_in(folder / "one")] == [4], "one program of a shell")
+    run("preload", "--explore", "--save", "one", "--", "sh", "-c", f"'{passes}' train; true", status=None)
+    assert [one.step for one in runs_in(folder / "one")] == [4], "one program of a shell"
 
 
 def ask(url, path, token=None):
@@ -293,58 +266,52 @@ def program_of(launcher):
     return 0
 
 
-def check_page(folder):
+@pytest.mark.parametrize("ending, number", [("terminated", signal.SIGTERM), ("killed", signal.SIGKILL)])
+def test_page(folder, ending, number):
     # The program waits for a signal.
-    for ending, number in (("terminated", signal.SIGTERM), ("killed", signal.SIGKILL)):
-        save = [] if ending == "terminated" else ["--save", ending]
-        with subprocess.Popen(
-            [torchtap, "preload", "--explore", *save, "--", foreign, "terminate"],
-            cwd=folder,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        ) as process:
-            url = address_said(process)
-            check(url, f"{ending}: no address")
-            for line in process.stdout:
-                if line == "waiting\n":
-                    break
-            (one,) = json.loads(ask(url, "runs")[1])
-            check((one["program"], one["modes"], one["state"]) == ("foreign", ["eval"], "running"), f"{ending}: {one}")
-            check(ask(url, "runs", "0" * 32)[0] == 403, f"{ending}: a wrong token")
-            graph = json.loads(ask(url, "runs/r0/graph?mode=eval")[1])
-            check(len(graph["edges"]) > 60, f"{ending}: {len(graph['edges'])} edges")
-            port = int(url.split(":")[2].split("/")[0])
-            with socket.create_connection(("127.0.0.1", port)) as half:  # a request that the end of the program meets
-                half.sendall(b"GET /api/v1/runs HTTP/1.1\r\nHost: localhost\r\n")
-                os.kill(program_of(process), number)
-                rest = process.stderr.read()
-                check(process.wait(60) == -number, f"{ending}: exit status {process.returncode}: {rest}")
-            check(
-                ending == "terminated" or "killed by signal 9" in rest and "killed has the run" in rest,
-                f"{ending}: {rest}",
-            )
+    save = [] if ending == "terminated" else ["--save", ending]
+    with start(TORCHTAP, "preload", "--explore", *save, "--", foreign, "terminate") as process:
+        url = address_said(process)
+        assert url
+        for line in process.stdout:
+            if line == "waiting\n":
+                break
+        (one,) = json.loads(ask(url, "runs")[1])
+        assert (one["program"], one["modes"], one["state"]) == ("foreign", ["eval"], "running")
+        assert ask(url, "runs", "0" * 32)[0] == 403
+        graph = json.loads(ask(url, "runs/r0/graph?mode=eval")[1])
+        assert len(graph["edges"]) > 60
+        port = int(url.split(":")[2].split("/")[0])
+        with socket.create_connection(("127.0.0.1", port)) as half:  # a request that the end of the program meets
+            half.sendall(b"GET /api/v1/runs HTTP/1.1\r\nHost: localhost\r\n")
+            os.kill(program_of(process), number)
+            rest = process.stderr.read()
+            assert process.wait(60) == -number
+        assert ending == "terminated" or "killed by signal 9" in rest and "killed has the run" in rest
+    if ending == "terminated":
+        return
     # A killed program's run can be read.
     (net,) = runs_in(folder / "killed")
-    check(net.step is not None and not net.ended, f"killed: step {net.step}")
-    check(len(net.edges("eval")) > 60, f"killed: {net.edges('eval')}")
-    status, _, err = run([torchtap, "explore", "killed", "--export", "page.html"], folder)
-    check(status == 0 and '"state":"crashed"' in (folder / "page.html").read_text(), f"killed, exported: {err}")
+    assert net.step is not None and not net.ended
+    assert len(net.edges("eval")) > 60, "killed"
+    run("explore", "killed", "--export", "page.html")
+    assert '"state":"crashed"' in (folder / "page.html").read_text()
+
+
+def test_ports():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        status, _, err = run([torchtap, "preload", f"--explore={port}", "--", passes, "train"], folder)
-        check(status == 6 and "nothing is shown" in err and str(port) in err, f"a port that is taken: {err}")
-        status, _, err = run(
-            [torchtap, "preload", f"--explore={port}", "--save", "taken", "--", passes, "train"], folder
-        )
-        check(status == 6 and "there is no page" in err and runs_in(folder / "taken")[0].step == 4, f"taken: {err}")
-    status, _, err = run([torchtap, "preload", f"--explore={port}", "--", passes, "train"], folder)
-    check(f"http://127.0.0.1:{port}/#token=" in err, f"a chosen port: {err}")
+        err = run("preload", f"--explore={port}", "--", passes, "train", status=6).err
+        assert "nothing is shown" in err and str(port) in err, "a port that is taken"
+        err = run("preload", f"--explore={port}", "--save", "taken", "--", passes, "train", status=6).err
+        assert "there is no page" in err and runs_in("taken")[0].step == 4, "taken"
+    err = run("preload", f"--explore={port}", "--", passes, "train", status=None).err
+    assert f"http://127.0.0.1:{port}/#token=" in err, "a chosen port"
 
 
-def check_errors(folder):
+def test_errors():
     for arguments, words in (
         [["--explore", "--trace", "a"], "--"],
         [["--explore", "--names", "b"], "--explore"],
@@ -353,25 +320,13 @@ def check_errors(folder):
         [["--explore=70000"], "70000"],
         [["--explore", "--interval", "3"], "--explore"],
     ):
-        status, _, err = run([torchtap, "preload", *arguments, "--", passes], folder)
-        check(status == 2 and words in err, f"{arguments}: {status} {err}")
-    status, _, err = run([torchtap, "preload", "--explore", "--save", "killed", "--", passes], folder)
-    check(status == 2 and "already exists" in err, err)
-    status, _, err = run([torchtap, "preload", "--explore", "--", passes, "never asked"], folder)
-    check(
-        status == 6 and "nothing was recorded" in err and "Conv2d, Linear" in err and "eval" in err,
-        f"never asked: {err}",
-    )
-    status, _, err = run([torchtap, "preload", "--explore", "--", "true"], folder)
-    check(status == 0 and "nothing was recorded" in err, f"a program without LibTorch: {err}")
-
-
-with tempfile.TemporaryDirectory() as folder:
-    folder = pathlib.Path(folder)
-    check_passes(folder)
-    check_models(folder)
-    check_processes(folder)
-    check_page(folder)
-    check_errors(folder)
-
-sys.exit(1 if failures else 0)
+        err = run("preload", *arguments, "--", passes, status=2).err
+        assert words in err
+    os.mkdir("there")
+    os.mkdir("there/explorer")
+    err = run("preload", "--explore", "--save", "there", "--", passes, status=2).err
+    assert "already exists" in err
+    err = run("preload", "--explore", "--", passes, "never asked", status=6).err
+    assert "nothing was recorded" in err and "Conv2d, Linear" in err and "eval" in err
+    err = run("preload", "--explore", "--", "true").err
+    assert "nothing was recorded" in err, "a program without LibTorch"

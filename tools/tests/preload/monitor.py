@@ -1,79 +1,64 @@
-#!/usr/bin/env python3
 """torchtap preload --monitor: a server that is not rebuilt behaves as without it; noise in its requests and NaN are alarms with
-incidents, which replay bit by bit; so are the last inputs of one that crashes.
+incidents, which replay bit by bit; so are the last inputs of one that crashes."""
 
-usage: monitor.py TORCHTAP SERVED"""
-
+import functools
 import json
 import os
 import pathlib
 import re
 import signal
-import subprocess
 import sys
-import tempfile
-import time
 
+import harness
+import pytest
 import torch
+from harness import SOURCE, TORCHTAP, entries, given, run, start, until
 from torch import nn
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "views/monitor/tests/monitor_surfaces"))
-from event_file import events  # noqa: E402
-from exposition import samples  # noqa: E402
+sys.path.insert(0, str(SOURCE / "views/monitor/tests/monitor_surfaces"))
+from event_file import events
+from exposition import samples
 
-torchtap, served = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:])
+pytestmark = pytest.mark.usefixtures("inside", "models")
+served = given("served")
 os.environ["UCX_ERROR_SIGNALS"] = ""  # UCX, which newer LibTorchs link, would print a backtrace where a program crashes
-failures = []
+MODELS = pytest.mark.parametrize("model", ["net", "net.pt"])
 
 
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what, flush=True)
-
-
-def run(command, folder):
-    done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True, timeout=600)
-    return done.returncode, done.stdout, done.stderr
-
-
-def preload(folder, options, model, *phases, status=5):
+def preload(options, model, *phases, status=5):
     """What torchtap says of a program, which behaves as it does without."""
-    bare = run([served, model, *phases], folder)
-    done = run([torchtap, "preload", *options, "--", served, model, *phases], folder)
-    check(bare[0] == status, f"{phases}: exit status {bare[0]}")
-    check(done[:2] == bare[:2], f"{options} {phases}: another status or output:\n{done}\ninstead of\n{bare}")
-    said = done[2].replace(bare[2], "", 1) if bare[2] else done[2]
-    check(all(line.startswith("torchtap: ") for line in said.splitlines()), f"{phases}: other errors: {said}")
-    check(not rings(folder), f"{phases}: rings are left: {rings(folder)}")
+    said = harness.preload(options, served, model, *phases, status=status)
+    assert not rings(pathlib.Path.cwd())
     return said.replace("torchtap: ", "")
 
 
-def until_alarm(folder, options, model, incidents):
+@functools.lru_cache(None)
+def learned(model):
+    """What torchtap says while it learns a reference of a model, which is ref-MODEL."""
+    return preload(["--learn", "ref-" + model], model, "clean:1500")
+
+
+def until_alarm(options, model, incidents):
     """Runs "noise" until there is an incident, or for some minutes."""
-    with subprocess.Popen(
-        [torchtap, "preload", *map(str, options), "--", served, model, "clean:300", "noise"],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        for _ in range(2000):
-            if any(alarm.get("incident") for alarm in alarms(folder / incidents)) or process.poll() is not None:
-                break
-            time.sleep(0.1)
-        (folder / "stop").touch()
+    stop = pathlib.Path("stop")
+    with start(TORCHTAP, "preload", *options, "--", served, model, "clean:300", "noise") as process:
+        until(
+            lambda: any(alarm.get("incident") for alarm in alarms(incidents)) or process.poll() is not None,
+            "no incident",
+            300,
+        )
+        stop.touch()
         out, err = process.communicate()
-    (folder / "stop").unlink()
-    check((process.returncode, out) == (5, "done: clean\ndone: noise\n"), f"noise: {process.returncode} {out} {err}")
+    stop.unlink()
+    assert (process.returncode, out) == (5, "done: clean\ndone: noise\n")
     return err.replace("torchtap: ", "")
 
 
 def alarms(incidents):
     """The alarms that were raised."""
-    file = incidents / "alarms.jsonl"
+    file = pathlib.Path(incidents) / "alarms.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    check(all(line["format"] == 1 for line in lines), f"{lines}")
+    assert all(line["format"] == 1 for line in lines)
     return [line for line in lines if line.get("state") == "raised"]
 
 
@@ -89,14 +74,9 @@ def rings(place):
     return found
 
 
-def incident_of(alarm, folder):
-    return folder / alarm["incident"] if alarm["incident"] else None
-
-
-def replayed(incident, model, folder):
+def replayed(incident, model):
     """Runs the incident again: all outputs have the same bits."""
-    status, out, err = run([torchtap, "replay", incident, model], folder)
-    check(status == 0, f"replay of {incident}: {status} {out} {err}")
+    run("replay", incident, model)
 
 
 class Net(nn.Module):
@@ -111,112 +91,112 @@ class Net(nn.Module):
         return self.head(self.act(self.second(self.act(self.first(x)))).mean([2, 3]))
 
 
-def check_learned(folder):
-    for model in ("net", "net.pt"):
-        reference = "ref-" + model
-        said = preload(folder, ["--learn", reference], model, "clean:1500")
-        check(f"learned a reference of 1 model: {reference}\n" in said, f"learn {model}: {said}")
-        entries = json.load(open(folder / reference / "manifest.json"))["entries"]
-        check(
-            {"first", "second", "head"} <= {entry["path"] for entry in entries}
-            and all(entry["reduction"].startswith("Blocks(") and entry["samples"] % 1500 == 0 for entry in entries),
-            f"learn {model}: {entries}",
-        )
-        # Clean requests are no alarms; a folder of incidents may be there already.
-        said = preload(folder, ["--monitor", reference, "--save", "quiet"], model, "clean:600")
-        check("watched 1 model, no alarms.\n" in said, f"{model}: {said}")
-    status, _, said = run([torchtap, "preload", "--learn", "ref-net", "--", served, "net", "clean:1"], folder)
-    check(status == 2 and "--overwrite" in said, f"learn twice: {status} {said}")
-    # A process that is killed while it learns says so.
-    said = preload(folder, ["--learn", "killed"], "net", "clean:3", "kill", status=-signal.SIGKILL)
-    check("killed by signal 9" in said and "lost" in said and not (folder / "killed").exists(), f"killed: {said}")
+@pytest.fixture(scope="module")
+def models(folder, inside):
+    torch.manual_seed(0)
+    torch.jit.script(Net().eval()).save(folder / "net.pt")
 
 
-def check_noise(folder):
-    for model in ("net", "net.pt"):
-        incidents = "incidents-" + model
-        options = ["--monitor", "ref-" + model, "--save", incidents, "--metrics", model + ".prom"]
-        options += ["--tensorboard", "runs-" + model]
-        said = until_alarm(folder, options, model, incidents)
-        raised = alarms(folder / incidents)
-        drifts = [alarm for alarm in raised if alarm["rule"] == "drift"]
-        check({"first", "second", "head"} & {alarm["module"] for alarm in drifts}, f"{model}: {raised} {said}")
-        for alarm in drifts:
-            # T² is infinite, null in JSON, where the reference has no variance at all.
-            beyond = alarm["value"] is None or alarm["value"] > alarm["limit"]
-            check(alarm["psi"] >= 0.02 and beyond, f"{model}: {alarm}")
-        check(
-            f"watched 1 model, {len(raised)} alarm{'s' if len(raised) > 1 else ''}: {incidents}/alarms.jsonl" in said
-            and said.count("\ndrift  ") + said.startswith("drift  ") == len(drifts),
-            f"{model}: {said}",
-        )
-        incident = incident_of(next(alarm for alarm in drifts if alarm["incident"]), folder)
-        check((incident / "incident.json").exists(), f"{model}: {incident}")
-        if model == "net.pt":
-            replayed(incident, model, folder)
-        found = samples((folder / (model + ".prom")).read_text())
-        check(
-            any(name == "torchtap_alarms_total" and labels["rule"] == "drift" and value >= 1
-                for name, _, labels, value in found),
-            f"{model}: {found}",
-        )  # fmt: skip
-        check(len({labels["model"] for _, _, labels, _ in found if "model" in labels}) == 1, f"{model}: {found}")
-        (file,) = (folder / ("runs-" + model)).iterdir()
-        histograms = [value["tag"] for event in events(file)[1:] for value in event["summary"] if "histo" in value]
-        check(any("first" in tag for tag in histograms), f"{model}: {histograms}")
+@MODELS
+def test_learned(model):
+    reference, said = "ref-" + model, learned(model)
+    assert f"learned a reference of 1 model: {reference}\n" in said
+    listed = entries(reference)
+    assert {"first", "second", "head"} <= {entry["path"] for entry in listed}
+    assert all(entry["reduction"].startswith("Blocks(") and entry["samples"] % 1500 == 0 for entry in listed)
+    # Clean requests are no alarms; a folder of incidents may be there already.
+    said = preload(["--monitor", reference, "--save", "quiet"], model, "clean:600")
+    assert "watched 1 model, no alarms.\n" in said
 
 
-def check_nan(folder):
+def test_learn_twice():
+    learned("net")
+    assert "--overwrite" in run("preload", "--learn", "ref-net", "--", served, "net", "clean:1", status=2).err
+
+
+def test_a_process_that_is_killed_while_it_learns_says_so(folder):
+    said = preload(["--learn", "killed"], "net", "clean:3", "kill", status=-signal.SIGKILL)
+    assert "killed by signal 9" in said and "lost" in said and not (folder / "killed").exists(), "killed"
+
+
+@MODELS
+def test_noise(folder, model):
+    learned(model)
+    incidents = "incidents-" + model
+    options = ["--monitor", "ref-" + model, "--save", incidents, "--metrics", model + ".prom"]
+    options += ["--tensorboard", "runs-" + model]
+    said = until_alarm(options, model, incidents)
+    raised = alarms(incidents)
+    drifts = [alarm for alarm in raised if alarm["rule"] == "drift"]
+    assert {"first", "second", "head"} & {alarm["module"] for alarm in drifts}
+    for alarm in drifts:
+        # T² is infinite, null in JSON, where the reference has no variance at all.
+        beyond = alarm["value"] is None or alarm["value"] > alarm["limit"]
+        assert alarm["psi"] >= 0.02 and beyond
+    assert f"watched 1 model, {len(raised)} alarm{'s' if len(raised) > 1 else ''}: {incidents}/alarms.jsonl" in said
+    assert said.count("\ndrift  ") + said.startswith("drift  ") == len(drifts)
+    incident = pathlib.Path(next(alarm["incident"] for alarm in drifts if alarm["incident"]))
+    assert (incident / "incident.json").exists()
+    if model == "net.pt":
+        replayed(incident, model)
+    found = samples((folder / (model + ".prom")).read_text())
+    drifted = [
+        value for name, _, labels, value in found if name == "torchtap_alarms_total" and labels["rule"] == "drift"
+    ]
+    assert any(value >= 1 for value in drifted)
+    assert len({labels["model"] for _, _, labels, _ in found if "model" in labels}) == 1
+    (file,) = (folder / ("runs-" + model)).iterdir()
+    histograms = [value["tag"] for event in events(file)[1:] for value in event["summary"] if "histo" in value]
+    assert any("first" in tag for tag in histograms)
+
+
+def test_nan(folder):
     (folder / "rules.txt").write_text("nonfinite = on\n")
     options = ["--monitor", "", "--rules", "rules.txt", "--save", "nan"]
-    said = preload(folder, options, "net.pt", "clean:5", "nan:1", "clean:5")
-    (alarm,) = [alarm for alarm in alarms(folder / "nan") if alarm["module"] == "" and alarm["rule"] == "nonfinite"]
-    check("nonfinite  (model)  output" in said and alarm["forward"] == 5, f"NaN: {alarm} {said}")
-    replayed(incident_of(alarm, folder), "net.pt", folder)
+    said = preload(options, "net.pt", "clean:5", "nan:1", "clean:5")
+    (alarm,) = [alarm for alarm in alarms("nan") if alarm["module"] == "" and alarm["rule"] == "nonfinite"]
+    assert "nonfinite  (model)  output" in said and alarm["forward"] == 5
+    replayed(alarm["incident"], "net.pt")
     modes = {path.name: path.stat().st_mode & 0o077 for path in (folder / "nan").iterdir() if path.is_dir()}
-    check(modes and not any(modes.values()), f"NaN: others may read {modes}")
+    assert modes and not any(modes.values())
     # A second run adds to the folder; only its own alarms are told.
-    said = preload(folder, options, "net.pt", "clean:5")
-    check("watched 1 model, no alarms.\n" in said, f"NaN: {said}")
-    said = preload(folder, ["--monitor", "", "--save", "nan-net"], "net", "clean:5", "nan:1", "clean:5")
-    check([alarm["rule"] for alarm in alarms(folder / "nan-net")][:1] == ["nonfinite"], f"NaN in C++: {said}")
+    said = preload(options, "net.pt", "clean:5")
+    assert "watched 1 model, no alarms.\n" in said
+    said = preload(["--monitor", "", "--save", "nan-net"], "net", "clean:5", "nan:1", "clean:5")
+    assert [alarm["rule"] for alarm in alarms("nan-net")][:1] == ["nonfinite"], "NaN in C++"
 
 
-def check_crashes(folder):
-    for ending, status in (
-        ("segv", -signal.SIGSEGV),
-        ("kill", -signal.SIGKILL),
-        ("abort", -signal.SIGABRT),
-        ("throw", -signal.SIGABRT),
-    ):
-        said = preload(folder, ["--monitor", "", "--save", ending], "net.pt", "clean:20", ending, status=status)
-        told = [line for line in said.splitlines() if line.startswith("the incident of a killed process: ")]
-        check(len(told) == 1, f"{ending}: {said}")
-        if told:
-            incident = folder / told[0].split(": ")[1]
-            check(incident.parent == folder / ending, f"{ending}: {incident}")
-            forwards = [json.loads(line) for line in (incident / "forwards.jsonl").read_text().splitlines()]
-            check([one["forward"] for one in forwards] == list(range(20)), f"{ending}: {forwards}")
-            replayed(incident, "net.pt", folder)
-    for ending, status in (("exit", 6), ("term", -signal.SIGTERM)):
-        said = preload(folder, ["--monitor", "", "--save", ending], "net.pt", "clean:20", ending, status=status)
-        check("killed process" not in said and "no alarms" in said, f"{ending}: {said}")
-        check(not [path for path in (folder / ending).iterdir() if path.is_dir()], f"{ending}: an incident")
+@pytest.mark.parametrize("ending, number", [("segv", 11), ("kill", 9), ("abort", 6), ("throw", 6)])
+def test_crashes(folder, ending, number):
+    said = preload(["--monitor", "", "--save", ending], "net.pt", "clean:20", ending, status=-number)
+    (told,) = [line for line in said.splitlines() if line.startswith("the incident of a killed process: ")]
+    incident = folder / told.split(": ")[1]
+    assert incident.parent == folder / ending
+    forwards = [json.loads(line) for line in (incident / "forwards.jsonl").read_text().splitlines()]
+    assert [one["forward"] for one in forwards] == list(range(20))
+    replayed(incident, "net.pt")
 
 
-def check_processes(folder):
-    for model in ("net", "net.pt"):
-        name = "forked-" + model
-        said = preload(folder, ["--monitor", "", "--save", name], model, "clean:5", "fork:nan:5", "clean:5")
-        (child,) = folder.glob(name + "-*")
-        check(alarms(child) and not alarms(folder / name), f"fork: {alarms(folder / name)} {said}")
-        check(f"process {child.name.split('-')[-1]} (served): watched 1 model, " in said, f"fork: {said}")
-        check("watched 1 model, no alarms.\n" in said.replace("): ", "\n"), f"fork: {said}")
+@pytest.mark.parametrize("ending, status", [("exit", 6), ("term", -signal.SIGTERM)])
+def test_other_ends(folder, ending, status):
+    said = preload(["--monitor", "", "--save", ending], "net.pt", "clean:20", ending, status=status)
+    assert "killed process" not in said and "no alarms" in said
+    assert not [path for path in (folder / ending).iterdir() if path.is_dir()]
 
 
-def check_errors(folder):
+@MODELS
+def test_processes(folder, model):
+    name = "forked-" + model
+    said = preload(["--monitor", "", "--save", name], model, "clean:5", "fork:nan:5", "clean:5")
+    (child,) = folder.glob(name + "-*")
+    assert alarms(child) and not alarms(name)
+    assert f"process {child.name.split('-')[-1]} (served): watched 1 model, " in said
+    assert "watched 1 model, no alarms.\n" in said.replace("): ", "\n")
+
+
+def test_errors(folder):
     (folder / "wrong.txt").write_text("dead_relu.zero = 0.9\n")
-    run([torchtap, "record", "net.pt", "--random", "1x3x24x24", "--save", "kept"], folder)
+    run("record", "net.pt", "--random", "1x3x24x24", "--save", "kept", status=None)
     for options, says in (
         (["--monitor", ""], "--save"),
         (["--monitor", "missing", "--save", "x"], "missing"),
@@ -226,49 +206,37 @@ def check_errors(folder):
         (["--monitor", "", "--save", "x", "--reduce", "mean"], "--reduce"),
         (["--learn", "x", "--save", "y"], "--learn"),
     ):
-        status, _, said = run([torchtap, "preload", *options, "--", served, "net", "clean:1"], folder)
-        check(status == 2 and says in said and not (folder / "x").exists(), f"{options}: {status} {said}")
-    status, _, said = run([torchtap, "preload", "--monitor", "", "--save", "x", "--", "sh", "-c", "exit 3"], folder)
-    check(status == 3 and "nothing was watched: " in said, f"no model: {status} {said}")
-    # A reference of another model: the program runs, and it is said that nothing is compared.
+        assert says in run("preload", *options, "--", served, "net", "clean:1", status=2).err
+        assert not (folder / "x").exists()
+    no_model = run("preload", "--monitor", "", "--save", "x", "--", "sh", "-c", "exit 3", status=3).err
+    assert "nothing was watched: " in no_model
+
+
+def test_a_reference_of_another_model(folder):
+    """The program runs, and it is said that nothing is compared."""
+    learned("net.pt")
     torch.jit.script(nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 2)).eval()).save(folder / "other.pt")
-    said = preload(folder, ["--monitor", "ref-net.pt", "--save", "x"], "other.pt", "clean:3")
-    check("is watched with rules alone: " in said and "ref-net.pt" in said, f"another model: {said}")
+    said = preload(["--monitor", "ref-net.pt", "--save", "x"], "other.pt", "clean:3")
+    assert "is watched with rules alone: " in said and "ref-net.pt" in said, "another model"
 
 
-def check_pair(folder):
+def test_pair(folder):
     """Each model of a program has its own reference, whichever runs first."""
-    said = preload(folder, ["--learn", "ref-pair"], "pair", "clean:400")
-    check("learned a reference of 2 models: ref-pair\n" in said, f"pair: {said}")
+    said = preload(["--learn", "ref-pair"], "pair", "clean:400")
+    assert "learned a reference of 2 models: ref-pair\n" in said, "pair"
     for model in ("pair", "reversed pair"):
         options = ["--monitor", "ref-pair", "--cost", "1", "--save", model]
-        said = preload(folder, options, model, "clean:300")
-        drifts = [alarm for alarm in alarms(folder / model) if alarm["rule"] == "drift"]
-        check("watched 2 models, " in said and not drifts, f"{model}: {drifts} {said}")
+        said = preload(options, model, "clean:300")
+        drifts = [alarm for alarm in alarms(model) if alarm["rule"] == "drift"]
+        assert "watched 2 models, " in said and not drifts
 
 
-def check_unwritten(folder):
+def test_unwritten(folder):
     """Alarms that cannot be written are told all the same."""
     (folder / "unwritten").mkdir()
     (folder / "unwritten" / "alarms.jsonl").symlink_to(folder / "nowhere" / "alarms.jsonl")
     (folder / "rules.txt").write_text("nonfinite = on\n")
     options = ["--monitor", "", "--rules", "rules.txt", "--save", "unwritten"]
-    said = preload(folder, options, "net.pt", "clean:5", "nan:1", "clean:5")
+    said = preload(options, "net.pt", "clean:5", "nan:1", "clean:5")
     found = re.search(r"watched 1 model, (\d+) alarms?, of which (\d+) could not be written to unwritten/", said)
-    check(found and found[1] == found[2], f"alarms that could not be written: {said}")
-
-
-with tempfile.TemporaryDirectory() as name:
-    place = pathlib.Path(name).resolve()
-    torch.manual_seed(0)
-    torch.jit.script(Net().eval()).save(place / "net.pt")
-    check_learned(place)
-    check_noise(place)
-    check_nan(place)
-    check_crashes(place)
-    check_processes(place)
-    check_errors(place)
-    check_pair(place)
-    check_unwritten(place)
-print("FAILED" if failures else "programs that are not rebuilt are watched")
-sys.exit(1 if failures else 0)
+    assert found and found[1] == found[2], "alarms that could not be written"

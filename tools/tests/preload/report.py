@@ -1,44 +1,28 @@
-#!/usr/bin/env python3
 """torchtap preload --report: programs that know nothing of torchtap behave as without it, and their repeats, calls and
-work are those that the program's text says.
-
-usage: report.py TORCHTAP PASSES FOREIGN SCRIPTED"""
+work are those that the program's text says."""
 
 import json
 import pathlib
-import subprocess
-import sys
-import tempfile
 
+import pytest
 import torch
+from harness import given, preload, run
 from torch import nn
 
-torchtap, passes, foreign, scripted = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:])
-failures = []
+pytestmark = pytest.mark.usefixtures("inside")
+passes, foreign, scripted = given("passes"), given("foreign"), given("scripted")
 CONV = 2 * 4 * 36 * 9  # multiply-accumulates of one call
 FC = 2 * 4 * 36 * 10
 
 
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
+def read(name):
+    return json.loads(pathlib.Path(name).read_text())
 
 
-def run(command, folder):
-    done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True, timeout=300)
-    return done.returncode, done.stdout, done.stderr
-
-
-def measured(program, what, folder, name="insight.json", options=()):
-    """The report of a program, which behaves as it does without."""
-    bare = run([program, what], folder)
-    done = run([torchtap, "preload", "--report", folder / name, "--overwrite", *options, "--", program, what], folder)
-    for part, a, b in zip(("exit status", "output"), bare, done):
-        check(a == b, f"{what}: another {part}:\n{b}\ninstead of\n{a}")
-    path = folder / name
-    check(path.exists(), f"{what}: there is no report: {done[2]}")
-    return json.load(open(path)) if path.exists() else None, done[2]
+def measured(program, what, name="insight.json", options=()):
+    """The report of a program, which behaves as it does without; and what was said."""
+    said = preload(["--report", name, "--overwrite", *options], program, what)
+    return read(name), said
 
 
 def modules(report):
@@ -69,131 +53,148 @@ def repeats(report):
     return whole["report"]["repeats"]
 
 
-def check_passes(folder):
-    report, err = measured(passes, "train", folder)
-    check(repeats(report) == 9, f"train: {repeats(report)} repeats instead of 5 steps and 4 passes")
-    check(totals(report, "conv") == (9, CONV) and totals(report, "fc") == (9, FC), f"train: {totals(report, 'conv')}")
-    check(totals(report, "fc", "backward") == (5, 2 * FC), f"train: backward {totals(report, 'fc', 'backward')}")
-    check(calls(modules(report)["unused"]) == 0, "train: a module that never ran")
-    check(err == "torchtap: measured 9 repeats: " + str(folder / "insight.json") + "\n", f"train: {err}")
+def test_train():
+    report, err = measured(passes, "train")
+    assert repeats(report) == 9
+    assert totals(report, "conv") == (9, CONV) and totals(report, "fc") == (9, FC)
+    assert totals(report, "fc", "backward") == (5, 2 * FC)
+    assert calls(modules(report)["unused"]) == 0, "train: a module that never ran"
+    assert err == "torchtap: measured 9 repeats: insight.json\n"
 
     # The model's own forward is compiled into the program: its row is the sum of the modules inside.
     root = modules(report)[""]
-    check(
-        root["summed"] and calls(root) == 0 and root["marks"] == [],
-        f"train: the root {root['summed']}, {root['marks']}",
-    )
-    check(root["forward"]["work"]["macs"] == CONV + FC, f"train: MACs of the root {root['forward']['work']}")
+    assert root["summed"] and calls(root) == 0 and root["marks"] == []
+    assert root["forward"]["work"]["macs"] == CONV + FC
     for way in ("forward", "backward"):
         inside = [modules(report)[path][way] for path in ("conv", "fc")]
-        check(root[way]["work"]["macs"] == sum(one["work"]["macs"] for one in inside), f"train: {way} MACs of the root")
+        assert root[way]["work"]["macs"] == sum(one["work"]["macs"] for one in inside)
         total, parts = (sum(one["inclusive"]["total_seconds"] for one in which) for which in ([root[way]], inside))
-        check(
-            abs(total - parts) < 1e-6 and root[f"{way}_latency_seconds"] > 0,
-            f"train: {way} of the root takes {total}, not {parts}",
-        )
+        assert abs(total - parts) < 1e-6 and root[f"{way}_latency_seconds"] > 0
     (whole,) = report.values()
-    check(not any('""' in note for note in whole["report"]["notes"]), f"train: {whole['report']['notes']}")
-    table = run([torchtap, "report", folder / "insight.json"], folder)[1]
-    check("the sum of the modules inside" in " ".join(table.split()) and "not measured" not in table, table)
+    assert not any('""' in note for note in whole["report"]["notes"])
+    table = run("report", "insight.json").out
+    assert "the sum of the modules inside" in " ".join(table.split()) and "not measured" not in table
 
-    report, err = measured(passes, "shared fakes", folder)
-    generator, critic = (report, json.load(open(folder / "insight-2.json")))
+
+def test_shared_fakes():
+    report, err = measured(passes, "shared fakes")
+    generator, critic = (report, read("insight-2.json"))
     if "up" not in modules(generator):
         generator, critic = critic, generator
-    check(
-        (repeats(generator), repeats(critic)) == (3, 9),
-        f"shared fakes: {repeats(generator)}, {repeats(critic)} repeats",
-    )
-    check(
-        totals(generator, "up") == (3, 2 * 5 * 64) and totals(generator, "up", "backward") == (3, 2 * 5 * 64),
-        f"shared fakes: {totals(generator, 'up')}, {totals(generator, 'up', 'backward')}",
-    )
-    check(
-        all(info["marks"] == [] and info["gradient_norm"] for path, info in modules(generator).items() if path),
-        "shared fakes: gradients were cleared",
-    )
-    check(totals(generator, "", "backward")[1] == 2 * 5 * 64, "shared fakes: the generator's own row")
-
-    report, _ = measured(passes, "siamese", folder)
-    check(repeats(report) == 9 and calls(modules(report)["conv"]) == 14, f"siamese: {repeats(report)}")
-
-    report, _ = measured(passes, "sequences", folder)
-    check(repeats(report) == 4 and calls(modules(report)["state"]) == 3 + 4 + 5 + 6, f"sequences: {repeats(report)}")
-
-    report, err = measured(passes, "adversaries", folder)
-    other = json.load(open(folder / "insight-2.json"))
-    check("insight-2.json is the report of another model, Net" in err, f"adversaries: {err}")
-    check(calls(modules(other)["conv"]) == 9 and calls(modules(report)["up"]) == 6, "adversaries: calls")
-    check(calls(modules(report)["up"], "backward") == 3, "adversaries: a generator's output that was detached")
-    check(repeats(report) == 6 and repeats(other) == 6, f"adversaries: {repeats(report)}, {repeats(other)} repeats")
-
-    report, err = measured(passes, "anew", folder)
-    others = [json.load(open(folder / f"insight-{i}.json")) for i in (2, 3)]
-    check([repeats(one) for one in (report, *others)] == [2, 2, 2], "anew: a report for each model")
-
-    # The model has a module that never runs, so its first three passes are not told apart.
-    report, _ = measured(passes, "threads", folder)
-    check((repeats(report), calls(modules(report)["conv"])) == (1 + 3, 6), f"threads: {repeats(report)} repeats")
-
-    # What is no repeat of its own is said.
-    _, err = measured(passes, "at once", folder)
-    check("forwards that began while another thread was in a pass are no repeats" in err, f"at once: {err}")
-
-    # Threads whose work main waits for have their turn, as main has after them.
-    report, _ = measured(passes, "workers", folder)
-    other = json.load(open(folder / "insight-2.json"))
-    check(
-        (repeats(report), calls(modules(report)["conv"])) == (5, 5), f"workers: {repeats(report)} repeats of the first"
-    )
-    check(calls(modules(other)["conv"]) == 22, f"workers: {calls(modules(other)['conv'])} calls of the second")
-    report, err = measured(passes, "warmed up", folder)
-    check("no repeats" not in err, f"warmed up: {err}")
-    check(calls(modules(report)["conv"]) == 28, f"warmed up: {calls(modules(report)['conv'])} calls")
-
-    report, _ = measured(passes, "fails", folder)
-    check((repeats(report), calls(modules(report)["conv"]), calls(modules(report)["fc"])) == (5, 5, 4), "fails")
-
-    report, _ = measured(passes, "fork", folder)
-    check((repeats(report), calls(modules(report)["conv"])) == (1, 2), f"fork: {repeats(report)} repeats of the parent")
-    (child,) = (path for path in folder.glob("insight-*.json") if path.stem not in ("insight-2", "insight-3"))
-    report = json.load(open(child))
-    check((repeats(report), calls(modules(report)["conv"])) == (4, 4), f"fork: {repeats(report)} repeats of the child")
-
-    report, _ = measured(passes, "terminated", folder)
-    check(repeats(report) == 9, f"terminated: {repeats(report)} repeats")
-    report, err = measured(passes, "killed", folder, "every.json", ["--interval", "0.2"])
-    check(repeats(report) >= 8, f"killed: {repeats(report)} repeats were saved")
-    check("killed by signal 9" in err and "has the report as of" in err, f"killed: {err}")
-
-    _, _, err = run([torchtap, "preload", "--report", "none.json", "--", passes, "never asked"], folder)
-    check("nothing was recorded" in err and "Conv2d, Linear" in err and "eval" in err, f"never asked: {err}")
-    for ending in ("csv", "html"):
-        run([torchtap, "preload", "--report", f"insight.{ending}", "--", passes, "train"], folder)
-        text = (folder / f"insight.{ending}").read_text()
-        check("fc" in text and "Conv2d" in text, f"a report as {ending}")
+    assert (repeats(generator), repeats(critic)) == (3, 9)
+    assert totals(generator, "up") == (3, 2 * 5 * 64) and totals(generator, "up", "backward") == (3, 2 * 5 * 64)
+    assert all(info["marks"] == [] and info["gradient_norm"] for path, info in modules(generator).items() if path)
+    assert totals(generator, "", "backward")[1] == 2 * 5 * 64, "shared fakes: the generator's own row"
 
 
-def check_models(folder):
-    report, err = measured(foreign, "backward", folder)
+def test_siamese():
+    report, _ = measured(passes, "siamese")
+    assert repeats(report) == 9 and calls(modules(report)["conv"]) == 14
+
+
+def test_sequences():
+    report, _ = measured(passes, "sequences")
+    assert repeats(report) == 4 and calls(modules(report)["state"]) == 3 + 4 + 5 + 6
+
+
+def test_adversaries():
+    report, err = measured(passes, "adversaries")
+    other = read("insight-2.json")
+    assert "insight-2.json is the report of another model, Net" in err
+    assert calls(modules(other)["conv"]) == 9 and calls(modules(report)["up"]) == 6, "adversaries: calls"
+    assert calls(modules(report)["up"], "backward") == 3, "adversaries: a generator's output that was detached"
+    assert repeats(report) == 6 and repeats(other) == 6
+
+
+def test_anew():
+    report, err = measured(passes, "anew")
+    others = [read(f"insight-{i}.json") for i in (2, 3)]
+    assert [repeats(one) for one in (report, *others)] == [2, 2, 2], "anew: a report for each model"
+
+
+def test_threads():
+    """The model has a module that never runs, so its first three passes are not told apart."""
+    report, _ = measured(passes, "threads")
+    assert (repeats(report), calls(modules(report)["conv"])) == (1 + 3, 6)
+
+
+def test_at_once():
+    """What is no repeat of its own is said."""
+    _, err = measured(passes, "at once")
+    assert "forwards that began while another thread was in a pass are no repeats" in err
+
+
+def test_workers():
+    """Threads whose work main waits for have their turn, as main has after them."""
+    report, _ = measured(passes, "workers")
+    other = read("insight-2.json")
+    assert (repeats(report), calls(modules(report)["conv"])) == (5, 5)
+    assert calls(modules(other)["conv"]) == 22
+
+
+def test_warmed_up():
+    report, err = measured(passes, "warmed up")
+    assert "no repeats" not in err
+    assert calls(modules(report)["conv"]) == 28
+
+
+def test_fails():
+    report, _ = measured(passes, "fails")
+    assert (repeats(report), calls(modules(report)["conv"]), calls(modules(report)["fc"])) == (5, 5, 4), "fails"
+
+
+def test_fork():
+    report, _ = measured(passes, "fork")
+    assert (repeats(report), calls(modules(report)["conv"])) == (1, 2)
+    (child,) = (path for path in pathlib.Path().glob("insight-*.json") if path.stem not in ("insight-2", "insight-3"))
+    report = read(child)
+    assert (repeats(report), calls(modules(report)["conv"])) == (4, 4)
+
+
+def test_terminated():
+    report, _ = measured(passes, "terminated")
+    assert repeats(report) == 9
+
+
+def test_killed():
+    report, err = measured(passes, "killed", "every.json", ["--interval", "0.2"])
+    assert repeats(report) >= 8
+    assert "killed by signal 9" in err and "has the report as of" in err
+
+
+def test_never_asked():
+    err = run("preload", "--report", "none.json", "--", passes, "never asked", status=None).err
+    assert "nothing was recorded" in err and "Conv2d, Linear" in err and "eval" in err
+
+
+@pytest.mark.parametrize("ending", ["csv", "html"])
+def test_other_files(ending):
+    run("preload", "--report", f"insight.{ending}", "--", passes, "train", status=None)
+    text = pathlib.Path(f"insight.{ending}").read_text()
+    assert "fc" in text and "Conv2d" in text
+
+
+def test_resnet():
+    report, err = measured(foreign, "backward")
     found = modules(report)
     convolutions = [info for path, info in found.items() if info["type"] == "Conv2d"]
     # Three steps, and then the first convolution alone.
-    check(sorted(calls(info) for info in convolutions) == [3] * 19 + [4], "the convolutions of a ResNet-18")
-    check(repeats(report) == 4, f"backward: {repeats(report)} repeats")
-    check("Linear" in err, f"a module of no model: {err}")
-    whole = run([torchtap, "report", folder / "insight.json"], folder)
-    check(whole[0] == 0 and "conv1" in whole[1], f"shown: {whole}")
+    assert sorted(calls(info) for info in convolutions) == [3] * 19 + [4], "the convolutions of a ResNet-18"
+    assert repeats(report) == 4
+    assert "Linear" in err, "a module of no model"
+    assert "conv1" in run("report", "insight.json").out
 
+
+def test_torchscript(folder):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 900, 5)).eval()
     torch.jit.script(net).save(folder / "net.pt")
-    report, err = measured(scripted, "net.pt", folder)
-    check(repeats(report) == 3 and totals(report, "0") == (3, 2 * 4 * 900 * 27), f"TorchScript: {totals(report, '0')}")
-    check(totals(report, "3") == (3, 2 * 4 * 900 * 5), f"TorchScript: {totals(report, '3')}")
+    report, err = measured(scripted, "net.pt")
+    assert repeats(report) == 3 and totals(report, "0") == (3, 2 * 4 * 900 * 27)
+    assert totals(report, "3") == (3, 2 * 4 * 900 * 5)
 
 
-def check_errors(folder):
+def test_errors():
     for arguments, words in (
         [["--report", "a.json", "--save", "b"], "--report"],
         [["--report", "a.json", "--trace", "b"], "--"],
@@ -201,16 +202,6 @@ def check_errors(folder):
         [["--report", "a.png"], ".json"],
         [["--report", "nowhere/a.json"], "nowhere"],
     ):
-        status, _, err = run([torchtap, "preload", *arguments, "--", passes], folder)
-        check(status == 2 and words in err, f"{arguments}: {status} {err}")
-    status, _, err = run([torchtap, "preload", "--report", "insight.json", "--", passes], folder)
-    check(status == 2 and "already exists" in err, err)
-
-
-with tempfile.TemporaryDirectory() as folder:
-    folder = pathlib.Path(folder)
-    check_passes(folder)
-    check_models(folder)
-    check_errors(folder)
-
-sys.exit(1 if failures else 0)
+        assert words in run("preload", *arguments, "--", passes, status=2).err
+    pathlib.Path("there.json").touch()
+    assert "already exists" in run("preload", "--report", "there.json", "--", passes, status=2).err

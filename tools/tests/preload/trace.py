@@ -1,88 +1,54 @@
-#!/usr/bin/env python3
 """torchtap preload --trace: programs that know nothing of torchtap behave as without it, and their first forward pass is
-what `torchtap preload --save` and PyTorch see of it.
+what `torchtap preload --save` and PyTorch see of it."""
 
-usage: trace.py TORCHTAP FOREIGN SCRIPTED"""
-
-import json
-import pathlib
-import subprocess
-import sys
-import tempfile
-
+import pytest
 import torch
+from harness import document, given, preload, recording, run
 from torch import nn
 
-torchtap, foreign, scripted = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:])
-failures = []
-
-
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-        print("FAILED:", what)
-
-
-def run(command, folder, status=None):
-    done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True)
-    if status is not None:
-        check(done.returncode == status, f"{command}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
-    return done.returncode, done.stdout, done.stderr
-
-
-def recording(folder):
-    manifest = json.load(open(folder / "manifest.json"))
-    return [
-        (entry, torch.load(str(folder / entry["file"])) if entry["file"] else None) for entry in manifest["entries"]
-    ]
+pytestmark = pytest.mark.usefixtures("inside")
+foreign, scripted = given("foreign"), given("scripted")
 
 
 def nodes_of(folder):
-    return json.loads(run([torchtap, "trace", folder, "--json"], folder.parent, 0)[1])["nodes"]
+    return document("trace", folder)["nodes"]
 
 
-def same_behaviour(name, bare, traced):
-    for what, a, b in zip(("exit status", "output"), bare, traced):
-        check(a == b, f"{name}: another {what}:\n{b}\ninstead of\n{a}")
+@pytest.fixture(scope="module")
+def recorded(folder):
+    run("preload", "--types", "Conv2d|Linear", "--save", folder / "modules", "--", foreign, "return", status=None)
+    return {entry["path"]: samples for entry, samples in recording(folder / "modules")}
 
 
-def check_cpp(folder):
-    run(
-        [torchtap, "preload", "--types", "Conv2d|Linear", "--save", folder / "modules", "--", foreign, "return"], folder
-    )
-    recorded = {entry["path"]: samples for entry, samples in recording(folder / "modules")}
-    for ending in ("return", "exit", "backward", "fork"):
-        bare = run([foreign, ending], folder)
-        out = folder / f"pass-{ending}"
-        traced = run([torchtap, "preload", "--trace", out, "--", foreign, ending], folder)
-        same_behaviour(ending, bare, traced)
-        nodes = nodes_of(out)
-        convolutions = [node for node in nodes if node["type"] == "conv2d"]
-        check(len(convolutions) == 20, f"{ending}: {len(convolutions)} convolutions of a ResNet-18")
-        check(all(node["passes"] == 1 for node in convolutions), f"{ending}: one pass, not several")
-        check(nodes[0]["kind"] == "input" and nodes[1]["type"] == "conv2d", f"{ending}: begins with {nodes[:2]}")
-        check(
-            sum(node["type"] == "batchnorm" for node in nodes) == 20, f"{ending}: operations outside of visible modules"
-        )
-        check(any("conv1.weight" in node["parameters"] for node in nodes), f"{ending}: names of parameters")
-        check(not any("backward" in node["type"] for node in nodes), f"{ending}: no backward")
-        if ending == "backward":
-            check([node["type"] for node in nodes[-2:]] == ["sum", "oneslike"], f"{ending}: ends with {nodes[-2:]}")
-        compared = 0
-        for entry, tensor in recording(out)[:-1]:
-            for path in entry["aliases"]:
-                if path in recorded:
-                    compared += 1
-                    check(torch.equal(tensor, recorded[path][0]), f"{ending}: the output of {path}")
-        check(compared >= 20, f"{ending}: {compared} outputs of modules")
-    kept = folder / "kept"
-    _, _, err = run(
-        [torchtap, "preload", "--trace", kept, "--keep", "conv*,nothing_1", "--", foreign, "return"], folder
-    )
-    check("nothing_1" in err, f"a name of nothing: {err}")
+@pytest.mark.parametrize("ending", ["return", "exit", "backward", "fork"])
+def test_cpp(folder, recorded, ending):
+    out = folder / f"pass-{ending}"
+    preload(["--trace", out], foreign, ending)
+    nodes = nodes_of(out)
+    convolutions = [node for node in nodes if node["type"] == "conv2d"]
+    assert len(convolutions) == 20
+    assert all(node["passes"] == 1 for node in convolutions)
+    assert nodes[0]["kind"] == "input" and nodes[1]["type"] == "conv2d"
+    assert sum(node["type"] == "batchnorm" for node in nodes) == 20
+    assert any("conv1.weight" in node["parameters"] for node in nodes)
+    assert not any("backward" in node["type"] for node in nodes)
+    if ending == "backward":
+        assert [node["type"] for node in nodes[-2:]] == ["sum", "oneslike"]
+    compared = 0
+    for entry, tensor in recording(out)[:-1]:
+        for path in entry["aliases"]:
+            if path in recorded:
+                compared += 1
+                assert torch.equal(tensor, recorded[path][0])
+    assert compared >= 20
+
+
+def test_keep(folder):
+    kept = ("--trace", "kept", "--keep", "conv*,nothing_1")
+    assert "nothing_1" in run("preload", *kept, "--", foreign, "return", status=None).err
     out = folder / "convolutions"
-    run([torchtap, "preload", "--trace", out, "--keep", "conv*", "--", foreign, "return"], folder)
-    check({node["type"] for node in nodes_of(out) if node["saved"]} == {"conv2d"}, "--keep")
+    run("preload", "--trace", out, "--keep", "conv*", "--", foreign, "return", status=None)
+    assert {node["type"] for node in nodes_of(out) if node["saved"]} == {"conv2d"}, "--keep"
 
 
 class Net(nn.Module):
@@ -96,50 +62,32 @@ class Net(nn.Module):
         return self.fc(torch.relu(self.norm(self.conv(x))).mean([2, 3])).softmax(1)
 
 
-def check_script(folder):
+def test_script(folder):
     torch.manual_seed(0)
     net = Net().eval()
     torch.jit.script(net).save(folder / "net.pt")
-    bare = run([scripted, "net.pt"], folder, 4)
-    traced = run([torchtap, "preload", "--trace", folder / "script", "--", scripted, "net.pt"], folder, 4)
-    same_behaviour("TorchScript", bare, traced)
+    preload(["--trace", folder / "script"], scripted, "net.pt", status=4)
     nodes = nodes_of(folder / "script")
-    check(
-        [node["type"] for node in nodes]
-        == ["input", "conv2d", "batchnorm", "relu", "mean", "linear", "softmax", "output"],
-        f"the operations of the first forward: {[node['type'] for node in nodes]}",
-    )
+    assert [node["type"] for node in nodes] == "input conv2d batchnorm relu mean linear softmax output".split()
     x = torch.linspace(-1, 0, 2 * 3 * 32 * 32).view(2, 3, 32, 32)
     with torch.no_grad():
-        check(torch.equal(recording(folder / "script")[-2][1], net(x)), "its output")
-    check(nodes[1]["parameters"] == ["conv.weight", "conv.bias"], f"names of parameters: {nodes[1]['parameters']}")
+        assert torch.equal(recording(folder / "script")[-2][1], net(x)), "its output"
+    assert nodes[1]["parameters"] == ["conv.weight", "conv.bias"], "names of parameters"
     # The file itself, traced by the command, has the same operations.
     torch.save(x, folder / "x.pt")
-    run([torchtap, "trace", "net.pt", "--input", "x.pt", "--save", folder / "file"], folder, 0)
-    run([torchtap, "compare", folder / "script", folder / "file", "--rtol", "0", "--atol", "0"], folder, 0)
+    run("trace", "net.pt", "--input", "x.pt", "--save", folder / "file")
+    run("compare", folder / "script", folder / "file", "--rtol", "0", "--atol", "0")
 
 
-def check_errors(folder):
+def test_errors(folder):
     for arguments, words in (
         [["--trace", "a", "--save", "b"], "--trace"],
         [["--trace", "a", "--reduce", "mean"], "--trace"],
         [["--keep", "all", "--save", "b"], "--trace"],
         [[], "--save"],
     ):
-        _, _, err = run([torchtap, "preload", *arguments, "--", foreign], folder, 2)
-        check(words in err, f"{arguments}: {err}")
-    _, _, err = run([torchtap, "preload", "--trace", "none", "--", "true"], folder, 0)
-    check("nothing was recorded" in err, f"a program without LibTorch: {err}")
+        assert words in run("preload", *arguments, "--", foreign, status=2).err
+    assert "nothing was recorded" in run("preload", "--trace", "none", "--", "true").err
     (folder / "full").mkdir()
     (folder / "full" / "file").touch()
-    _, _, err = run([torchtap, "preload", "--trace", "full", "--", foreign], folder, 2)
-    check("already exists" in err, err)
-
-
-with tempfile.TemporaryDirectory() as folder:
-    folder = pathlib.Path(folder)
-    check_cpp(folder)
-    check_script(folder)
-    check_errors(folder)
-
-sys.exit(1 if failures else 0)
+    assert "already exists" in run("preload", "--trace", "full", "--", foreign, status=2).err
