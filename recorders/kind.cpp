@@ -27,8 +27,8 @@ const std::string& name_of(Kind kind) noexcept {
 
 Kind kind_of(const std::string& name) {
   const KindTraits* const found = find_kind(name);
-  TORCH_CHECK_VALUE(found != nullptr, "recorders::make: there is no recorder called \"", name, "\"; the kinds are ",
-                    base::quoted(names()), ".");
+  TORCH_CHECK_VALUE(found != nullptr, "recorders::make: there is no recorder called \"", name,
+                    "\"; the kinds are ", base::quoted(names()), ".");
   return found->kind;
 }
 

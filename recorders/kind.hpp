@@ -1,6 +1,7 @@
 #pragma once
 
-/// The kinds of recorders, with their names as in classes and manifests: every place that asks for one asks here.
+/// The kinds of recorders, with their names as in classes and manifests: every place that asks for one asks
+/// here.
 
 #include <array>
 #include <cstddef>

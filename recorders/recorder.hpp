@@ -336,17 +336,17 @@ class [[nodiscard]] TORCHTAP_API Scope {
 
 /// Defines a recorder that is made from options, from a reduction, or from nothing, and then keeps every
 /// sample. Of anything else the compiler says which member of a reduction it lacks.
-#define TORCHTAP_RECORDER(Name, value)                                                                 \
-  class TORCHTAP_API Name : public Recorder {                                                          \
-    static_assert(std::string_view(traits(Kind::value).name) == #Name);                \
-                                                                                                       \
-   public:                                                                                             \
+#define TORCHTAP_RECORDER(Name, value)                                                         \
+  class TORCHTAP_API Name : public Recorder {                                                  \
+    static_assert(std::string_view(traits(Kind::value).name) == #Name);                        \
+                                                                                               \
+   public:                                                                                     \
     explicit Name(RecorderOptions options = {}) : Recorder(Kind::value, std::move(options)) {} \
-    template <class Reduction,                                                                         \
-              class = std::enable_if_t<!std::is_convertible_v<Reduction, RecorderOptions> &&           \
-                                       !std::is_base_of_v<Recorder, std::decay_t<Reduction>>>>         \
-    explicit Name(Reduction&& reduction)                                                               \
-        : Name(RecorderOptions().reduction(std::forward<Reduction>(reduction))) {}                     \
+    template <class Reduction,                                                                 \
+              class = std::enable_if_t<!std::is_convertible_v<Reduction, RecorderOptions> &&   \
+                                       !std::is_base_of_v<Recorder, std::decay_t<Reduction>>>> \
+    explicit Name(Reduction&& reduction)                                                       \
+        : Name(RecorderOptions().reduction(std::forward<Reduction>(reduction))) {}             \
   }
 
 /// Inputs before `forward`.

@@ -1,6 +1,7 @@
 #pragma once
 
-/// Numbers as bytes, the lowest first, as files and messages have them; and numbers of seven bits a byte (LEB128).
+/// Numbers as bytes, the lowest first, as files and messages have them; and numbers of seven bits a byte
+/// (LEB128).
 
 #include <cstdint>
 #include <cstring>
@@ -29,9 +30,10 @@ inline std::uint64_t get_bytes(const char* bytes, int size) noexcept {
 namespace detail {
 
 template <class T>
-using BitsOf = std::conditional_t<sizeof(T) == 8, std::uint64_t,
-                                  std::conditional_t<sizeof(T) == 4, std::uint32_t,
-                                                     std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>;
+using BitsOf =
+    std::conditional_t<sizeof(T) == 8, std::uint64_t,
+                       std::conditional_t<sizeof(T) == 4, std::uint32_t,
+                                          std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>;
 
 }  // namespace detail
 
@@ -96,8 +98,8 @@ class ByteReader {
   bool good_ = true;
 };
 
-/// Counts of bins in ascending order of their numbers: for each two varints, its number minus the number of the bin
-/// before it, and its count.
+/// Counts of bins in ascending order of their numbers: for each two varints, its number minus the number of
+/// the bin before it, and its count.
 template <class Count>
 std::string packed_counts(const std::vector<std::pair<std::uint32_t, Count>>& bins) {
   std::string packed;
@@ -109,8 +111,8 @@ std::string packed_counts(const std::vector<std::pair<std::uint32_t, Count>>& bi
   }
   return packed;
 }
-/// Reads what `packed_counts` wrote. False if it is damaged: also for a bin from `end` on, and for a count of 0 or above
-/// `most`.
+/// Reads what `packed_counts` wrote. False if it is damaged: also for a bin from `end` on, and for a count of
+/// 0 or above `most`.
 template <class Count>
 bool unpack_counts(std::string_view packed, std::uint32_t end, std::uint64_t most,
                    std::vector<std::pair<std::uint32_t, Count>>& bins) {
@@ -118,7 +120,8 @@ bool unpack_counts(std::string_view packed, std::uint32_t end, std::uint64_t mos
   std::uint64_t bin = 0;
   while (reader.left() != 0 && reader.good()) {
     const std::uint64_t step = reader.varint(), count = reader.varint();
-    if ((step == 0 && !bins.empty()) || step >= end || bin + step >= end || count == 0 || count > most) return false;
+    if ((step == 0 && !bins.empty()) || step >= end || bin + step >= end || count == 0 || count > most)
+      return false;
     bin += step;
     bins.emplace_back(static_cast<std::uint32_t>(bin), static_cast<Count>(count));
   }

@@ -112,9 +112,9 @@ void add_entry(Calibrated& to, const storage::EntryId& id, std::int64_t samples,
                const Read& read, const QuantizationOptions& options) {
   if (samples == 0) return;
   const auto* const kind = recorders::find_kind(id.kind);
-  TORCH_CHECK_VALUE(kind != nullptr && !kind->gradients,
-                    "quantization::calibrate: \"", id.path, "\" (", id.type, ") has data of the kind \"",
-                    id.kind, "\"; expected inputs or outputs of modules.");
+  TORCH_CHECK_VALUE(kind != nullptr && !kind->gradients, "quantization::calibrate: \"", id.path, "\" (",
+                    id.type, ") has data of the kind \"", id.kind,
+                    "\"; expected inputs or outputs of modules.");
   TORCH_CHECK_VALUE(!reduction.empty(), "quantization::calibrate: \"", id.path, "\" (", id.type,
                     ") has samples that were kept; record their distribution instead, such as a "
                     "LogHistogram(LogHistogramOptions().over_all(true)).");

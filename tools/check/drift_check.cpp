@@ -107,7 +107,8 @@ void add_note(std::vector<std::string>& notes, const std::set<std::string>& path
 
 }  // namespace
 
-DriftVerdict judge_drift(const std::string& recording, const std::string& reference, const rules::Rules& rules) {
+DriftVerdict judge_drift(const std::string& recording, const std::string& reference,
+                         const rules::Rules& rules) {
   const views::monitor::Reference known = views::monitor::Reference::load(reference);
   DriftVerdict verdict;
   std::set<std::string> only_recorded, recorded, other_reduction;
@@ -141,9 +142,10 @@ DriftVerdict judge_drift(const std::string& recording, const std::string& refere
       if (judged) {
         verdict.judged.emplace(path, entry.kind(), slot);
       } else {
-        verdict.notes.push_back("\"" + path + "\" is not judged: " + std::to_string(test.least_window()) +
-                        " or more batches of at least the reference's size are needed to tell drift from a "
-                        "rare event.");
+        verdict.notes.push_back(
+            "\"" + path + "\" is not judged: " + std::to_string(test.least_window()) +
+            " or more batches of at least the reference's size are needed to tell drift from a "
+            "rare event.");
       }
       if (!finding) return;
       finding->path = path;
@@ -165,7 +167,8 @@ DriftVerdict judge_drift(const std::string& recording, const std::string& refere
   }
   add_note(verdict.notes, only_recorded, "not in the reference:");
   add_note(verdict.notes, only_known, "in the reference alone:");
-  add_note(verdict.notes, other_reduction, "not compared, because they were recorded without --reduce blocks:");
+  add_note(verdict.notes, other_reduction,
+           "not compared, because they were recorded without --reduce blocks:");
   return verdict;
 }
 

@@ -25,6 +25,7 @@ struct DriftVerdict {
 /// `Blocks`; `recording` has those, of which each run of about 256 rows is a window, or of
 /// `LogHistogram(3, over_all)`, which is one. Of each tensor the worst window that drifted is a finding.
 /// Throws what `views::monitor::Reference::load` and `storage::load` throw.
-DriftVerdict judge_drift(const std::string& recording, const std::string& reference, const rules::Rules& rules);
+DriftVerdict judge_drift(const std::string& recording, const std::string& reference,
+                         const rules::Rules& rules);
 
 }  // namespace torchtap::tools

@@ -16,10 +16,10 @@
 #include "compare/traces.hpp"
 #include "compare_prints.hpp"
 #include "comparison_table.hpp"
-#include "movement.hpp"
-#include "movement_table.hpp"
 #include "files/files.hpp"
 #include "module_pairs.hpp"
+#include "movement.hpp"
+#include "movement_table.hpp"
 #include "options/option_checks.hpp"
 #include "recordings/large_results.hpp"
 #include "recordings/recordings.hpp"
@@ -65,8 +65,10 @@ the module that moved most comes first. The number of samples may differ. A modu
                  and W1 is less than a bin
   |zeros|        the change of the fraction of zeros
 and, without moments and histogram, also the largest relative change of the other results. For elementwise results
-each is that of the element that moved most. Where A has blocks (record … --learn), two modules agree if B has not drifted,
-as torchtap check B --against A says; elsewhere, or with --tolerance, if their distance is at most 0.1. They do not agree if only one side has NaN or infinities. With --rtol or --atol statistics too are compared number by number.
+each is that of the element that moved most. Where A has blocks (record … --learn), two modules agree if B
+has not drifted, as torchtap check B --against A says; elsewhere, or with --tolerance, if their distance is at most
+0.1. They do not agree if only one side has NaN or infinities. With --rtol or --atol statistics too are compared number
+by number.
 
 Two traces (torchtap trace --save) are compared operation by operation, in the order in which they ran. Where the
 programs differ, what both ran before and after that is compared, and the rest is named. Of tensors that one side did
@@ -288,12 +290,13 @@ bool compare_values(const Layers& a, const Layers& b, const CompareOptions& opti
   return first == nullptr;
 }
 
-/// Compares distributions: where both have blocks, as `torchtap check B --against A`, unless a tolerance was asked for.
-/// Returns whether all agree.
+/// Compares distributions: where both have blocks, as `torchtap check B --against A`, unless a tolerance was
+/// asked for. Returns whether all agree.
 bool compare_statistics(const Layers& a, const Layers& b, MovementOptions options, bool by_distance) {
-  const bool blocks = a.recorded && b.recorded && std::any_of(a.all.begin(), a.all.end(), [](const Layer& layer) {
-    return layer.entry.reduction().rfind("Blocks(", 0) == 0 && layer.entry.samples() > 0;
-  });
+  const bool blocks =
+      a.recorded && b.recorded && std::any_of(a.all.begin(), a.all.end(), [](const Layer& layer) {
+        return layer.entry.reduction().rfind("Blocks(", 0) == 0 && layer.entry.samples() > 0;
+      });
   DriftVerdict drift;
   if (blocks && !by_distance) drift = judge_drift(options.b, options.a, rules::Rules());
   options.notes = drift.notes;
@@ -391,7 +394,8 @@ void add_compare(CLI::App& app) {
                    ->capture_default_str();
   command
       ->add_option("--tolerance", prints.tolerance,
-                   "Of statistics, the largest distance at which modules agree, also where blocks could tell; of fingerprints, two "
+                   "Of statistics, the largest distance at which modules agree, also where blocks could "
+                   "tell; of fingerprints, two "
                    "factors of rounding, of what a call adds and of what it was given (16,4)")
       ->excludes(rtol)
       ->excludes(atol);

@@ -259,8 +259,8 @@ void judge(const DriftVerdict& drift, std::int64_t slot, Movement& movement) {
   if (!movement.judged) return;
   if (movement.status == "different") movement.status = "close";
   for (const rules::Finding& finding : drift.findings) {
-    if (finding.path != b.entry.path() || finding.slot != slot || finding.tensor != tensor_of(b.entry.kind()) ||
-        !movement.agrees())
+    if (finding.path != b.entry.path() || finding.slot != slot ||
+        finding.tensor != tensor_of(b.entry.kind()) || !movement.agrees())
       continue;
     movement.status = "drifted";
     movement.detail = finding.sentence;

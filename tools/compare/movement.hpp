@@ -60,8 +60,9 @@ struct Movement {
   const Change* largest() const;
 };
 
-/// The movement of all pairs, in order. Two modules agree if their `distance` is at most `tolerance`; those that `drift`
-/// has judged, if they have not drifted, however large it is.
-std::vector<Movement> movements(const std::vector<Pair>& pairs, double tolerance, const DriftVerdict& drift = {});
+/// The movement of all pairs, in order. Two modules agree if their `distance` is at most `tolerance`; those
+/// that `drift` has judged, if they have not drifted, however large it is.
+std::vector<Movement> movements(const std::vector<Pair>& pairs, double tolerance,
+                                const DriftVerdict& drift = {});
 
 }  // namespace torchtap::tools

@@ -50,15 +50,13 @@ Json movement_to_json(const Movement& movement) {
                 {"wasserstein", movement.wasserstein},
                 {"wasserstein_unit", !movement.wasserstein.has_value() ? Json(nullptr)
                                      : movement.in_deviations          ? Json("std of A")
-                                                                    : Json("value")},
+                                                                       : Json("value")},
                 {"zeros_share", movement.zeros},
                 {"samples", {{"a", samples(movement.pair.a)}, {"b", samples(movement.pair.b)}}}});
   Json changes = Json::object();
   for (const auto& change : movement.others) {
-    changes[change.name] = {{"a", change.a},
-                            {"b", change.b},
-                            {"absolute", change.b - change.a},
-                            {"relative", change.relative}};
+    changes[change.name] = {
+        {"a", change.a}, {"b", change.b}, {"absolute", change.b - change.a}, {"relative", change.relative}};
   }
   entry["changes"] = std::move(changes);
   return entry;
@@ -66,17 +64,20 @@ Json movement_to_json(const Movement& movement) {
 
 /// How many rows are judged by which rule. Nothing of rows that could not be compared.
 std::string judges_of(const std::vector<Movement>& movements, const std::string& tolerance) {
-  const auto judged = std::count_if(movements.begin(), movements.end(), [](const auto& one) { return one.judged; });
+  const auto judged =
+      std::count_if(movements.begin(), movements.end(), [](const auto& one) { return one.judged; });
   const auto all = static_cast<std::int64_t>(movements.size());
   const std::string by_distance = "distances are compared with " + tolerance +
                                   ": without blocks of A (record --learn), what chance gives is not known.";
   if (judged == 0) return "Judged by size alone: " + by_distance;
-  const std::string by_blocks = "as torchtap check --against does, by how much blocks of A differ from each other";
+  const std::string by_blocks =
+      "as torchtap check --against does, by how much blocks of A differ from each other";
   if (judged == all) return "Judged " + by_blocks + ".";
   return c10::str(judged, " of ", all, " rows are judged ", by_blocks, "; of the others, ", by_distance);
 }
 
-void print_table(const std::vector<Movement>& movements, const MovementOptions& options, const Movement* first) {
+void print_table(const std::vector<Movement>& movements, const MovementOptions& options,
+                 const Movement* first) {
   using Align = Table::Align;
   const std::string limit = to_text(options.tolerance, 6);
   if (!movements.empty()) {
@@ -129,19 +130,22 @@ void print_table(const std::vector<Movement>& movements, const MovementOptions& 
   explain("other", "the other result that changed most");
   if (movements.empty()) return say("There are no modules.");
   if (first == nullptr) return say("All " + std::to_string(movements.size()) + " rows agree.");
-  const auto count =
-      std::count_if(movements.begin(), movements.end(), [](const Movement& movement) { return !movement.agrees(); });
+  const auto count = std::count_if(movements.begin(), movements.end(),
+                                   [](const Movement& movement) { return !movement.agrees(); });
   const std::string detail = first->detail.empty() ? "" : " (" + first->detail + ")";
-  say(std::to_string(count) + " of " + std::to_string(movements.size()) + " rows do not agree; the first in the model is " + path_of(*first) + ": " + first->status + detail + ".");
+  say(std::to_string(count) + " of " + std::to_string(movements.size()) +
+      " rows do not agree; the first in the model is " + path_of(*first) + ": " + first->status + detail +
+      ".");
 }
 
 }  // namespace
 
 void print_movements(std::vector<Movement> movements, const MovementOptions& options) {
   // Sorting loses the order of the forward.
-  const auto found =
-      std::find_if(movements.begin(), movements.end(), [](const Movement& movement) { return !movement.agrees(); });
-  const std::optional<Movement> first = found == movements.end() ? std::nullopt : std::optional<Movement>(*found);
+  const auto found = std::find_if(movements.begin(), movements.end(),
+                                  [](const Movement& movement) { return !movement.agrees(); });
+  const std::optional<Movement> first =
+      found == movements.end() ? std::nullopt : std::optional<Movement>(*found);
   std::stable_sort(movements.begin(), movements.end(),
                    [](const Movement& one, const Movement& other) { return one.distance > other.distance; });
   if (options.format == Format::table) {

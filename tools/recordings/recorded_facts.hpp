@@ -17,7 +17,9 @@ inline rules::Tensor tensor_of(const std::string& kind) {
   if (kind.empty()) return rules::Tensor::output;
   const auto* const known = recorders::find_kind(kind);
   if (known == nullptr) return rules::Tensor::input;
-  return known->gradients ? rules::Tensor::gradient : known->outputs ? rules::Tensor::output : rules::Tensor::input;
+  return known->gradients ? rules::Tensor::gradient
+         : known->outputs ? rules::Tensor::output
+                          : rules::Tensor::input;
 }
 
 /// A tensor of a recording: its results, if it keeps results, and the facts that these or its samples tell.

@@ -34,7 +34,8 @@ constexpr std::string_view kResult = "fingerprint";
 
 /// Inputs are seen before the call, which may overwrite them.
 frames::Kind kind_of(recorders::Kind recorder) {
-  return recorder == recorders::Kind::forward_pre ? frames::Kind::forward_input : frames::kind_of(recorders::name_of(recorder));
+  return recorder == recorders::Kind::forward_pre ? frames::Kind::forward_input
+                                                  : frames::kind_of(recorders::name_of(recorder));
 }
 
 /// The first frame of a file.

@@ -432,15 +432,17 @@ class Judge {
   }
 
   /// What is found at an event, without its cause.
-  Divergence found(const Sequence::Event& event, std::uint32_t other, const Row& row, const Difference& measured,
-                const Extent& allowed, const State& state) const {
+  Divergence found(const Sequence::Event& event, std::uint32_t other, const Row& row,
+                   const Difference& measured, const Extent& allowed, const State& state) const {
     const Call &call = a_.calls()[event.call], &its = b_.calls()[row.b];
     const Record& mine = a_.records()[event.record];
     const bool input = mine.kind == Kind::forward_input, of_root = is_given(event, state);
     const auto before = state.last.find(input ? around_in_both(event.call) : event.call);
     const std::uint32_t last = before == state.last.end() ? kNone : before->second;
     Divergence finding;
-    finding.kind = of_root ? Divergence::Kind::input : input ? Divergence::Kind::between : Divergence::Kind::module;
+    finding.kind = of_root ? Divergence::Kind::input
+                   : input ? Divergence::Kind::between
+                           : Divergence::Kind::module;
     const bool between = input && !of_root;
     finding.call_a = between ? call.parent : event.call;
     finding.call_b = between ? its.parent : row.b;
@@ -498,9 +500,10 @@ class Judge {
   }
 
   std::size_t of_thread(const Divergence& finding) const {
-    return static_cast<std::size_t>(std::count_if(
-        result_.suspects.begin(), result_.suspects.end(),
-        [&](const Divergence& known) { return known.thread == finding.thread && known.rank == finding.rank; }));
+    return static_cast<std::size_t>(
+        std::count_if(result_.suspects.begin(), result_.suspects.end(), [&](const Divergence& known) {
+          return known.thread == finding.thread && known.rank == finding.rank;
+        }));
   }
 
   static std::uint32_t sample(const Run& run, std::uint32_t index) {

@@ -92,7 +92,7 @@ struct TORCHTAP_API Verdict {
 
   std::vector<Divergence>
       suspects;  ///< up to five, in the order in which they happened; the first is the answer
-  std::optional<Divergence> first_bits;                 ///< the first different bits of all inputs and outputs
+  std::optional<Divergence> first_bits;              ///< the first different bits of all inputs and outputs
   std::vector<Row> rows;                             ///< in the order of A
   std::vector<WeightRow> weights;                    ///< all, those of A first
   std::vector<std::uint32_t> only_a, only_b;         ///< calls without a partner

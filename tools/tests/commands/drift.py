@@ -164,6 +164,21 @@ def test_other_data_drifts_as_numpy_says(recorded):
         assert finding["limit"] < finding["value"], "beyond the limit"
 
 
+def test_compare_says_the_same_as_check(recorded):
+    """Blocks decide, and not a distance that chance may give, unless a tolerance is asked for."""
+    same = document("compare", recorded / "validation", recorded / "usual")
+    assert same["agree"] and {entry["judged_by"] for entry in same["entries"]} == {"blocks"}
+    far = max(entry["distance"] for entry in same["entries"])
+    assert 0 < far < math.inf, "the distance is shown"
+    by_distance = document("compare", recorded / "validation", recorded / "usual", "--tolerance", far / 2, status=1)
+    assert {entry["judged_by"] for entry in by_distance["entries"]} == {"distance"}
+    new = document("compare", recorded / "validation", recorded / "new", status=1)
+    drifted = [(entry["path"], entry["detail"]) for entry in new["entries"] if entry["status"] == "drifted"]
+    assert sorted(drifted) == sorted((one["path"], one["sentence"]) for one in drifts(recorded, "new", 1))
+    text = run("compare", recorded / "validation", recorded / "new", status=1).out
+    assert "as torchtap check --against does" in text.splitlines()[0]
+
+
 def test_what_cannot_be_compared_is_said(recorded):
     folder = recorded
     run("record", folder / "model.pt", "--input", folder / "new.pt", "--reduce", "mean", "--save", folder / "mean")

@@ -1,10 +1,6 @@
 """Tests torchtap record --stream, preload --stream, streams, tail and watch: what arrives against what PyTorch computes."""
 
 import json
-import os
-import pty
-import select
-import subprocess
 import sys
 
 import harness

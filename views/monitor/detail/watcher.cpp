@@ -291,7 +291,8 @@ void Watcher::attach_all() {
   batch.commit();
 }
 
-void Watcher::add_recorder(recorders::Kind kind, const std::vector<std::size_t>& modules, rules::Tensor tensor) {
+void Watcher::add_recorder(recorders::Kind kind, const std::vector<std::size_t>& modules,
+                           rules::Tensor tensor) {
   recorders::RecorderOptions how;
   how.all_tensors().on_error(
       [weak = weak_from_this()](const std::string& path, const std::exception_ptr& error) {

@@ -131,7 +131,7 @@ class NonFiniteSearch {
   const Owners& owners_;
   watch::ByMemory<Memory> memory_;
   std::int64_t repeat_ = 0;
-  std::array<std::vector<Occurrence>, 3> found_;         // by `Kind`
+  std::array<std::vector<Occurrence>, 3> found_;      // by `Kind`
   std::array<bool, 3> collects_{true, true, true};    // no earlier repeat had any
   std::array<std::vector<std::int64_t>, 3> moments_;  // when each was found
   std::int64_t moment_ = 0;

@@ -79,7 +79,7 @@ std::string first_non_finite(const Measurements& results) {
     const Occurrence* before = first->role == Role::propagator ? find([](const Occurrence& one) {
       return one.values.inf > 0 && (one.role == Role::source || one.role == Role::producer);
     })
-                                                            : nullptr;
+                                                               : nullptr;
     const bool of_masks = first->role == Role::producer && is_nan &&
                           std::any_of(first->inputs.begin(), first->inputs.end(), [](const std::string& one) {
                             return one.find(" infinite") != std::string::npos;
