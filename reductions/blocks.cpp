@@ -31,7 +31,7 @@ const detail::Folding& everything() {
 }
 
 /// Slots of finite numbers but zeros, ascending. Throws `c10::ValueError` if `packed` is damaged.
-detail::SlotCounts unbase::packed_counts(const std::string& packed) {
+detail::SlotCounts unpacked_bins(const std::string& packed) {
   detail::SlotCounts bins;
   const auto negative = static_cast<std::uint32_t>(block_bins.negative());
   bool sound = base::unpack_counts(packed, 2 * negative, static_cast<std::uint64_t>(most_elements), bins);
@@ -200,8 +200,8 @@ void Blocks::Block::add(const Block& other) {
   max = std::fmax(max, other.max);
   sum += other.sum;
   sum_squares += other.sum_squares;
-  detail::SlotCounts both = unbase::packed_counts(bins);
-  const detail::SlotCounts more = unbase::packed_counts(other.bins);
+  detail::SlotCounts both = unpacked_bins(bins);
+  const detail::SlotCounts more = unpacked_bins(other.bins);
   both.insert(both.end(), more.begin(), more.end());
   tidy(both);
   bins = base::packed_counts(both);
@@ -238,7 +238,7 @@ core::Results Blocks::results() const {
   std::map<std::pair<double, double>, std::int64_t> columns;  // by their ends
   std::vector<detail::SlotCounts> bins;
   for (const auto& block : blocks_) {
-    bins.push_back(unbase::packed_counts(block.bins));
+    bins.push_back(unpacked_bins(block.bins));
     for (const auto& [slot, count] : bins.back()) columns[ends_of(slot)] = 0;
   }
   std::vector<double> low, high;
@@ -284,7 +284,7 @@ void Blocks::restored() {
               (each_ & (each_ - 1)) == 0 && static_cast<std::int64_t>(blocks_.size()) <= most_;
   samples_ = 0;
   for (const auto& block : blocks_) {
-    (void)unbase::packed_counts(block.bins);
+    (void)unpacked_bins(block.bins);
     const auto counts = {block.rows, block.zeros, block.nan, block.negative_infinity,
                          block.positive_infinity};
     fits = fits && block.samples > 0 && block.samples <= each_ && std::min(counts) >= 0 &&

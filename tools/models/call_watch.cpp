@@ -7,6 +7,8 @@
 #include <map>
 #include <mutex>
 
+#include <torchtap/views/watch/calls.hpp>
+
 #include "files/dtypes.hpp"
 #include "model.hpp"
 #include "terminal/message.hpp"
@@ -81,16 +83,22 @@ std::vector<Form> forms_of(const std::vector<c10::IValue>& arguments) {
   return forms;
 }
 
-struct Watch::Seen {
+struct Watch::Seen : views::watch::CallListener {
   mutable std::mutex mutex;  // TorchScript may run in several threads (fork)
   std::map<std::int64_t, Module> modules;
   std::vector<std::pair<std::int64_t, Open>> open;  // innermost last
 
-  void enter(std::int64_t index, const hooks::Event& event) {
-    const std::lock_guard lock(mutex);
-    open.push_back({index, {event.path(), event.type(), forms_of_tensors(event.inputs())}});
+  explicit Seen(const selectors::ModuleView& all) {
+    for (const auto& module : all) indices.push_back(module.index());
   }
-  void leave(std::int64_t index, const hooks::Event& event) {
+  std::vector<std::int64_t> indices;
+
+  void call_begins(std::size_t place, int, hooks::Event& event) override {
+    const std::lock_guard lock(mutex);
+    open.push_back({indices[place], {event.path(), event.type(), forms_of_tensors(event.inputs())}});
+  }
+  void call_ends(std::size_t place, hooks::Event& event) override {
+    const std::int64_t index = indices[place];
     const std::lock_guard lock(mutex);
     for (auto at = open.end(); at != open.begin();) {
       if ((--at)->first != index) continue;
@@ -107,20 +115,11 @@ struct Watch::Seen {
   }
 };
 
-Watch::Watch(const selectors::ModuleView& modules) : seen_(std::make_shared<Seen>()) {
-  hooks::DeferredCompile batch;
-  for (const auto& module : modules) {
-    if (!module.has_forward()) continue;
-    const auto index = module.index();
-    handles_.push_back(
-        hooks::attach(module, hooks::Kind::forward_pre,
-                      [seen = seen_, index](const hooks::Event& event) { seen->enter(index, event); }));
-    handles_.push_back(
-        hooks::attach(module, hooks::Kind::forward_output,
-                      [seen = seen_, index](const hooks::Event& event) { seen->leave(index, event); }));
-  }
-  batch.commit();
-}
+Watch::Watch(const selectors::ModuleView& modules)
+    : seen_(std::make_shared<Seen>(modules)),
+      handles_(views::watch::watch_calls(modules.vector(), seen_, [&](std::size_t place) {
+        return modules.vector()[place].has_forward();
+      })) {}
 
 Watch::~Watch() {
   const hooks::DeferredCompile batch;

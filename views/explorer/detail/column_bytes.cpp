@@ -29,7 +29,8 @@ watch::Column get_column(Bytes& from) {
   for (double* const number : {&column.min, &column.max, &column.sum, &column.sum_squares})
     *number = from.get<double>();
   column.n_bins = from.get<std::uint32_t>();
-  TORCH_CHECK_VALUE(sound && from.good(), "explorer: expected the statistics of a tensor at a step, got ",
+  TORCH_CHECK_VALUE(sound && from.good(),
+                    "views::explorer: expected the statistics of a tensor at a step, got ",
                     "something else; the file or message is damaged.");
   column.bins = from.rest();
   (void)watch::unpack(column.bins, column.n_bins);

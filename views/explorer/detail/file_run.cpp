@@ -56,11 +56,11 @@ void FileRun::take(BlockKind kind, const std::string& body) {
     }
     case BlockKind::graph: {
       const auto mode = bytes.get<std::uint8_t>();
-      TORCH_CHECK_VALUE(mode < modes, "explorer: ", reader_.path(), " has a graph of mode ", int{mode},
+      TORCH_CHECK_VALUE(mode < modes, "views::explorer: ", reader_.path(), " has a graph of mode ", int{mode},
                         ", which this version of torchtap does not know.");
       const auto version = bytes.get<std::int64_t>();
       std::string json = bytes.rest();
-      TORCH_CHECK_VALUE(json::parse_object(json).is_object(), "explorer: ", reader_.path(),
+      TORCH_CHECK_VALUE(json::parse_object(json).is_object(), "views::explorer: ", reader_.path(),
                         " has a graph that is no JSON object; it was damaged before it was written.");
       const std::lock_guard lock(graph_mutex_);
       GraphText& graph = graphs_[mode];
@@ -82,7 +82,7 @@ void FileRun::take(BlockKind kind, const std::string& body) {
 std::int32_t FileRun::take_number(Bytes& bytes) const {
   const auto series = bytes.get<std::int32_t>();
   TORCH_CHECK_VALUE(series >= 0 && static_cast<std::size_t>(series) < numbers_.size(),
-                    "explorer: ", reader_.path(), " has values of series ", series,
+                    "views::explorer: ", reader_.path(), " has values of series ", series,
                     ", which it does not define.");
   return numbers_[static_cast<std::size_t>(series)];
 }
@@ -98,14 +98,14 @@ void FileRun::take_series(const std::string& body) {
   key.mode = bytes.get<std::int32_t>();
   const std::string name = bytes.text();
   TORCH_CHECK_VALUE(bytes.good() && what < whats && number == static_cast<std::int32_t>(numbers_.size()),
-                    "explorer: ", reader_.path(), " defines series ", number,
+                    "views::explorer: ", reader_.path(), " defines series ", number,
                     " in a way that this version of torchtap does not know.");
   numbers_.push_back(series(key, name));
 }
 
 void FileRun::take_info(const std::string& body) {
   const json::Json document = json::parse_object(body);
-  const std::string where = "explorer: cannot read \"" + reader_.path() + "\": ";
+  const std::string where = "views::explorer: cannot read \"" + reader_.path() + "\": ";
   TORCH_CHECK_VALUE(document.is_object(), where, "its first block is no JSON object; it is damaged.");
   const json::Reader info(document);
   const std::string unreadable =

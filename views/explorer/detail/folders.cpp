@@ -14,7 +14,7 @@ constexpr std::int64_t memory = std::int64_t{256} << 20;
 
 Folders::Folders(std::vector<std::string> directories) : directories_(std::move(directories)) {
   TORCH_CHECK_VALUE(!directories_.empty(),
-                    "explorer: there is nothing to show; pass at least one "
+                    "views::explorer: there is nothing to show; pass at least one "
                     "directory that ExplorerOptions().save() named.");
 }
 

@@ -16,7 +16,7 @@ constexpr std::size_t shortest_token = 16;
 std::string random_token() {
   unsigned char bytes[16];
   TORCH_CHECK(::getrandom(bytes, sizeof(bytes), 0) == sizeof(bytes),
-              "explorer: the system gave no random bytes for a token.");
+              "views::explorer: the system gave no random bytes for a token.");
   std::string token;
   for (const unsigned char byte : bytes) {
     token += "0123456789abcdef"[byte >> 4U];

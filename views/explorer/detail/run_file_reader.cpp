@@ -65,7 +65,7 @@ bool RunFileReader::replaced() const {
 
 void RunFileReader::open() {
   file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  TORCH_CHECK(file_ >= 0, "explorer: cannot read the run ", path_, ": ", std::strerror(errno),
+  TORCH_CHECK(file_ >= 0, "views::explorer: cannot read the run ", path_, ": ", std::strerror(errno),
               "; pass a directory that ExplorerOptions().save() named.");
   const std::string header = bytes_at(file_, 0, header_size);
   if (header.size() < header_size) return;  // it is being written
@@ -74,7 +74,7 @@ void RunFileReader::open() {
       ours ? base::unreadable_format(static_cast<unsigned char>(header[4]), run_file_format)
            : "it is no run of an explorer";
   if (!why.empty()) ::close(std::exchange(file_, -1));
-  TORCH_CHECK_VALUE(why.empty(), "explorer: cannot read \"", path_, "\": ", why, ".");
+  TORCH_CHECK_VALUE(why.empty(), "views::explorer: cannot read \"", path_, "\": ", why, ".");
 }
 
 RunFileReader::~RunFileReader() {
@@ -131,7 +131,7 @@ std::uint64_t RunFileReader::read_from(std::uint64_t at, std::uint64_t end, cons
     // A file system that lost power may have room at the end that was never written.
     if (!sound && size == 0 && sum == 0 && bytes.find_first_not_of('\0', used) == std::string::npos) break;
     TORCH_CHECK_VALUE(
-        sound, "explorer: ", path_, " is damaged at byte ", at,
+        sound, "views::explorer: ", path_, " is damaged at byte ", at,
         ": the checksum is not that of the data. What was before it could be read; cut the file ",
         "off there (truncate -s ", at, ") to see that much.");
     function(static_cast<BlockKind>(payload[0]), std::string(payload + 1, size - 1));

@@ -115,7 +115,7 @@ class Thinned {
     for (const auto& [mode, body] : graphs_) put_number(BlockKind::graph, body);
     if (!last_step_.empty()) put_number(BlockKind::step, last_step_);
     write_out();
-    TORCH_CHECK(::fsync(file_) == 0 || errno == EINVAL, "explorer: writing ", path_,
+    TORCH_CHECK(::fsync(file_) == 0 || errno == EINVAL, "views::explorer: writing ", path_,
                 " failed: ", std::strerror(errno), ".");
     return size_;
   }
@@ -217,8 +217,8 @@ int thin(const std::string& path, std::int64_t bytes, std::uint64_t& size) {
   base::sweep(target);
   base::Staging staging("explorer", target);
   base::Descriptor file = staging.duplicate();  // locked, as the staged file is
-  TORCH_CHECK(::fcntl(file.get(), F_SETFL, O_APPEND) == 0, "explorer: cannot write ", staging.path(), ": ",
-              std::strerror(errno), ".");
+  TORCH_CHECK(::fcntl(file.get(), F_SETFL, O_APPEND) == 0, "views::explorer: cannot write ", staging.path(),
+              ": ", std::strerror(errno), ".");
   Thinned thinned(file.get(), staging.path(), widths);
   RunFileReader(path, RunFileReader::OfFile{}).read([&](BlockKind kind, const std::string& body) {
     thinned.take(kind, body);

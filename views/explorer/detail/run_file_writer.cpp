@@ -55,7 +55,7 @@ void write_all(int file, const std::string& bytes, const std::string& path) {
   while (done < bytes.size()) {
     const ssize_t written = ::write(file, bytes.data() + done, bytes.size() - done);
     if (written < 0 && errno == EINTR) continue;
-    TORCH_CHECK(written >= 0, "explorer: writing ", path, " failed: ", std::strerror(errno), ".");
+    TORCH_CHECK(written >= 0, "views::explorer: writing ", path, " failed: ", std::strerror(errno), ".");
     done += static_cast<std::size_t>(written);
   }
 }

@@ -96,7 +96,7 @@ void Series::halve(std::uint64_t sequence) {
 }
 
 void Series::limit(std::size_t columns, std::uint64_t sequence) {
-  TORCH_CHECK_VALUE(columns >= 2, "explorer: a series needs at least 2 columns, got ", columns, ".");
+  TORCH_CHECK_VALUE(columns >= 2, "views::explorer: a series needs at least 2 columns, got ", columns, ".");
   most_ = columns;
   while (columns_.size() > most_) halve(sequence);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The work of an explorer while its model runs.
+// One model that an explorer watches: what it records of each call while the model runs.
 
 #include <atomic>
 #include <chrono>

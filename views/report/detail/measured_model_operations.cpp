@@ -144,7 +144,7 @@ void MeasuredModel::raise() {
     raised_ = true;
     what = search_.first;
   }
-  TORCH_CHECK(false, "report: ", what,
+  TORCH_CHECK(false, "views::report: ", what,
               ". ReportOptions().non_finite(OnNonFinite::note) goes on and notes it.");
 }
 

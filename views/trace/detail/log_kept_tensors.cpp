@@ -139,7 +139,7 @@ bool Log::afford(std::int64_t bytes, const Value& value) {
     held_bytes += bytes;
     return true;
   }
-  TORCH_CHECK(options.over_budget() == OverBudget::drop, "trace: a tensor of shape ",
+  TORCH_CHECK(options.over_budget() == OverBudget::drop, "views::trace: a tensor of shape ",
               c10::IntArrayRef(value.sizes.data(), value.sizes.size()), " takes ", bytes, " bytes more, ",
               held_bytes, " are held, and the memory budget is ", *options.memory_budget(),
               "; keep fewer tensors, raise TraceOptions::memory_budget, or give it OverBudget::drop.");
@@ -159,7 +159,7 @@ void Log::keep(const at::Tensor& tensor, std::int64_t number, Memory* memory) {
     const base::RecordingMode quiet;
     kept = tensor.detach();
     if (options.transform()) kept = options.transform()(kept);
-    TORCH_CHECK_VALUE(kept.defined(), "trace: TraceOptions::transform returned no tensor.");
+    TORCH_CHECK_VALUE(kept.defined(), "views::trace: TraceOptions::transform returned no tensor.");
     kept = kept.to(options.device().value_or(kept.device()), options.dtype().value_or(kept.scalar_type()));
   } else if (tensor.has_storage()) {
     kept = alias_of(tensor);

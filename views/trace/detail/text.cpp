@@ -82,7 +82,7 @@ at::Tensor without_names(const at::Tensor& tensor) {
 
 at::Tensor kept_tensor(const Value& value, const std::string& label) {
   TORCH_CHECK_VALUE(value.own || value.kept.is_inference() || value.kept._version() == value.version,
-                    "trace: the memory of ", label,
+                    "views::trace: the memory of ", label,
                     " was changed in place after the pass, so the tensor that was kept is not what it was; "
                     "clone it before, or read it earlier.");
   return value.kept;
