@@ -33,6 +33,13 @@ function(torchtap_compile_together target)
   endif()
 endfunction()
 
+# The main function of all tests.
+add_library(torchtap_test_main OBJECT "${PROJECT_SOURCE_DIR}/tests/main.cpp")
+target_link_libraries(torchtap_test_main PRIVATE Boost::unit_test_framework)
+target_compile_definitions(torchtap_test_main PRIVATE BOOST_TEST_DYN_LINK)
+target_compile_features(torchtap_test_main PRIVATE cxx_std_${TORCHTAP_CXX_STANDARD})
+torchtap_options(torchtap_test_main)
+
 # torchtap_test(NAME [INTERNALS] [ARGUMENTS arguments]): one executable, of the sources in the folder NAME, or in this one if
 # there is none. With INTERNALS it links objects in place of the libraries: of the kernel, and of the part NAME.
 function(torchtap_test name)
@@ -42,10 +49,7 @@ function(torchtap_test name)
     set(folder "${CMAKE_CURRENT_SOURCE_DIR}")
   endif()
   file(GLOB sources CONFIGURE_DEPENDS "${folder}/*.cpp")
-  # Defines the test module before it includes Boost.Test, so it cannot use a header that was compiled without.
-  set(main "${PROJECT_SOURCE_DIR}/tests/main.cpp")
-  set_source_files_properties("${main}" PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
-  add_executable(test_${name} "${main}" ${sources})
+  add_executable(test_${name} $<TARGET_OBJECTS:torchtap_test_main> ${sources})
   if(test_INTERNALS)
     target_link_libraries(test_${name} PRIVATE torchtap_internals)
     if(TARGET torchtap_${name})
