@@ -162,11 +162,10 @@ def test_compare(folder, alexnet, file, saved):
     unkept = traced("unkept", model, "--keep", "none")
     out = run("compare", folder / "more", unkept).out
     assert "not kept" in out and "the same shapes" in " ".join(out.split()), "what is not kept"
-    recording = folder / "recording"
-    run("record", file, "--random", "1x3x224x224", "--save", recording)
-    err = run("compare", saved, recording, status=2).err
+    run("record", file, "--random", "1x3x224x224", "--save", folder / "recording")
+    err = run("compare", saved, folder / "recording", status=2).err
     assert "only one of" in err
-    err = run("trace", recording, status=2).err
+    err = run("trace", folder / "recording", status=2).err
     assert "not written by" in err
     err = run("compare", saved, same, "--tolerance", "0.1", status=2).err
     assert "--rtol" in err

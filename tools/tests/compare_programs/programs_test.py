@@ -6,7 +6,7 @@ import sys
 
 import harness
 import pytest
-from harness import SOURCE, TORCHTAP, document, given
+from harness import SOURCE, TORCHTAP, given
 
 PORT, PRINTS = given("port"), given("port_with_prints")
 pytestmark = pytest.mark.usefixtures("inside")
@@ -40,7 +40,7 @@ def run(*command, status=0):
 
 
 def compare(*arguments, status=0):
-    return document(TORCHTAP, "compare", *arguments, status=status)
+    return json.loads(run(TORCHTAP, "compare", *arguments, "--json", status=status).out)
 
 
 PAIR = ("weights.pt", "images.pt")

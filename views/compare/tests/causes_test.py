@@ -1,26 +1,27 @@
-#!/usr/bin/env python3
-"""Tests the rules that say why two runs differ: each finds what it is for, and is silent about what is nearly that.
-
-usage: causes_test.py FOLDER_OF_PYTHON_PACKAGES"""
+"""Tests the rules that say why two runs differ: each finds what it is for, and is silent about what is nearly that."""
 
 import copy
 import io
 import math
-import pathlib
+import re
 import sys
-import unittest
 
+import pytest
 import torch
 import torch.nn.functional as F
+from harness import SOURCE
 from torch import nn
 
-sys.path.insert(
-    0, sys.argv.pop(1) if sys.argv[1:] else str(pathlib.Path(__file__).resolve().parents[3] / "extras/python")
-)
+sys.path.insert(0, str(SOURCE / "extras/python"))
 from torchtap_compare import causes, recording, trial
 
 torch.set_grad_enabled(False)
 torch.manual_seed(5)
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(5)
 
 
 def filled(module):
@@ -253,30 +254,27 @@ CASES = [
 SHUFFLED, PERMUTED, GAINS = torch.randperm(24), torch.randperm(16), torch.rand(16, 1, 1) + 0.5
 
 
-class Rules(unittest.TestCase):
-    def test_each_rule_finds_its_cause_and_not_what_is_nearly_that(self):
-        for name, own, b, x, words, near in CASES:
-            x = x if isinstance(x, list) else [x]
-            if name == "eps of GroupNorm":
-                b = other(own, eps=1e-6)
-            if name == "index":
-                b, near = (lambda i, own=own: own(i + 1)), (lambda i, own=own: own(i + 1) * 1.001 + 0.001 * own(i))
-            if name == "eps of the deviation":
-                b, words = (lambda i, own=own, b=b: b(i) * own.weight + own.bias), "eps to the standard deviation"
-            with self.subTest(name):
-                self.assertRegex(str(cause(own, b, *x)), words)
-                if not isinstance(own, nn.Dropout):
-                    self.assertIsNone(cause(own, own, *x))
+@pytest.mark.parametrize("name, own, b, x, words, near", CASES, ids=[case[0] for case in CASES])
+def test_each_rule_finds_its_cause_and_not_what_is_nearly_that(name, own, b, x, words, near):
+    x = x if isinstance(x, list) else [x]
+    if name == "eps of GroupNorm":
+        b = other(own, eps=1e-6)
+    if name == "index":
+        b, near = (lambda i, own=own: own(i + 1)), (lambda i, own=own: own(i + 1) * 1.001 + 0.001 * own(i))
+    if name == "eps of the deviation":
+        b, words = (lambda i, own=own, b=b: b(i) * own.weight + own.bias), "eps to the standard deviation"
+    assert re.search(words, str(cause(own, b, *x)))
+    if not isinstance(own, nn.Dropout):
+        assert cause(own, own, *x) is None
 
-                def spoiled(*x, b=b):  # the change, and another fault of a thousandth
-                    y = causes.first_tensor(b(*x))
-                    noise = torch.randn(y.shape, generator=torch.Generator().manual_seed(1))
-                    return y + 1e-3 * (y.square().mean().sqrt() + 1) * noise
+    def spoiled(*x, b=b):  # the change, and another fault of a thousandth
+        y = causes.first_tensor(b(*x))
+        noise = torch.randn(y.shape, generator=torch.Generator().manual_seed(1))
+        return y + 1e-3 * (y.square().mean().sqrt() + 1) * noise
 
-                self.assertNotRegex(str(cause(own, spoiled, *x)), words)
-            with self.subTest("nearly " + name):
-                if near is not None:
-                    self.assertNotRegex(str(cause(own, near, *x)), words)
+    assert not re.search(words, str(cause(own, spoiled, *x)))
+    if near is not None:
+        assert not re.search(words, str(cause(own, near, *x)))
 
 
 def normalised(x, mean=causes.MEAN, std=causes.DEVIATION):
@@ -314,93 +312,86 @@ INPUTS = [
 ]  # fmt: skip
 
 
-class Inputs(unittest.TestCase):
-    def test_each_rule_finds_its_cause_and_not_what_is_nearly_that(self):
-        for name, a, b, words, near in INPUTS:
-            with self.subTest(name):
-                self.assertRegex(str((causes.find_input(a, b(a)) or [None])[0]), words)
-            if near:
-                with self.subTest("nearly " + name):
-                    self.assertNotRegex(str((causes.find_input(a, near(a)) or [None])[0]), words)
+@pytest.mark.parametrize("name, a, b, words, near", INPUTS, ids=[case[0] for case in INPUTS])
+def test_each_rule_finds_what_differs_in_the_input(name, a, b, words, near):
+    found = causes.find_input(a, b(a)) or [None]
+    assert re.search(words, str(found[0]))
+    if near:
+        assert not re.search(words, str((causes.find_input(a, near(a)) or [None])[0]))
 
 
-class Distances(unittest.TestCase):
-    def test_what_is_not_finite_has_a_place_and_a_sign(self):
-        inf, nan = math.inf, math.nan
-        for a, b, expected in (
-            ([1, inf], [1, inf], 0), ([1, inf], [1, -inf], inf), ([inf, 1], [1, inf], inf), ([1, nan], [1, nan], 0),
-            ([1, nan], [1, inf], inf), ([1e200] * 4, [5e199] * 4, 0.5), ([1e-200] * 4, [2e-200] * 4, 1), ([0, 0], [0, 0], 0),
-        ):  # fmt: skip
-            a, b = (torch.tensor(v, dtype=torch.float64) for v in (a, b))
-            self.assertAlmostEqual(causes.distance(a, b), expected)
-
-    def test_a_search_that_ends_early_is_said(self):
-        said, seconds = [], causes.SECONDS
-        causes.SECONDS = -1
-        try:
-            self.assertIsNone(
-                causes.find(
-                    conv, [IMAGES], conv(IMAGES), [IMAGES], 2 * conv(IMAGES), copy.deepcopy(conv).double(), said=said
-                )
-            )
-        finally:
-            causes.SECONDS = seconds
-        self.assertEqual(said, ["the search for a cause ended after -1 s"])
+def test_what_is_not_finite_has_a_place_and_a_sign():
+    inf, nan = math.inf, math.nan
+    for a, b, expected in (
+        ([1, inf], [1, inf], 0), ([1, inf], [1, -inf], inf), ([inf, 1], [1, inf], inf), ([1, nan], [1, nan], 0),
+        ([1, nan], [1, inf], inf), ([1e200] * 4, [5e199] * 4, 0.5), ([1e-200] * 4, [2e-200] * 4, 1), ([0, 0], [0, 0], 0),
+    ):  # fmt: skip
+        a, b = (torch.tensor(v, dtype=torch.float64) for v in (a, b))
+        assert causes.distance(a, b) == pytest.approx(expected)
 
 
-class Large(unittest.TestCase):
-    def test_some_numbers_stand_for_all_where_they_are_far(self):
-        a = torch.randn(3, 8, 224, 224)
-        self.assertGreater(a.numel(), causes.LARGE)
-        one = a.clone()
-        one[1, 2, 3, 4] = 9
-        for b, expected in (
-            (a.transpose(2, 3).contiguous(), "B = A.permute(0, 1, 3, 2)"),
-            (a.roll(1, 1) * (1 + 3e-8 * torch.randn_like(a)), "B = A.roll(1, 1) (off by one)"),
-            (2 * a.transpose(2, 3) + 1, "B = 2 A.permute(0, 1, 3, 2) + 1"),
-            (one, "one of 1204224 values differs, at [1, 2, 3, 4]"),
-        ):
-            self.assertIn(expected, (causes.find_input(a, b) or ("",))[0])
-        self.assertIsNone(causes.find_input(a, a.sin()))
+def test_a_search_that_ends_early_is_said():
+    said = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(causes, "SECONDS", -1)
+        exact = copy.deepcopy(conv).double()
+        assert causes.find(conv, [IMAGES], conv(IMAGES), [IMAGES], 2 * conv(IMAGES), exact, said=said) is None
+    assert said == ["the search for a cause ended after -1 s"]
 
 
-class Calls(unittest.TestCase):
-    def test_names_of_the_sides(self):
-        x = [IMAGES]
-        found = causes.find(
-            norm, x, norm(IMAGES), x, other(norm, eps=1e-3)(IMAGES), copy.deepcopy(norm).double(), "ours", "theirs"
-        )
-        self.assertEqual(found[0], "eps is 1e-3 in theirs, 1e-5 in ours")
-        self.assertLess(found[1], 1e-6)
-        self.assertEqual(causes.find_input(IMAGES, 2 * IMAGES, "ours", "theirs")[0], "theirs = 2 ours")
+def test_some_numbers_stand_for_all_where_they_are_far():
+    a = torch.randn(3, 8, 224, 224)
+    assert a.numel() > causes.LARGE
+    one = a.clone()
+    one[1, 2, 3, 4] = 9
+    for b, expected in (
+        (a.transpose(2, 3).contiguous(), "B = A.permute(0, 1, 3, 2)"),
+        (a.roll(1, 1) * (1 + 3e-8 * torch.randn_like(a)), "B = A.roll(1, 1) (off by one)"),
+        (2 * a.transpose(2, 3) + 1, "B = 2 A.permute(0, 1, 3, 2) + 1"),
+        (one, "one of 1204224 values differs, at [1, 2, 3, 4]"),
+    ):
+        assert expected in (causes.find_input(a, b) or ("",))[0]
+    assert causes.find_input(a, a.sin()) is None
 
-    def test_nothing_of_the_program_changes(self):
-        batch = train(nn.Sequential(norm, nn.Dropout(0.5)))
-        f = copy.deepcopy(batch).double()
-        before, random = copy.deepcopy(f.state_dict()), torch.get_rng_state()
-        x = IMAGES.clone()
-        causes.find(batch, [x], batch(x), [x], norm(x), f)
-        random_after = torch.get_rng_state()
-        batch(x)
-        self.assertFalse(torch.equal(random, random_after))  # by the program's own calls only
-        causes.find(batch, [x], norm(x), [x], 2 * norm(x), f)
-        self.assertTrue(torch.equal(x, IMAGES))
-        for name, tensor in f.state_dict().items():
-            self.assertTrue(torch.equal(tensor, before[name]), name)
 
-    def test_other_types_and_what_cannot_be_run(self):
-        double = copy.deepcopy(norm).double()
-        found = causes.find(double, [IMAGES.double()], double(IMAGES.double()), [IMAGES.double()],
-                            other(double, eps=1e-4)(IMAGES.double()), double)  # fmt: skip
-        self.assertEqual(found[0], "eps is 1e-4 in B, 1e-5 in A")
-        half = copy.deepcopy(conv).bfloat16()
-        x = IMAGES.bfloat16()
-        found = causes.find(half, [x], half(x), [x], half(x).flip(3), copy.deepcopy(half).double())
-        self.assertEqual(found[0], "B = A.flip(3)")
-        self.assertIsNone(causes.find(conv, [TOKENS], TOKENS, [TOKENS], TOKENS, copy.deepcopy(conv).double()))
-        nan = conv(IMAGES)
-        nan[0, 0] = float("nan")
-        self.assertIsNone(causes.find(conv, [IMAGES], conv(IMAGES), [IMAGES], nan, copy.deepcopy(conv).double()))
+def test_names_of_the_sides():
+    x = [IMAGES]
+    found = causes.find(
+        norm, x, norm(IMAGES), x, other(norm, eps=1e-3)(IMAGES), copy.deepcopy(norm).double(), "ours", "theirs"
+    )
+    assert found[0] == "eps is 1e-3 in theirs, 1e-5 in ours"
+    assert found[1] < 1e-6
+    assert causes.find_input(IMAGES, 2 * IMAGES, "ours", "theirs")[0] == "theirs = 2 ours"
+
+
+def test_nothing_of_the_program_changes():
+    batch = train(nn.Sequential(norm, nn.Dropout(0.5)))
+    f = copy.deepcopy(batch).double()
+    before, random = copy.deepcopy(f.state_dict()), torch.get_rng_state()
+    x = IMAGES.clone()
+    causes.find(batch, [x], batch(x), [x], norm(x), f)
+    random_after = torch.get_rng_state()
+    batch(x)
+    assert not torch.equal(random, random_after)  # by the program's own calls only
+    causes.find(batch, [x], norm(x), [x], 2 * norm(x), f)
+    assert torch.equal(x, IMAGES)
+    for name, tensor in f.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_other_types_and_what_cannot_be_run():
+    double = copy.deepcopy(norm).double()
+    found = causes.find(double, [IMAGES.double()], double(IMAGES.double()), [IMAGES.double()],
+                        other(double, eps=1e-4)(IMAGES.double()), double)  # fmt: skip
+    assert found[0] == "eps is 1e-4 in B, 1e-5 in A"
+    half = copy.deepcopy(conv).bfloat16()
+    x = IMAGES.bfloat16()
+    found = causes.find(half, [x], half(x), [x], half(x).flip(3), copy.deepcopy(half).double())
+    assert found[0] == "B = A.flip(3)"
+    assert causes.find(conv, [TOKENS], TOKENS, [TOKENS], TOKENS, copy.deepcopy(conv).double()) is None
+    nan = conv(IMAGES)
+    nan[0, 0] = float("nan")
+    assert causes.find(conv, [IMAGES], conv(IMAGES), [IMAGES], nan, copy.deepcopy(conv).double()) is None
 
 
 class Rounded(nn.Linear):
@@ -409,27 +400,22 @@ class Rounded(nn.Linear):
         return y.bfloat16().float() if y.dtype == torch.float32 else y
 
 
-class Sides(unittest.TestCase):
-    def test_either_side_can_be_the_one_that_is_wrong(self):
-        rounded = Rounded(24, 24)
-        rounded.load_state_dict(linear.state_dict())
-        for a, b, said in (
-            (linear, rounded, "B rounds output"),
-            (rounded, linear, "A rounds output"),
-            (linear, linear, None),
-        ):
-            file = io.BytesIO()
-            with recording.Recorder(file, values={("", 0)}):
-                b(TOKENS)
-            call = {"path": "", "sample": 0, "other_path": "", "other_sample": 0}
-            request = {"others": io.BytesIO(file.getvalue()), "suspects": [call]}
-            asked = trial.Trial(request)
-            with recording.Recorder(trial=asked):
-                a(TOKENS * (1 + 1e-7))
-            answer = asked.answer["suspects"][0]
-            self.assertEqual(answer["proved"], said is not None, answer)
-            self.assertEqual(answer["cause"], said and said + " to bfloat16")
-
-
-if __name__ == "__main__":
-    unittest.main()
+def test_either_side_can_be_the_one_that_is_wrong():
+    rounded = Rounded(24, 24)
+    rounded.load_state_dict(linear.state_dict())
+    for a, b, said in (
+        (linear, rounded, "B rounds output"),
+        (rounded, linear, "A rounds output"),
+        (linear, linear, None),
+    ):
+        file = io.BytesIO()
+        with recording.Recorder(file, values={("", 0)}):
+            b(TOKENS)
+        call = {"path": "", "sample": 0, "other_path": "", "other_sample": 0}
+        request = {"others": io.BytesIO(file.getvalue()), "suspects": [call]}
+        asked = trial.Trial(request)
+        with recording.Recorder(trial=asked):
+            a(TOKENS * (1 + 1e-7))
+        answer = asked.answer["suspects"][0]
+        assert answer["proved"] == (said is not None)
+        assert answer["cause"] == (said and said + " to bfloat16")

@@ -1,7 +1,5 @@
-"""Records unedited programs with torchtap_compare, and compares with what their own hooks see and with fingerprints by docs/format.md.
-
-usage: python_test.py SOURCE     libtorchtap_compare.so is compared as well if TORCHTAP_COMPARE_LIBRARY names it
-"""
+"""Records unedited programs with torchtap_compare, and compares with what their own hooks see and with fingerprints by
+docs/format.md. libtorchtap_compare.so is compared as well if TORCHTAP_COMPARE_LIBRARY names it."""
 
 import collections
 import copy
@@ -9,29 +7,29 @@ import dataclasses
 import io
 import json
 import os
-import pathlib
 import re
 import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
-import unittest.mock
 
-SOURCE = pathlib.Path(sys.argv[1]).resolve()
-sys.path[:0] = [str(SOURCE / "extras/python"), str(SOURCE / "tests/formats")]
 import numpy
+import pytest
 import torch
-import torchtap_compare
 import torchvision
-from reader import digest, read_frames
+from harness import SOURCE
 from torch import nn
+
+sys.path[:0] = [str(SOURCE / "extras/python"), str(SOURCE / "tests/formats")]
+import torchtap_compare
+from reader import digest, read_frames
 from torchtap_compare import causes, frames
 from torchtap_compare.fingerprint import LAYOUT, LIBRARY, elements, fingerprint
 from torchtap_compare.recording import Recorder
 from torchtap_compare.trial import Trial, where
 
+torch.set_num_threads(1)
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE / "extras/python"), "OMP_NUM_THREADS": "1"}
 EVENTS = (frames.INPUT, frames.OUTPUT)
 
@@ -83,7 +81,7 @@ def numbers_agree(a, b, values):
             assert a[name].tobytes() == b[name].tobytes(), (name, a[name], b[name])
 
 
-def check_golden():
+def test_golden():
     """Fingerprints that C++ made."""
     found = list(frames.read(SOURCE / "tests/formats/1/fingerprints.prints"))
     for tensor, of in zip(found[::2], found[1::2]):
@@ -94,7 +92,7 @@ def check_golden():
             numbers_agree(made, expected, tensor.tensor().numel())
 
 
-def check_fingerprint():
+def test_fingerprint():
     torch.manual_seed(1)
     dtypes = [dtype for dtype in frames.DTYPES if not str(dtype)[6:].startswith(("q", "complex32", "float8", "uint16"))]
     dtypes = [dtype for dtype in dtypes if dtype not in [getattr(torch, f"uint{n}", None) for n in (16, 32, 64)]]
@@ -105,7 +103,7 @@ def check_fingerprint():
         if tensor.is_floating_point() and tensor.numel() > 3:
             tensor.view(-1)[:3] = torch.tensor([float("nan"), float("inf"), -0.0], dtype=dtype)
         print_of = fingerprint(tensor, None)
-        assert tuple(print_of["digest"].tolist()) == bits(tensor), (dtype, shape)
+        assert tuple(print_of["digest"].tolist()) == bits(tensor)
         if LIBRARY:
             numbers_agree(fingerprint(tensor, LIBRARY), print_of, tensor.numel())
         wide = elements(tensor).double().numpy()
@@ -132,10 +130,10 @@ def check_fingerprint():
     a, b = fingerprint(tensor, None), fingerprint(other, None)
     assert (a["digest"] != b["digest"]).all()
     error = numpy.linalg.norm(a["sketch"] - b["sketch"])
-    assert abs(error / (other - tensor).norm().item() - 1) < 0.2, error  # the sums are rounded
+    assert abs(error / (other - tensor).norm().item() - 1) < 0.2  # the sums are rounded
     noise = tensor + 1e-3 * torch.randn_like(tensor)
     error = numpy.linalg.norm(fingerprint(noise, None)["sketch"] - a["sketch"]) / (noise - tensor).norm().item()
-    assert 0.6 < error < 1.5, error
+    assert 0.6 < error < 1.5
     turned = fingerprint(tensor.flip(2), None)
     assert [turned[k] for k in ("words", "exclusive", "either")] == [a[k] for k in ("words", "exclusive", "either")]
     assert (turned["digest"] != a["digest"]).all()
@@ -146,11 +144,8 @@ def check_fingerprint():
         (torch.ones([1] * 9), "9"),
         (torch.ones(2, device="meta"), "meta"),
     ):
-        try:
+        with pytest.raises(ValueError, match=why):
             fingerprint(bad)
-            raise AssertionError(why)
-        except ValueError as error:
-            assert why in str(error), error
     quantized = torch.quantize_per_tensor(tensor, 0.1, 3, torch.quint8)
     a, b = fingerprint(quantized, None), fingerprint(quantized.dequantize(), None)
     assert a["dtype"] == 13 and a["sketch"].tolist() == b["sketch"].tolist() and a["digest"][0] != b["digest"][0]
@@ -187,14 +182,14 @@ sys.exit(int(sys.argv[-1]))
 """
 
 
-def check_script(folder):
+def test_script(folder):
     (folder / "in").mkdir()
     (folder / "in/beside.py").write_text("WHAT = 'a module beside the script'\n")
     name = script(folder, "in/model.py", MODEL)
     own = ("--to", "x y", "--values", "a:1", "b:2", 3)
     plain = run(folder, name, *own, status=3)
     done = run(folder, name, *own, status=3, record=["--to", "a.prints"])
-    assert done.stdout == plain.stdout and done.stderr == plain.stderr, (done, plain)
+    assert done.stdout == plain.stdout and done.stderr == plain.stderr
     found = list(frames.read(folder / "a.prints"))
     said = dict(line.split("\t") for line in found[0].text.splitlines())
     assert found[0].kind == frames.HEADER and said["language"] == "python" and said["threads"] == "1"
@@ -202,11 +197,11 @@ def check_script(folder):
     assert [f.sequence for f in found] == list(range(len(found)))
     assert len(read_frames(folder / "a.prints")) == len(found)  # by docs/format.md
     weights = [(f.kind, f.path, f.type) for f in found if f.kind in (frames.PARAMETER, frames.BUFFER)]
-    assert weights[:3] == [(6, "0.weight", "Conv2d"), (6, "0.bias", "Conv2d"), (6, "1.weight", "BatchNorm2d")], weights
-    assert len(weights) == 9 and weights[6] == (7, "1.num_batches_tracked", "BatchNorm2d"), weights
+    assert weights[:3] == [(6, "0.weight", "Conv2d"), (6, "0.bias", "Conv2d"), (6, "1.weight", "BatchNorm2d")]
+    assert len(weights) == 9 and weights[6] == (7, "1.num_batches_tracked", "BatchNorm2d")
     chain = [step for k in range(6) for step in ((1, str(k), 0, 0, 0), (2, str(k), 0, 0, 0))]
     of_loss = [(1, "CrossEntropyLoss", 0, 0, 0), (1, "CrossEntropyLoss", 0, 0, 1), (2, "CrossEntropyLoss", 0, 0, 0)]
-    assert events(found) == [(1, "", 0, 0, 0), *chain, (2, "", 0, 0, 0), *of_loss], events(found)
+    assert events(found) == [(1, "", 0, 0, 0), *chain, (2, "", 0, 0, 0), *of_loss]
     by = {(f.kind, f.path, f.slot): f for f in found}
     x, y = torch.load(folder / "x.pt"), torch.load(folder / "y.pt").detach()
     assert kept(by[1, "", 0]) == bits(x) and kept(by[2, "", 0]) == bits(y)
@@ -215,7 +210,7 @@ def check_script(folder):
     assert kept(by[2, "1", 0]) != kept(by[2, "2", 0]), "an output was read after ReLU changed it in place"
 
     module = run(folder, "-m", "in.model", 0, record=["--forwards", 2, "--skip", 1, "--to", "b.prints"])
-    assert b"model.py', '0']" in module.stdout and b"raw" in module.stdout, module
+    assert b"model.py', '0']" in module.stdout and b"raw" in module.stdout
     assert module.stdout.split()[-2] == plain.stdout.split()[-2]
     again = list(frames.read(folder / "b.prints"))
     assert [f.sample for f in again if f.path == "3" and f.kind == 2] == [0, 1]
@@ -259,14 +254,14 @@ def check_script(folder):
     conv, norm, dropout, linear, missing = json.loads((folder / "answer.json").read_text())["suspects"]
     assert [s["repeatable"] for s in (conv, norm, dropout, linear, missing)] == [True] * 4 + [None]
     assert conv["proved"] is False and conv["other_error"] < 1e-6 and conv["cause"] is None
-    assert norm["proved"] is True and norm["other_error"] > 1e-4 > 1e-6 > norm["own_error"], norm
-    assert norm["cause"] == "eps is 1e-3 in B, 1e-5 in A" and norm["cause_error"] < 1e-6, norm
-    assert dropout["proved"] is False, dropout  # the same elements are dropped in float64
+    assert norm["proved"] is True and norm["other_error"] > 1e-4 > 1e-6 > norm["own_error"]
+    assert norm["cause"] == "eps is 1e-3 in B, 1e-5 in A" and norm["cause_error"] < 1e-6
+    assert dropout["proved"] is False  # the same elements are dropped in float64
     assert linear["proved"] is False and linear["own_error"] > 0.4  # a hook doubles what both modules give
     assert missing["proved"] is None and "did not make" in missing["reason"]
 
 
-def check_quantized(folder):
+def test_quantized(folder):
     """What a trial returns is known again if it is quantized, though it is compared in floating point."""
     text = "class Q(nn.Module):\n    def forward(self, x):\n        return torch.quantize_per_tensor(x, {}, 0, torch.qint8)\n"
     for name, scale in (("a.py", 0.05), ("b.py", 0.1)):
@@ -283,30 +278,30 @@ def check_quantized(folder):
     (folder / "request.json").write_text(json.dumps({"others": "b.values", "suspects": [said], "input": None}))
     run(folder, "a.py", record=["--try", "request.json", "--answer", "answer.json"])
     (tried,) = json.loads((folder / "answer.json").read_text())["suspects"]
-    assert tried["repeatable"] is True and tried["other_error"] > 0.01, tried
+    assert tried["repeatable"] is True and tried["other_error"] > 0.01
 
 
-def check_ends(folder):
+def test_ends(folder):
     """Programs that end in other ways."""
     name = script(folder, "killed.py", "import os, signal\nm = nn.Sequential(*[nn.Linear(4, 4) for _ in range(9)])\n"
                   "for _ in range(20): m(torch.rand(2, 4))\nos.kill(os.getpid(), signal.SIGKILL)\n")  # fmt: skip
     run(folder, name, status=-signal.SIGKILL, record=["--to", "killed.prints", "--forwards", "0"])
     found, size = list(frames.read(folder / "killed.prints")), (folder / "killed.prints").stat().st_size
-    assert len(found) == 1 + 18 + 20 * 20 and size >= 20 * 20 * 1088, (len(found), size)  # all of its forwards
+    assert len(found) == 1 + 18 + 20 * 20 and size >= 20 * 20 * 1088  # all of its forwards
     name = script(
         folder, "raises.py", "m = nn.Linear(3, 2)\nprint('before')\nm(torch.rand(1, 3))\nm(torch.rand(1, 4))\n"
     )
     done = run(folder, name, status=1, record=["--to", "raises.prints", "--forwards", "0"])
     assert done.stdout == b"before\n" and b"mat1 and mat2" in done.stderr
     found = list(frames.read(folder / "raises.prints"))
-    assert events(found) == [(kind, "", n, 0, 0) for n in (0, 1) for kind in EVENTS], events(found)
+    assert events(found) == [(kind, "", n, 0, 0) for n in (0, 1) for kind in EVENTS]
     assert [f.result for f in found[-2:]] == ["fingerprint", "exception"]
     name = script(folder, "forks.py", "import os\nm = nn.Linear(3, 2)\nm(torch.rand(1, 3))\nif os.fork() == 0:\n"
                   "    m(torch.rand(2, 3))\n    sys.exit(0)\nos.wait()\nm(torch.rand(3, 3))\n")  # fmt: skip
     run(folder, name, record=["--to", "forks.prints", "--forwards", "0"])
     found = list(frames.read(folder / "forks.prints"))
     sizes = [numpy.frombuffer(f.data, LAYOUT)[0]["sizes"][0] for f in found if f.kind == 1]
-    assert sizes == [1, 3] and [f.sequence for f in found] == list(range(len(found))), sizes
+    assert sizes == [1, 3] and [f.sequence for f in found] == list(range(len(found)))
     closes = script(folder, "closes.py", "import os\nnn.Linear(3, 2)(torch.rand(1, 3))\nos.closerange(3, 100)\n")
     run(folder, closes, record=["--to", "closes.prints"])  # as daemons do
     assert len(list(frames.read(folder / "closes.prints"))) == 5
@@ -314,9 +309,9 @@ def check_ends(folder):
         name = script(folder, "ends.py", f"import os\nnn.Linear(3, 2)(torch.rand(1, 3))\n{how}\n")
         status = {"0": 0, "a": -signal.SIGABRT, "k": -signal.SIGTERM}[how[3] if how[3] != "_" else "0"]
         run(folder, name, status=status, record=["--to", "ends.prints"])
-        assert len(list(frames.read(folder / "ends.prints"))) == 5, how
+        assert len(list(frames.read(folder / "ends.prints"))) == 5
     done = run(folder, "forks.py", record=["--to", "/dev/full"])
-    assert b"No space left" in done.stderr and b"not all was recorded" in done.stderr, done.stderr
+    assert b"No space left" in done.stderr and b"not all was recorded" in done.stderr
     traced = (
         "m = nn.Sequential(nn.Sequential(nn.Linear(3, 2)), nn.ReLU())\nimport torch.fx\ntorch.fx.symbolic_trace(m)\n"
     )
@@ -339,7 +334,7 @@ def check_ends(folder):
         capture_output=True,
         env={k: v for k, v in ENVIRONMENT.items() if k != "OMP_NUM_THREADS"},
     )
-    assert done.stdout == b"2\n" == plain.stdout, (done, plain)
+    assert done.stdout == b"2\n" == plain.stdout
     (folder / "none.py").write_text("print('no PyTorch')\n")
     done = run(folder, "none.py", record=["--to", "none.prints"])
     assert done.stdout == b"no PyTorch\n" and b"did not import PyTorch" in done.stderr
@@ -356,10 +351,10 @@ def check_ends(folder):
         done = subprocess.run(
             [sys.executable, "-m", "torchtap_compare", *wrong], cwd=folder, env=ENVIRONMENT, capture_output=True
         )
-        assert done.returncode in (1, 2) and why in done.stderr, (wrong, done)
+        assert done.returncode in (1, 2) and why in done.stderr
 
 
-def check_resnet():
+def test_resnet():
     torch.manual_seed(2)
     model, images = torchvision.models.resnet18(weights=None).eval(), torch.rand(2, 3, 64, 64)
     expected = []
@@ -420,7 +415,7 @@ class Odd(nn.Module):
         return {"x": x * scale, "more": (pair["a"], [pair["b"]], None, "text")}
 
 
-def check_calls():
+def test_calls():
     torch.manual_seed(3)
     odd, criterion, other = Odd(), nn.MSELoss(), nn.Sequential(nn.Linear(3, 1))
 
@@ -447,7 +442,7 @@ def check_calls():
         (3, "value", "more\t'text'"),
     ]
     threw = [(f.result, f.text[:30]) for f in found if f.kind == 2 and f.path == "fails"]
-    assert threw == [("exception", "\tRuntimeError: mat1 and mat2 s")], threw
+    assert threw == [("exception", "\tRuntimeError: mat1 and mat2 s")]
     assert [(f.sample, f.call) for f in found if f.path == "Sequential.0" and f.kind == 1] == [(0, 0), (1, 0)]
     weights = [f.path for f in found if f.kind == 6]
     assert weights == [
@@ -478,12 +473,8 @@ def check_calls():
     nn.Module.__call__ = calls
 
     file = io.BytesIO()
-    try:
-        with torchtap_compare.fingerprints(file):
-            odd(1)
-        raise AssertionError("nothing was thrown")
-    except TypeError:
-        pass
+    with pytest.raises(TypeError), torchtap_compare.fingerprints(file):
+        odd(1)
     cut = [f.path for f in frames.read(io.BytesIO(file.getvalue()))]
     assert cut[-2:] == ["fails.bias", ""] and nn.Module.__call__ is calls
     data = io.BytesIO(record_bytes(lambda: other(torch.rand(1, 3)))).getvalue()
@@ -495,11 +486,8 @@ def check_calls():
     for at, why in ((4, "newer torchtap"), (0, "no frame at byte 0"), (-700, "checksum")):
         broken = bytearray(data)
         broken[at] ^= 3
-        try:
+        with pytest.raises(ValueError, match=why):
             list(frames.read(io.BytesIO(broken)))
-            raise AssertionError(why)
-        except ValueError as error:
-            assert why in str(error), error
 
 
 class Returns(nn.Module):
@@ -520,7 +508,7 @@ class Plain:
         self.tensor, self.number = tensor, 3
 
 
-def check_results():
+def test_results():
     """All that a call returns is written, with its names."""
     x = torch.rand(3)
     pair = collections.namedtuple("Pair", "a b")
@@ -538,9 +526,9 @@ def check_results():
         (lambda t: 1 << 70, [("value", f"\t{1 << 70}", None)]),
     ):  # fmt: skip
         found = [f for f in record(lambda f=function: Returns()(x, f)) if f.kind == frames.OUTPUT]
-        assert [(f.result, f.text) for f in found] == [e[:2] for e in expected], [(f.result, f.text) for f in found]
+        assert [(f.result, f.text) for f in found] == [e[:2] for e in expected]
         for f, (_, _, tensor) in zip(found, expected):
-            assert (f.data is None) if tensor is None else kept_bits(f) == bits(tensor), (f.text, tensor)
+            assert (f.data is None) if tensor is None else kept_bits(f) == bits(tensor)
         assert [f.slot for f in found] == list(range(len(found)))
     # Keyword arguments are in the module's order, and forwards that are not written are counted.
     bilinear, y = nn.Bilinear(3, 2, 1), torch.rand(2)
@@ -587,7 +575,7 @@ class Parallel(nn.Module):
         return results["a"] + results["b"]
 
 
-def check_threads():
+def test_threads():
     torch.manual_seed(4)
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
     inputs, gate = [torch.rand(k + 1, 8) for k in range(4)], threading.Barrier(4)
@@ -622,7 +610,7 @@ def check_threads():
         assert len([f for f in found if f.kind == 6]) == 4
 
 
-def check_script_models():
+def test_script_models():
     """TorchScript; and tracing and FX, which must not see the recorder."""
     torch.manual_seed(5)
     model, x = nn.Sequential(nn.Linear(3, 3), nn.ReLU()).eval(), torch.rand(2, 3)
@@ -635,7 +623,7 @@ def check_script_models():
     graphs = [str(torch.jit.trace(model, x).graph)]
     found = record(lambda: graphs.append(str(torch.jit.trace(model, x).graph)))
     graphs = [re.sub(r"___torch_mangle_\d+\.", "", graph) for graph in graphs]
-    assert graphs[0] == graphs[1], graphs
+    assert graphs[0] == graphs[1]
     assert [f.path for f in found if f.kind == 6] in ([], ["0.weight", "0.bias"])  # if tracing checked the result
     codes = [torch.fx.symbolic_trace(model).code]
     record(lambda: codes.append(torch.fx.symbolic_trace(model).code))
@@ -646,7 +634,7 @@ def check_script_models():
     request["others"].seek(0)
     trial = Trial(request)
     record(lambda: scripted(x), trial=trial)
-    assert trial.answer["suspects"][0]["proved"] is False, trial.answer
+    assert trial.answer["suspects"][0]["proved"] is False
 
 
 class Stubborn(nn.Linear):
@@ -703,7 +691,7 @@ def try_it(own, other, x, x_other=None, path="0", with_input=False, **call):
     return trial.answer["suspects"][0], trial.answer["input"], state
 
 
-def check_trial():
+def test_trial():
     torch.manual_seed(6)
     x = torch.rand(4, 3, 8, 8)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
@@ -711,39 +699,40 @@ def check_trial():
         wrong = copy.deepcopy(model)
         wrong[0].weight[3] *= 1.01
     answer, _, before = try_it(model, wrong, x)
-    assert answer["proved"] and answer["where"] == "channel 3 of 8 (dim 1)", answer
+    assert answer["proved"] and answer["where"] == "channel 3 of 8 (dim 1)"
     assert torch.equal(torch.get_rng_state(), before)
     _, given, _ = try_it(model, model, x, x.flip(1), with_input=True)
-    assert given["cause"] == "B = A.flip(1) (RGB and BGR)", given
+    assert given["cause"] == "B = A.flip(1) (RGB and BGR)"
     assert try_it(model, model, x, with_input=True)[1] is None
-    with unittest.mock.patch.object(causes, "SECONDS", -1):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(causes, "SECONDS", -1)
         _, given, _ = try_it(model, model, x, x.sin(), with_input=True)
-    assert given["cause"] is None and given["search"] == "the search for a cause ended after -1 s", given
+    assert given["cause"] is None and given["search"] == "the search for a cause ended after -1 s"
 
     # Ranks that rounding exchanges, a dtype in the code, and what cannot be copied.
     rank = nn.Sequential(Ranks())
     near = torch.arange(64) * 1e-4 + 1
     unnamed = "Sequential.0"  # what has no weights is called by its type
     answer, *_ = try_it(rank, rank, near.flip(0), near.flip(0).bfloat16(), path=unnamed)
-    assert answer["proved"] is False, answer
+    assert answer["proved"] is False
     for kind, path in ((Written, "0"), (Locked, unnamed)):
         plain, doubled = nn.Sequential(kind(1.0)), nn.Sequential(kind(2.0))
         answer, *_ = try_it(plain, doubled, torch.rand(2, 3), path=path)
-        assert answer["proved"] is True and answer["other_error"] > 0.4, answer
+        assert answer["proved"] is True and answer["other_error"] > 0.4
         answer, *_ = try_it(plain, plain, torch.rand(2, 3), torch.rand(2, 3), path=path)
-        assert answer["proved"] is False, answer
+        assert answer["proved"] is False
     two = nn.Sequential(nn.Identity())
     answer, *_ = try_it(two, nn.Sequential(Twice()), torch.full((4,), 1e200, dtype=torch.float64), path=unnamed)
-    assert answer["proved"] is True and answer["other_error"] == 1, answer
+    assert answer["proved"] is True and answer["other_error"] == 1
 
     stubborn = nn.Sequential(Stubborn(3, 3))
     answer, *_ = try_it(stubborn, nn.Sequential(nn.Linear(3, 3)), torch.rand(2, 3))
-    assert answer["proved"] is None and answer["reason"] == "there can be only one", answer
+    assert answer["proved"] is None and answer["reason"] == "there can be only one"
     several = nn.LSTM(4, 5)
     other = copy.deepcopy(several)
     other.bias_ih_l0.data[0] += 1e-2
     answer, *_ = try_it(several, other, torch.rand(3, 2, 4), path="")
-    assert answer["proved"] is True and answer["other_error"] > 1e-4 > answer["own_error"], answer
+    assert answer["proved"] is True and answer["other_error"] > 1e-4 > answer["own_error"]
     assert try_it(several, several, torch.rand(3, 2, 4), path="")[0]["proved"] is False
 
     attention = nn.MultiheadAttention(8, 2).eval()
@@ -752,40 +741,18 @@ def check_trial():
     train = nn.Sequential(nn.BatchNorm2d(3), nn.ReLU(inplace=True))
     twin = copy.deepcopy(train)
     answer, *_ = try_it(train, twin, x)
-    assert answer["proved"] is False and torch.equal(train[0].running_mean, twin[0].running_mean), answer
+    assert answer["proved"] is False and torch.equal(train[0].running_mean, twin[0].running_mean)
     answer, *_ = try_it(train, twin, x, path="1")
-    assert answer["proved"] is False, answer  # its input is as it was before ReLU changed it
+    assert answer["proved"] is False  # its input is as it was before ReLU changed it
     normed = nn.Sequential(torch.nn.utils.weight_norm(nn.Linear(3, 3)))
     answer, *_ = try_it(normed, normed, torch.rand(2, 3))
-    assert answer["proved"] is False or answer["reason"], answer
+    assert answer["proved"] is False or answer["reason"]
     fewer = nn.Sequential(nn.Linear(3, 3))
     fewer[0].register_forward_hook(lambda m, i, o: (o, o))
     answer, *_ = try_it(nn.Sequential(nn.Linear(3, 3)), fewer, torch.rand(2, 3))
-    assert answer["proved"] is None and answer["reason"] == "B recorded 2 outputs, A has 1", answer
+    assert answer["proved"] is None and answer["reason"] == "B recorded 2 outputs, A has 1"
 
     difference = torch.zeros(4, 6, 10)
     assert where(difference) is None and where(torch.rand(4, 6, 10)) is None
     difference[:, 2:4, 9] = 1
-    assert where(difference) == "column 9 of 10 (dim 2), rows 2, 3 of 6 (dim 1)", where(difference)
-
-
-def main():
-    torch.set_num_threads(1)
-    check_golden()
-    check_fingerprint()
-    check_resnet()
-    check_calls()
-    check_results()
-    check_threads()
-    check_script_models()
-    check_trial()
-    with tempfile.TemporaryDirectory() as folder:
-        check_script(pathlib.Path(folder))
-        check_quantized(pathlib.Path(folder))
-    with tempfile.TemporaryDirectory() as folder:
-        check_ends(pathlib.Path(folder))
-    print("torchtap_compare records and tries as it should" + (", and so does the library" if LIBRARY else ""))
-
-
-if __name__ == "__main__":
-    main()
+    assert where(difference) == "column 9 of 10 (dim 2), rows 2, 3 of 6 (dim 1)"

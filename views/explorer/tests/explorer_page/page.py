@@ -1,38 +1,23 @@
-#!/usr/bin/env python3
-"""Tests the explorer's page in Chromium, with trainings that a C++ program runs and serves.
+"""Tests the explorer's page in Chromium, with trainings that a C++ program runs and serves."""
 
-usage: page.py EXPLORER_PAGE_SERVER"""
-
-import os
-import pathlib
 import shutil
-import subprocess
-import sys
 
-program = pathlib.Path(sys.argv[1]).resolve()
-web = pathlib.Path(__file__).resolve().parents[2] / "web"
-data = pathlib.Path(os.environ.get("TORCHTAP_FASHION_MNIST", "/usr/share/datasets/fashion-mnist"))
+import pytest
+from harness import FASHION, SOURCE, call, given
 
-
-def skip(why):
-    print(f"skipped: {why}")
-    sys.exit(0)
+WEB = SOURCE / "views/explorer/web"
 
 
-chromium = next(
-    (found for found in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if found), None
-)
-if chromium is None:
-    skip("there is no Chromium to open the page with (apt install chromium)")
-if shutil.which("node") is None:
-    skip("there is no Node.js to drive Chromium with (apt install nodejs)")
-if not (web / "node_modules/puppeteer-core").is_dir():
-    skip("the packages of views/explorer/web are not installed (scripts/check-web --no-browser installs them)")
-if not (data / "train-images-idx3-ubyte.gz").exists():
-    skip(f"there is no Fashion-MNIST in {data} (apt install dataset-fashion-mnist)")
-done = subprocess.run(
-    ["node", "tests/run.mjs", "live"],
-    cwd=web,
-    env={**os.environ, "CHROMIUM": chromium, "TORCHTAP_PAGE_SERVER": str(program)},
-)
-sys.exit(done.returncode)
+def test_live():
+    names = ("chromium", "chromium-browser", "google-chrome")
+    chromium = next((found for found in map(shutil.which, names) if found), None)
+    for there, lack in (
+        (chromium, "there is no Chromium to open the page with (apt install chromium)"),
+        (shutil.which("node"), "there is no Node.js to drive Chromium with (apt install nodejs)"),
+        ((WEB / "node_modules/puppeteer-core").is_dir(), "scripts/check-web --no-browser installs what is missing"),
+        ((FASHION / "train-images-idx3-ubyte.gz").exists(), f"there is no Fashion-MNIST in {FASHION}"),
+    ):
+        if not there:
+            pytest.skip(lack)
+    server = given("explorer_page_server")
+    call("node", "tests/run.mjs", "live", cwd=WEB, CHROMIUM=chromium, TORCHTAP_PAGE_SERVER=server)

@@ -1,8 +1,4 @@
-"""Reads with torchtap.stream what a C++ program publishes, and counts the system calls of the thread that
-publishes.
-
-usage: live.py PUBLISHER FOLDER_OF_THE_READER
-"""
+"""Reads with torchtap.stream what a C++ program publishes, and counts the system calls of the thread that publishes."""
 
 import fcntl
 import os
@@ -17,15 +13,26 @@ import tempfile
 import threading
 import time
 
+import harness
 import numpy as np
+import pytest
+from harness import SOURCE, given
 
-publisher = sys.argv[1]
+sys.path.insert(0, str(SOURCE / "extras/python"))
+from torchtap import stream
+
+publisher = given("stream_publisher")
 REAL_GROUPS = (
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
     ("/sys/fs/cgroup", "memory.max", "memory.current"),
 )
-sys.path.insert(0, sys.argv[2])
-from torchtap import stream  # noqa: E402
+
+
+@pytest.fixture
+def folder():
+    """Readers insist that nobody else may enter it."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield folder
 
 
 def reader(folder, name="test", **wishes):
@@ -33,30 +40,26 @@ def reader(folder, name="test", **wishes):
 
 
 def start(folder, *arguments):
-    return subprocess.Popen([publisher, folder, "test", *map(str, arguments)], stderr=subprocess.DEVNULL)
+    return harness.start(publisher, folder, "test", *arguments, stdout=None, stderr=subprocess.DEVNULL)
 
 
-def check_every_frame(folder):
-    for elements, memory in (
-        (3, 8),
-        (1000, 8),
-        (200000, 8),
-        (100000, 64),
-    ):  # the last two need more than the first reader gets
-        program = start(folder, 1, 300, elements, 0, memory)
-        frames = 0
-        source = reader(folder, when_full="wait")
-        for frame in source:
-            assert frame.sample == frames and frame.tensor.shape == (2, elements) and frame.tensor.dtype == np.float32
-            assert (frame.tensor == frames).all()
-            assert (frame.path, frame.type, frame.kind) == ("layer1.0", "Conv2d", "ForwardOutput")
-            assert frame.text == f"ten {frames // 10}", frame.text
-            frames += 1
-        assert frames == 300 and source.received == 300 and source.missed == 0
-        assert program.wait() == 0
+# The last two need more than the first reader gets.
+@pytest.mark.parametrize("elements, memory", [(3, 8), (1000, 8), (200000, 8), (100000, 64)])
+def test_every_frame(folder, elements, memory):
+    program = start(folder, 1, 300, elements, 0, memory)
+    frames = 0
+    source = reader(folder, when_full="wait")
+    for frame in source:
+        assert frame.sample == frames and frame.tensor.shape == (2, elements) and frame.tensor.dtype == np.float32
+        assert (frame.tensor == frames).all()
+        assert (frame.path, frame.type, frame.kind) == ("layer1.0", "Conv2d", "ForwardOutput")
+        assert frame.text == f"ten {frames // 10}", frame.text
+        frames += 1
+    assert frames == 300 and source.received == 300 and source.missed == 0
+    assert program.wait() == 0
 
 
-def check_missed(folder):
+def test_missed(folder):
     program = start(folder, 1, 3000, 100000)
     source = reader(folder, when_full="skip")
     for frame in source:
@@ -64,10 +67,9 @@ def check_missed(folder):
         time.sleep(0.002)
     assert program.wait() == 0
     assert source.received + source.missed == 3000 and source.missed > 0, (source.received, source.missed)
-    print(f"received {source.received}, missed {source.missed} of 3000")
 
 
-def check_subscription(folder):
+def test_subscription(folder):
     program = start(folder, 1, 100, 5)
     assert [frame.sample for frame in reader(folder, names=["layer*"], every=10)] == list(range(0, 100, 10))
     assert program.wait() == 0
@@ -76,28 +78,16 @@ def check_subscription(folder):
     program.wait()
 
 
-def check_killed(folder):
+def test_killed(folder):
     program = start(folder, 1, 1000000, 1000, 2000)
     frames = 0
-    try:
+    with pytest.raises(EOFError, match=f"process {program.pid}.*killed"):
         for frame in reader(folder):
             frames += 1
             if frames == 20:
                 program.send_signal(signal.SIGKILL)
-        sys.exit("a program that was killed ended well")
-    except EOFError as error:
-        assert f"process {program.pid}" in str(error) and "killed" in str(error), error
     assert frames >= 20
     program.wait()
-
-
-def raises(kind, words, call):
-    try:
-        call()
-    except kind as error:
-        assert words in str(error), error
-    else:
-        sys.exit(f"nobody said {words!r}")
 
 
 def fake(folder, answer, descriptors=()):
@@ -128,8 +118,9 @@ def memory(size, sealed=True):
     return descriptor
 
 
-def check_errors(folder):
-    raises(FileNotFoundError, "no program publishes 'nobody'", lambda: stream.Reader("nobody", directory=folder))
+def test_errors(folder):
+    with pytest.raises(FileNotFoundError, match="no program publishes 'nobody'"):
+        stream.Reader("nobody", directory=folder)
 
     def welcome(version=1, size=8192 + 65536):
         return b"TTW1" + struct.pack("<HHQQ", version, 0, size, 0)
@@ -144,17 +135,18 @@ def check_errors(folder):
         (welcome(), (memory(73728), memory(4096)), ValueError, "none of version 1"),
     ):
         thread = fake(folder, answer, descriptors)
-        raises(kind, words, lambda: stream.Reader("fake", directory=folder))
+        with pytest.raises(kind, match=words):
+            stream.Reader("fake", directory=folder)
         thread.join()
     os.chmod(folder, 0o755)
-    raises(ValueError, "nobody else may enter", lambda: stream.Reader("fake", directory=folder))
-    os.chmod(folder, 0o700)
+    with pytest.raises(ValueError, match="nobody else may enter"):
+        stream.Reader("fake", directory=folder)
 
 
-def check_folders_of_others(folder):
+def test_folders_of_others(folder, monkeypatch):
     """Those are passed over that others may enter, or that root does not own."""
     place = os.path.join(folder, "torchtap")
-    os.environ["XDG_RUNTIME_DIR"] = folder
+    monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
     os.mkdir(place, 0o700)
 
     def looked():
@@ -168,10 +160,9 @@ def check_folders_of_others(folder):
         os.chown(place, 65534, 65534)
         assert not looked()
         assert [found for found, _ in stream.meeting_places(place)] == [place]  # root named it
-    del os.environ["XDG_RUNTIME_DIR"]
 
 
-def check_memory(folder):
+def test_memory(folder):
     """In a memory cgroup that leaves little, a reader gets little or is refused, and the program lives."""
     for root, limit, usage in REAL_GROUPS:
         group = f"{root}/torchtap-test-{os.getpid()}"
@@ -183,22 +174,13 @@ def check_memory(folder):
             break
         os.rmdir(group)
     else:
-        print("memory cgroups cannot be made here: the limit of memory was not tested")
-        return
+        pytest.skip("memory cgroups cannot be made here")
 
     def starts(left, *arguments):
         """A program in the group, which has so many MiB more than the program takes."""
-        program = subprocess.Popen(
-            [
-                "sh",
-                "-c",
-                f'echo $$ > {group}/cgroup.procs; exec "$@"',
-                "sh",
-                publisher,
-                folder,
-                "test",
-                *map(str, arguments),
-            ],
+        program = harness.start(
+            *("sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh", publisher, folder, "test", *arguments),
+            stdout=None,
             stderr=subprocess.DEVNULL,
         )
         while not os.path.exists(f"{folder}/test.sock"):
@@ -222,7 +204,8 @@ def check_memory(folder):
         assert ring in (8 << 20, 16 << 20), ring
         write(f"{group}/{limit}", 1 << 40 if "bytes" in limit else "max")
         program = starts(8, 0, 1000000, 10, 100, 256)
-        raises(ValueError, "leaves", lambda: reader(folder))
+        with pytest.raises(ValueError, match="leaves"):
+            reader(folder)
         assert program.poll() is None
         program.kill()
         program.wait()
@@ -238,9 +221,8 @@ def check_memory(folder):
 def calls_of_the_publishing_thread(folder, readers):
     """The system calls between the marks."""
     log = os.path.join(folder, "strace")
-    program = subprocess.Popen(
-        ["strace", "-ff", "-o", log, publisher, folder, "test", str(readers), "2000", "100"], stderr=subprocess.DEVNULL
-    )
+    traced = ("strace", "-ff", "-o", log, publisher, folder, "test", readers, 2000, 100)
+    program = harness.start(*traced, stdout=None, stderr=subprocess.DEVNULL)
     if readers:
         frames = sum(1 for _ in reader(folder, when_full="wait"))
         assert frames == 2000, frames
@@ -249,31 +231,12 @@ def calls_of_the_publishing_thread(folder, readers):
         lines = open(os.path.join(folder, name)).read() if name.startswith("strace") else ""
         if "BEGIN" in lines:
             return re.search(r"BEGIN.*?\n(.*?)[^\n]*END", lines, re.S).group(1).splitlines()
-    sys.exit("strace shows no marks")
+    pytest.fail("strace shows no marks")
 
 
-def check_system_calls():
+@pytest.mark.parametrize("readers", [0, 1])
+def test_system_calls(folder, readers):
     if shutil.which("strace") is None or subprocess.run(["strace", "-o", "/dev/null", "true"]).returncode != 0:
-        print("strace does not run here: system calls were not counted")
-        return
-    for readers in (0, 1):
-        with tempfile.TemporaryDirectory() as folder:
-            calls = calls_of_the_publishing_thread(folder, readers)
-            print(f"{readers} readers: {len(calls)} system calls in 1999 frames")
-            # With a reader, the service thread may hold the lock at the very beginning.
-            assert len(calls) <= 2 * readers, calls
-
-
-for check in (
-    check_every_frame,
-    check_missed,
-    check_subscription,
-    check_killed,
-    check_errors,
-    check_folders_of_others,
-    check_memory,
-):
-    with tempfile.TemporaryDirectory() as folder:
-        check(folder)
-check_system_calls()
-print("the reader is in step")
+        pytest.skip("strace does not run here")
+    # With a reader, the service thread may hold the lock at the very beginning.
+    assert len(calls_of_the_publishing_thread(folder, readers)) <= 2 * readers

@@ -1,40 +1,19 @@
-"""Compares what torchtap.stream reads from the golden file with the rule by which golden.hpp makes it.
-
-usage: format.py FOLDER_OF_THE_PACKAGE GOLDEN_FILE VERSION
-"""
+"""Compares what torchtap.stream reads from the golden file with the rule by which golden.hpp makes it."""
 
 import sys
 
 import numpy as np
+import pytest
+from harness import SOURCE, given
 
-sys.path.insert(0, sys.argv[1])
-import torchtap  # noqa: E402
-from torchtap import stream  # noqa: E402
+sys.path.insert(0, str(SOURCE / "extras/python"))
+import torchtap
+from torchtap import stream
 
+GOLDEN = SOURCE / "tests/formats/1/frames.bin"
 DTYPES = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 15, 23, 24, 25, 26, 27, 28, 29, 44]
-BYTES = {
-    0: 1,
-    1: 1,
-    2: 2,
-    3: 4,
-    4: 8,
-    5: 2,
-    6: 4,
-    7: 8,
-    8: 4,
-    9: 8,
-    10: 16,
-    11: 1,
-    15: 2,
-    23: 1,
-    24: 1,
-    25: 1,
-    26: 1,
-    27: 2,
-    28: 4,
-    29: 8,
-    44: 1,
-}
+BYTES = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 2, 6: 4, 7: 8, 8: 4, 9: 8, 10: 16, 11: 1, 15: 2, 23: 1, 24: 1, 25: 1, 26: 1}
+BYTES.update({27: 2, 28: 4, 29: 8, 44: 1})
 NUMPY = {
     0: "uint8",
     1: "int8",
@@ -45,24 +24,24 @@ NUMPY = {
     6: "float32",
     7: "float64",
     8: "float16",
-    9: "complex64",
-    10: "complex128",
-    11: "bool",
-    15: "float32",
-    27: "uint16",
-    28: "uint32",
-    29: "uint64",
 }
+NUMPY.update({9: "complex64", 10: "complex128", 11: "bool", 15: "float32", 27: "uint16", 28: "uint32", 29: "uint64"})
 KINDS = ["ForwardPre", "ForwardInput", "ForwardOutput", "BackwardInput", "BackwardOutput", "Other"]
 KINDS += ["Parameter", "Buffer", "OperationArgument", "OperationResult", "Header", "BackwardParameter"]
 
-assert torchtap.__version__ == sys.argv[3], torchtap.__version__
-frames = list(stream.read_file(sys.argv[2]))
-count = len(DTYPES) + 3
-assert len(frames) == count, len(frames)
-for n, frame in enumerate(frames):
+FRAMES = list(stream.read_file(GOLDEN))
+COUNT = len(DTYPES) + 3
+
+
+def test_the_whole_file():
+    assert torchtap.__version__ == given("version")
+    assert len(FRAMES) == COUNT
+
+
+@pytest.mark.parametrize("n, frame", enumerate(FRAMES))
+def test_frame(n, frame):
     dtype = DTYPES[n] if n < len(DTYPES) else 6
-    last = n == count - 1
+    last = n == COUNT - 1
     assert frame.sequence == 1000 + n and frame.sample == 10 * n and frame.call == n % 3
     assert frame.time_ns == 1700000000000000000 + n and frame.missed == n
     assert (frame.thread, frame.rank, frame.slot) == (n % 4, n % 5, n % 7)
@@ -73,22 +52,24 @@ for n, frame in enumerate(frames):
     assert frame.result == ("mean" if n % 4 == 0 else "")
     if last:
         assert frame.tensor is None
-        continue
+        return
     shape = tuple(0 if n == len(DTYPES) else 1 + (n + i) % 3 for i in range(n % 9))
     data = bytes((7 * n + 13 * i) % 251 for i in range(int(np.prod(shape, dtype=int)) * BYTES[dtype]))
-    assert frame.tensor.dtype == NUMPY.get(dtype, "uint8"), (n, frame.tensor.dtype)
-    assert frame.tensor.shape == shape + ((2,) if dtype == 8 else ()), (n, frame.tensor.shape)
+    assert frame.tensor.dtype == NUMPY.get(dtype, "uint8")
+    assert frame.tensor.shape == shape + ((2,) if dtype == 8 else ())
     if dtype == 15:
         data = b"".join(b"\0\0" + data[i : i + 2] for i in range(0, len(data), 2))
-    assert frame.tensor.tobytes() == data, n
-damaged = bytearray(open(sys.argv[2], "rb").read())
-damaged[4] = 2
-try:
-    stream.Frame(damaged)
-    sys.exit("a frame of format 2 was read")
-except ValueError as error:
-    assert "format 2" in str(error), error
-damaged = bytearray(open(sys.argv[2], "rb").read())
-damaged[192] = 0xFF  # the type of frame 0 begins here: its path is empty
-assert stream.Frame(damaged).type == "\ufffdonv2d", stream.Frame(damaged).type
-print(f"{count} frames are as they should be")
+    assert frame.tensor.tobytes() == data
+
+
+def test_a_later_format():
+    damaged = bytearray(GOLDEN.read_bytes())
+    damaged[4] = 2
+    with pytest.raises(ValueError, match="format 2"):
+        stream.Frame(damaged)
+
+
+def test_text_that_is_not_utf8():
+    damaged = bytearray(GOLDEN.read_bytes())
+    damaged[192] = 0xFF  # the type of frame 0 begins here: its path is empty
+    assert stream.Frame(damaged).type == "\ufffdonv2d"
