@@ -697,8 +697,13 @@ def find_input(own, other, own_name="A", other_name="B", said=None):
             case.ended = True
             break
         moved, comma, note = text.partition(" = ")[2].partition(" (")
-        if moved and (found := Case(change(), b, dtypes, moved, other_name).cause([affine, by_channel])):
-            return found[0] + comma + note, found[1]
+        if not moved:
+            continue
+        reordered = Case(change(), b, dtypes, moved, other_name)
+        reordered.until = case.until  # one limit for all
+        if scaled := reordered.cause([affine, by_channel]):
+            return scaled[0] + comma + note, scaled[1]
+        case.ended |= reordered.ended
     if found is None and case.ended and said is not None:
         said.append(ENDED.format(SECONDS))
     return found

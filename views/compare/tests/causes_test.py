@@ -364,6 +364,13 @@ def test_names_of_the_sides():
     assert causes.find_input(IMAGES, 2 * IMAGES, "ours", "theirs")[0] == "theirs = 2 ours"
 
 
+def test_a_search_that_ends_in_time_is_said(monkeypatch):
+    monkeypatch.setattr(causes, "SECONDS", 0)
+    said = []
+    assert causes.find_input(IMAGES, 2 * IMAGES.transpose(2, 3), said=said) is None
+    assert said == ["the search for a cause ended after 0 s"]
+
+
 def test_nothing_of_the_program_changes():
     batch = train(nn.Sequential(norm, nn.Dropout(0.5)))
     f = copy.deepcopy(batch).double()
