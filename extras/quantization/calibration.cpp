@@ -124,7 +124,7 @@ void add_entry(Calibrated& to, const storage::EntryId& id, std::int64_t samples,
       to.left_out.push_back(in_words(tensor));
       return;
     }
-    if (output) tensor.weights = options.weights();
+    if (kind->outputs) tensor.weights = options.weights();
     try {
       core::Results results;
       if (value.is_tensor()) results.set("value", value.tensor());

@@ -73,7 +73,7 @@ double number(const Json& value) {
   return found < std::numeric_limits<double>::max() ? found : INFINITY;  // which JSON does not have
 }
 
-std::string text(const Json& value) {
+std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
@@ -202,11 +202,11 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs,
     if (one.at("proved").is_boolean()) tried.proved = one.at("proved").get<bool>();
     tried.own_error = number(one.at("own_error"));
     tried.other_error = number(one.at("other_error"));
-    tried.cause = text(one.at("cause"));
+    tried.cause = text_of(one.at("cause"));
     tried.cause_error = number(one.at("cause_error"));
-    tried.where = text(one.at("where"));
-    tried.reason = text(one.value("reason", Json(nullptr)));
-    tried.search = text(one.value("search", Json(nullptr)));
+    tried.where = text_of(one.at("where"));
+    tried.reason = text_of(one.value("reason", Json(nullptr)));
+    tried.search = text_of(one.value("search", Json(nullptr)));
     if (tried.proved != false) {
       tried.operation = prints::first_operation(
           {values_a, finding.path, finding.sample, given(a, finding.call_a)},
@@ -215,8 +215,8 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs,
     if (result.own_is_a && finding.unseen != prints::kNone) tried.unseen = a.path(a.calls()[finding.unseen]);
   }
   if (answer.at("input").is_object()) {
-    result.input_cause = text(answer.at("input").at("cause"));
-    result.input_search = text(answer.at("input").at("search"));
+    result.input_cause = text_of(answer.at("input").at("cause"));
+    result.input_search = text_of(answer.at("input").at("search"));
   }
   return result;
 }

@@ -290,7 +290,7 @@ struct Fingerprints::State final : recorders::Stream, std::enable_shared_from_th
 class Fingerprints::State::Source final : public recorders::StreamSource {
  public:
   Source(std::shared_ptr<State> state, const storage::EntryId& id)
-      : state_(std::move(state)), id_(id), kind_(kind_of(id.kind)) {}
+      : state_(std::move(state)), id_(id), kind_(kind_of(recorders::kind_of(id.kind))) {}
 
   bool wanted() const noexcept override { return true; }
   std::uint64_t receivers(std::int64_t /*event*/) noexcept override { return 1; }

@@ -170,7 +170,7 @@ std::vector<watch::Column> FileRun::zoom(std::int32_t series, std::int64_t from,
     if (number >= numbers_.size() || numbers_[number] != series) return;
     const auto step = bytes.get<std::int64_t>();
     if (step < from || step > to) return;
-    Bytes again(body.data() + sizeof(std::int32_t), body.size() - sizeof(std::int32_t));
+    Bytes again(std::string_view(body).substr(sizeof(std::int32_t)));
     watch::Column column = get_column(again);
     if (!found.empty() && found.back().last_step == column.first_step) {
       found.back().merge(column);

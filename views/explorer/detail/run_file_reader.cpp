@@ -120,7 +120,7 @@ std::uint64_t RunFileReader::read_from(std::uint64_t at, std::uint64_t end, cons
     return bytes.size() - used >= size;
   };
   while (have(head_size)) {
-    Bytes head(bytes.data() + used, head_size);
+    Bytes head(std::string_view(bytes).substr(used, head_size));
     const auto size = head.get<std::uint32_t>(), sum = head.get<std::uint32_t>(),
                own = head.get<std::uint32_t>();
     bool sound = own == base::crc32(0, bytes.data() + used, 8) && size > 0 && size <= largest_block;

@@ -90,30 +90,30 @@ class Thinned {
         graphs_[body.empty() ? '\0' : body.front()] = body;
         return;
       case BlockKind::step:
-        if (last_step_.empty()) put_number(BlockKind::step, body);
+        if (last_step_.empty()) put_block(BlockKind::step, body);
         last_step_ = body;
         return;
       case BlockKind::info:
       case BlockKind::series:
       case BlockKind::end:
-        return put_number(kind, body);
+        return put_block(kind, body);
     }
-    put_number(kind, body);
+    put_block(kind, body);
   }
 
   /// The rest, after all steps were given. Returns the size of the file.
   std::uint64_t finish() {
     for (const auto& [series, one] : series_) put_column(series, one.column);
     for (const auto& [name, one] : scalars_) {
-      if (!one.written) put_number(BlockKind::scalar, one.body);
+      if (!one.written) put_block(BlockKind::scalar, one.body);
     }
     for (const auto& [series, one] : updates_) {
       std::map<std::int64_t, std::string> left = one.last;
       for (const auto& [rule, bodies] : one.since) left.insert(bodies.begin(), bodies.end());
-      for (const auto& [step, body] : left) put_number(BlockKind::update, body);
+      for (const auto& [step, body] : left) put_block(BlockKind::update, body);
     }
-    for (const auto& [mode, body] : graphs_) put_number(BlockKind::graph, body);
-    if (!last_step_.empty()) put_number(BlockKind::step, last_step_);
+    for (const auto& [mode, body] : graphs_) put_block(BlockKind::graph, body);
+    if (!last_step_.empty()) put_block(BlockKind::step, last_step_);
     write_out();
     TORCH_CHECK(::fsync(file_) == 0 || errno == EINVAL, "views::explorer: writing ", path_,
                 " failed: ", std::strerror(errno), ".");
@@ -158,9 +158,9 @@ class Thinned {
 
   void put_column(std::int32_t series, const watch::Column& column) {
     std::string body;
-    detail::put(body, series);
+    put_number(body, series);
     detail::put_column(body, column);
-    put_number(BlockKind::column, body);
+    put_block(BlockKind::column, body);
   }
 
   void take_scalar(const std::string& body) {
@@ -171,7 +171,7 @@ class Thinned {
     const bool is_new =
         last.body.empty() || group_of(last.step, widths_.scalars) != group_of(step, widths_.scalars);
     last = {body, step, is_new};
-    if (is_new) put_number(BlockKind::scalar, body);
+    if (is_new) put_block(BlockKind::scalar, body);
   }
 
   void take_update(const std::string& body) {
@@ -186,7 +186,7 @@ class Thinned {
     for (const auto& [rule, since] : update.all.since()) update.since.emplace(rule, update.last);
   }
 
-  void put_number(BlockKind kind, const std::string& body) {
+  void put_block(BlockKind kind, const std::string& body) {
     put_block(waiting_, kind, body);
     if (waiting_.size() >= std::size_t{1} << 20) write_out();
   }
