@@ -83,7 +83,7 @@ void print_table(const std::vector<Drift>& drifts, double tolerance, const Drift
   Table table(std::move(titles));
   table.folds_constant_columns();
   for (const auto& drift : drifts) {
-    std::vector<std::string> row{path_of(drift), short_type(drift.pair.either().entry.type()),
+    std::vector<std::string> row{path_of(drift), or_dash(type_text(drift.pair.either().entry.type())),
                                  to_text(drift.distance, kDigits)};
     if (shifts) row.push_back(number(drift.shift, true));
     if (ratios) row.push_back(number(drift.ratio));
