@@ -37,7 +37,7 @@ void write_lines(const Json& value, std::size_t depth, std::string& to) {
 class Builder : public nlohmann::json_sax<Json> {
  public:
   Json document;
-  std::size_t bad_at = 0;
+  std::size_t bad_at = std::string::npos;
   bool too_deep = false;
 
   bool null() override { return put(nullptr); }

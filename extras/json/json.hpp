@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -35,11 +36,12 @@ struct Serializer<T, std::enable_if_t<std::is_floating_point_v<T>>> : nlohmann::
   }
 };
 
-template <>
-struct Serializer<std::string> : nlohmann::adl_serializer<std::string> {
+template <class T>
+struct Serializer<T, std::enable_if_t<std::is_convertible_v<const T&, std::string_view>>>
+    : nlohmann::adl_serializer<T> {
   template <class Document>
-  static void to_json(Document& json, const std::string& value) {
-    nlohmann::to_json(json, base::utf8_text(value));
+  static void to_json(Document& json, std::string_view value) {
+    nlohmann::to_json(json, base::utf8_text(std::string(value)));
   }
 };
 

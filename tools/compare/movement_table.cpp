@@ -105,7 +105,7 @@ void print_table(const std::vector<Movement>& movements, const MovementOptions& 
   Table table(std::move(titles));
   table.folds_constant_columns();
   for (const auto& movement : movements) {
-    std::vector<std::string> row{path_of(movement), short_type(movement.pair.either().entry.type()),
+    std::vector<std::string> row{path_of(movement), or_dash(type_text(movement.pair.either().entry.type())),
                                  to_text(movement.distance, kDigits)};
     if (shifts) row.push_back(number(movement.shift, true));
     if (ratios) row.push_back(number(movement.ratio));

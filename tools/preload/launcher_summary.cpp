@@ -7,13 +7,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/staging.hpp>
 #include <torchtap/storage/extend/recording_files.hpp>
 #include <torchtap/views/monitor/incident.hpp>
+#include <torchtap/views/text/units.hpp>
 
 #include "executable.hpp"
 #include "program_libraries.hpp"
@@ -24,10 +24,7 @@ namespace torchtap::tools::preload {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string counted(std::int64_t number, const std::string& word) {
-  return std::to_string(number) + " " + word + (number == 1 ? "" : "s");
-}
+using views::text::counted;
 
 /// "Conv2d, Linear and 3 more"
 std::string listed(const std::vector<std::string>& names, std::size_t most = 5) {
@@ -39,15 +36,6 @@ std::string listed(const std::vector<std::string>& names, std::size_t most = 5) 
 
 std::string listed(const std::set<std::string>& names) {
   return listed(std::vector<std::string>(names.begin(), names.end()));
-}
-
-std::string clock_time(std::int64_t seconds) {
-  const std::time_t time = seconds;
-  std::tm parts{};
-  ::localtime_r(&time, &parts);
-  char text[16];
-  std::strftime(text, sizeof(text), "%H:%M:%S", &parts);
-  return text;
 }
 
 bool runs(const Report& report) {
@@ -339,7 +327,8 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
                                                  ? ""
                                                  : " --interval SECONDS saves it at intervals.")
              : show(report.directory) + (config.mode == "report" ? " has the report" : " has the recording") +
-                   " as of " + clock_time(report.saved_at) + ", " + contents(report, config) + "."));
+                   " as of " + views::text::clock_text(report.saved_at * 1'000'000'000).substr(0, 8) + ", " +
+                   contents(report, config) + "."));
   }
   if (directories.size() > 1 && config.mode == "record") {
     std::string all;

@@ -16,6 +16,7 @@
 #include <torchtap/reductions/min.hpp>
 #include <torchtap/reductions/moments.hpp>
 #include <torchtap/reductions/restore.hpp>
+#include <torchtap/views/text/units.hpp>
 
 #include "large_results.hpp"
 #include "statistics_table.hpp"
@@ -322,7 +323,7 @@ class Structure {
  public:
   explicit Structure(const Layers& layers) : layers_(layers) {
     for (const Layer& layer : layers.all) {
-      types_.emplace(layer.path, short_type(layer.entry.type()));
+      types_.emplace(layer.path, views::text::type_text(layer.entry.type()));
       any_ran_ = any_ran_ || layer.entry.samples() > 0;
     }
   }

@@ -271,7 +271,8 @@ void print_table(const std::vector<Row>& rows, const std::vector<Column>& column
     table.folds_constant_columns();
     for (const auto& row : rows) {
       const auto& entry = row.layer->entry;
-      std::vector<std::string> line{std::to_string(row.layer->index), path_of(row), short_type(entry.type())};
+      std::vector<std::string> line{std::to_string(row.layer->index), path_of(row),
+                                    or_dash(type_text(entry.type()))};
       if (kinds) line.push_back(entry.kind());
       if (reductions) line.push_back(entry.reduction().empty() ? "-" : entry.reduction());
       if (samples) line.push_back(std::to_string(entry.samples()));
@@ -330,16 +331,6 @@ void print_rows(const std::vector<Row>& rows, const std::vector<Column>& columns
 }
 
 }  // namespace
-
-std::string short_type(const std::string& type) {
-  std::string name = type.substr(0, type.find('<'));
-  name = name.substr(name.find_last_of(":.") + 1);  // npos + 1 == 0
-  const std::string impl = "Impl";
-  if (name.size() > impl.size() && name.compare(name.size() - impl.size(), impl.size(), impl) == 0) {
-    name.erase(name.size() - impl.size());
-  }
-  return name.empty() ? "-" : name;
-}
 
 void print_summary(const Layers& layers, const SummaryOptions& options) {
   auto rows = rows_of(layers);

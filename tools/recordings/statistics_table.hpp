@@ -24,7 +24,4 @@ void print_summary(const Layers& layers, const SummaryOptions& options);
 /// Prints all results of one module, one per line, and draws its histograms.
 void print_results(const Layer& layer);
 
-/// "Conv2d" of "__torch__.torch.nn.modules.conv.Conv2d" and of "torch::nn::Conv2dImpl".
-std::string short_type(const std::string& type);
-
 }  // namespace torchtap::tools

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <ctime>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -11,6 +10,7 @@
 #include <torchtap/base/crc32.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/storage/spool.hpp>
+#include <torchtap/views/text/units.hpp>
 
 #include "commands.hpp"
 #include "files/json.hpp"
@@ -58,18 +58,10 @@ struct TailOptions {
   std::int64_t count = 0;
 };
 
-std::string time_of(const Frame& frame) {
-  const auto seconds = static_cast<std::time_t>(frame.time_ns / 1000000000);
-  std::tm local{};
-  ::localtime_r(&seconds, &local);
-  char text[32];
-  std::strftime(text, sizeof text, "%H:%M:%S", &local);
-  return c10::str(text, ".", std::to_string(1000 + frame.time_ns / 1000000 % 1000).substr(1));
-}
-
 void print_line(const Frame& frame) {
-  std::cout << time_of(frame) << "  " << tools::printable(shown_title_of(frame)) << "  "
-            << name_of(frame.kind) << ' ' << frame.sample << "  " << form_of(frame);
+  std::cout << views::text::clock_text(static_cast<std::int64_t>(frame.time_ns)) << "  "
+            << tools::printable(shown_title_of(frame)) << "  " << name_of(frame.kind) << ' ' << frame.sample
+            << "  " << form_of(frame);
   if (frame.without_data) {
     std::cout << "  no data: " << tools::printable(std::string(frame.text)) << std::endl;
     return;

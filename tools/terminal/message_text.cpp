@@ -87,10 +87,6 @@ std::string for_shells(std::string message) {
 
 }  // namespace
 
-std::string counted(std::int64_t number, const std::string& word) {
-  return std::to_string(number) + " " + word + (number == 1 ? "" : "s");
-}
-
 std::string meant(const std::string& word, const std::vector<std::string>& candidates) {
   const std::string* best = nullptr;
   std::size_t least = 2 + word.size() / 3;  // anything further away is a different word

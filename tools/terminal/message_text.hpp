@@ -6,14 +6,13 @@
 #include <vector>
 
 #include <torchtap/views/text/characters.hpp>
+#include <torchtap/views/text/units.hpp>
 
 /// Formats the command's output: text from files, and the library's errors for users of a shell.
 namespace torchtap::tools {
 
+using views::text::counted;
 using views::text::printable;
-
-/// "1 module", "2 modules".
-std::string counted(std::int64_t number, const std::string& word);
 
 /// The candidate nearest to `word`; "" if none is near.
 std::string meant(const std::string& word, const std::vector<std::string>& candidates);

@@ -23,14 +23,6 @@ bool is_terminal() {
   return ::isatty(STDERR_FILENO) == 1 && kind != nullptr && std::strcmp(kind, "dumb") != 0;
 }
 
-/// "12 s", "3 min 20 s", "2 h 5 min".
-std::string duration(double seconds) {
-  const std::int64_t all = std::llround(std::min(seconds, 3.6e8));
-  if (all < 60) return std::to_string(all) + " s";
-  if (all < 3600) return std::to_string(all / 60) + " min " + std::to_string(all % 60) + " s";
-  return std::to_string(all / 3600) + " h " + std::to_string(all / 60 % 60) + " min";
-}
-
 }  // namespace
 
 Progress::Progress(std::string what, std::int64_t total)
@@ -55,8 +47,9 @@ void Progress::draw() const {
   char rate[80];
   std::snprintf(rate, sizeof rate, speed < 1000 ? "%.3g/s" : "%.0f/s", speed);
   if (seconds >= 1 && speed > 0 && total_ > done_) {
-    std::snprintf(rate + std::strlen(rate), sizeof rate - std::strlen(rate), ", %s left",
-                  duration(static_cast<double>(total_ - done_) / speed).c_str());
+    std::snprintf(
+        rate + std::strlen(rate), sizeof rate - std::strlen(rate), ", %s left",
+        views::text::duration_text(static_cast<double>(total_ - done_) / speed, !utf8_locale()).c_str());
   }
   const std::string number = std::to_string(done_) + (total_ > 0 ? "/" + std::to_string(total_) : "");
   // One column is left free: some terminals wrap after the last one.

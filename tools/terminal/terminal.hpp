@@ -17,6 +17,11 @@ bool utf8_locale();
 std::string to_text(double value, int digits = 6);
 using views::text::bytes_text;
 using views::text::count_text;
+using views::text::type_text;
+/// "-" for no text.
+inline std::string or_dash(const std::string& text) {
+  return text.empty() ? "-" : text;
+}
 /// "8x3x224x224"; "scalar" without dimensions, and "?" for a size of -1.
 inline std::string shape_to_text(const std::vector<std::int64_t>& shape) {
   return views::text::shape_text(shape, "scalar");

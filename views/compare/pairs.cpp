@@ -14,6 +14,7 @@
 #include <torchtap/base/glob.hpp>
 #include <torchtap/views/compare/detail/alignment.hpp>
 #include <torchtap/views/compare/pairs.hpp>
+#include <torchtap/views/text/units.hpp>
 
 namespace torchtap::views::compare {
 
@@ -29,13 +30,6 @@ std::pair<std::string, std::string> split(const std::string& path) {
   const auto dot = path.rfind('.');
   return dot == std::string::npos ? std::make_pair(std::string(), path)
                                   : std::make_pair(path.substr(0, dot), path.substr(dot + 1));
-}
-
-/// "torch::nn::Conv2dImpl" is "Conv2d".
-std::string plain_type(std::string type) {
-  type.erase(0, type.find_last_of(":.") + 1);
-  if (type.size() > 4 && type.compare(type.size() - 4, 4, "Impl") == 0) type.resize(type.size() - 4);
-  return type;
 }
 
 /// Finds the text that each asterisk of `glob` stands for in `text`; false if it does not match.
@@ -131,7 +125,7 @@ struct Seen {
   std::vector<std::int64_t> sorted;
 
   Seen(const Run& run, const Call& call, const WeightsOf& weights_of)
-      : type(plain_type(run.text(call.type))), name(split(run.path(call)).second) {
+      : type(text::type_text(run.text(call.type))), name(split(run.path(call)).second) {
     const auto first = [&](const auto& slots) {
       return slots.empty() ? std::nullopt : run.print(run.records()[slots.front()]);
     };
@@ -232,7 +226,7 @@ class Pairing {
       for (const auto& call : run.calls()) {
         const std::string& path = run.path(call);
         const bool numbered = !path.empty() && std::isdigit(static_cast<unsigned char>(path.back())) != 0;
-        if (call.leaf && numbered) result.emplace(path, plain_type(run.text(call.type)));
+        if (call.leaf && numbered) result.emplace(path, text::type_text(run.text(call.type)));
       }
       return result;
     };
@@ -427,8 +421,8 @@ class Pairing {
     for (const auto& [both, count] : common) {
       const double share = static_cast<double>(count) /
                            static_cast<double>(within_a[both.first] + within_b[both.second] - count);
-      const bool same_type = plain_type(a_.text(a_.calls()[both.first].type)) ==
-                             plain_type(b_.text(b_.calls()[both.second].type));
+      const bool same_type = text::type_text(a_.text(a_.calls()[both.first].type)) ==
+                             text::type_text(b_.text(b_.calls()[both.second].type));
       if (share >= 0.5) candidates.push_back({share + (same_type ? 0.01 : 0), both.first, both.second});
     }
     std::stable_sort(candidates.begin(), candidates.end(),

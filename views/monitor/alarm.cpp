@@ -1,6 +1,4 @@
 // Alarms as a line for people, and as a line of alarms.jsonl.
-#include <time.h>
-
 #include <cstdio>
 #include <ostream>
 
@@ -19,20 +17,10 @@ std::string alarm_number(const char* format, double number) {
 }
 
 json::Json begun_line(std::int64_t time_ns, const std::string& model) {
-  return {{"format", 1}, {"time", detail::time_text(time_ns)}, {"model", model}};
+  return {{"format", 1}, {"time", text::utc_text(time_ns)}, {"model", model}};
 }
 
 }  // namespace
-
-std::string detail::time_text(std::int64_t time_ns) {
-  const std::time_t seconds = time_ns / 1'000'000'000;
-  std::tm parts{};
-  ::gmtime_r(&seconds, &parts);
-  char text[64];
-  const std::size_t size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
-  std::snprintf(text + size, sizeof text - size, ".%03dZ", static_cast<int>(time_ns / 1'000'000 % 1000));
-  return text;
-}
 
 std::ostream& operator<<(std::ostream& stream, const Alarm& alarm) {
   const rules::Finding& finding = alarm.finding;

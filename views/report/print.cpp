@@ -10,7 +10,6 @@
 
 #include <torchtap/views/report/detail/table_notes.hpp>
 #include <torchtap/views/report/detail/table_rows.hpp>
-#include <torchtap/views/report/detail/units.hpp>
 #include <torchtap/views/report/print.hpp>
 #include <torchtap/views/text/characters.hpp>
 #include <torchtap/views/text/table.hpp>
@@ -110,18 +109,18 @@ class Columns {
     };
     add(parameters_, "params", 92, [exact](const Line& line) {
       const std::int64_t number = line.module->parameters;
-      return number == 0 ? "-" : exact ? text::count_text(number) : detail::amount_text(number);
+      return number == 0 ? "-" : exact ? text::count_text(number) : text::amount_text(number);
     });
     add(work_, "MACs", 88, [](const Line& line) {
       const std::int64_t macs = line.module->forward.work.macs;
-      return macs == 0 ? "-" : detail::amount_text(macs);
+      return macs == 0 ? "-" : text::amount_text(macs);
     });
     add(forward_, "forward", 96, time(&ModuleRow::forward, &Direction::inclusive));
     add(backward_, "backward", 94, time(&ModuleRow::backward, &Direction::inclusive));
     if (forward_ || backward_) columns.push_back(bar());
     add(memory_, "memory", 90, [](const Line& line) {
       const std::int64_t peak = detail::peak_of(*line.module);
-      return peak == 0 && !ran(line) ? "-" : detail::amount_text(peak) + "B";
+      return peak == 0 && !ran(line) ? "-" : text::bytes_text(peak);
     });
     add(several_, "calls", 40, [](const Line& line) {
       const std::int64_t calls = line.module->forward.inclusive.calls;
@@ -138,7 +137,7 @@ class Columns {
                                                Times Direction::*times) const {
     return [direction, times, ascii = options_.ascii()](const Line& line) -> std::string {
       const Times& found = (line.module->*direction).*times;
-      return !detail::has_times(*line.module, found) ? "-" : detail::duration_text(found.median, ascii);
+      return !detail::has_times(*line.module, found) ? "-" : text::duration_text(found.median, ascii);
     };
   }
   /// The share of the whole time, drawn and in percent.

@@ -3,7 +3,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -13,6 +12,7 @@
 
 #include <torchtap/rules/detail/catalogue.hpp>
 #include <torchtap/rules/rules.hpp>
+#include <torchtap/views/text/units.hpp>
 
 namespace torchtap::rules {
 namespace {
@@ -38,29 +38,8 @@ std::string share_text(double share) {
   return text;
 }
 
-/// "950", "1,200", "12.8 M".
 std::string count_text(double count) {
-  char text[64];
-  if (count < 1000) {
-    std::snprintf(text, sizeof text, "%.0f", count);
-  } else if (count < 1e4) {
-    std::snprintf(text, sizeof text, "%.0f,%03.0f", std::floor(count / 1000),
-                  std::fmod(std::floor(count), 1000));
-  } else {
-    static constexpr std::array<const char*, 5> units{"k", "M", "G", "T", "P"};
-    std::size_t unit = 0;
-    for (count /= 1000; count >= 999.5 && unit + 1 < units.size(); ++unit) count /= 1000;
-    std::snprintf(text, sizeof text, count < 99.95 ? "%.1f %s" : "%.0f %s", count, units[unit]);
-  }
-  return text;
-}
-
-/// "ReLU" of "torch::nn::ReLUImpl" and of "__torch__.torch.nn.modules.activation.ReLU".
-std::string plain_type(const std::string& type) {
-  std::string name = type.substr(0, type.find('<'));
-  name.erase(0, name.find_last_of(":.") + 1);  // npos + 1 == 0
-  if (name.size() > 4 && name.compare(name.size() - 4, 4, "Impl") == 0) name.erase(name.size() - 4);
-  return name;
+  return views::text::count_text(std::llround(count));
 }
 
 std::string path_text(const std::string& path) {
@@ -534,7 +513,7 @@ const std::vector<Rule>& table() {
 std::vector<std::string> plain_types(const std::vector<Facts>& all) {
   std::vector<std::string> types;
   types.reserve(all.size());
-  for (const Facts& facts : all) types.push_back(plain_type(facts.type));
+  for (const Facts& facts : all) types.push_back(views::text::type_text(facts.type));
   return types;
 }
 

@@ -24,7 +24,7 @@ struct TORCHTAP_API Finding {
   Tensor tensor = Tensor::output;  ///< which tensor of the module
   std::int64_t slot = 0;
   double value = 0, limit = 0;  ///< what was measured, and the threshold
-  std::string sentence;         ///< "99.7 % of 12.8 M values are zero"
+  std::string sentence;         ///< "99.7 % of 12,800,000 values are zero"
 };
 
 /// A rule of the catalogue.

@@ -26,8 +26,7 @@ std::string format(const char* pattern, double number) {
 }
 
 std::string time_text(double seconds) {
-  if (seconds >= 1) return format("%.2f s", seconds);
-  return seconds >= 1e-3 ? format("%.2f ms", seconds * 1e3) : format("%.1f us", seconds * 1e6);
+  return text::duration_text(seconds, /*ascii=*/true);
 }
 
 std::string joined(const std::vector<std::string>& texts, const char* none = "none") {

@@ -49,18 +49,17 @@ BOOST_AUTO_TEST_CASE(numbers_are_exact_and_those_that_json_lacks_are_texts) {
 }
 
 BOOST_AUTO_TEST_CASE(text_is_utf8) {
-  Json document{{"name", std::string("caf\xc3\xa9 \xff\xc3 \"")}};
+  Json document{{"name", std::string("caf\xc3\xa9 \xff\xc3 \"")}, {"view", std::string_view("\xff")}};
   json::add(document, "bad \x80", 1);
-  BOOST_TEST(json::text(document) == "{\"name\":\"caf\xc3\xa9 \\\\377\\\\303 \\\"\",\"bad \\\\200\":1}");
+  BOOST_TEST(json::text(document) ==
+             "{\"name\":\"caf\xc3\xa9 \\\\377\\\\303 \\\"\",\"view\":\"\\\\377\",\"bad \\\\200\":1}");
   BOOST_CHECK_THROW(json::parse("\"\xff\""), c10::ValueError);
 }
 
 BOOST_AUTO_TEST_CASE(keys_keep_their_order_and_lines_are_for_people) {
-  const std::string lines = "{\n \"b\": [1, [], {}],\n \"a\": [{\n   \"z\": null\n  }, true]\n}\n";
   const Json document = json::parse(R"({"b": [1, [], {}], "a": [{"z": null}, true]})");
   BOOST_TEST(json::text(document) == R"({"b":[1,[],{}],"a":[{"z":null},true]})");
-  BOOST_TEST((json::parse(json::lines(document)) == document));
-  BOOST_TEST(json::lines(document).find("{\n \"b\": [1, [], {}],\n \"a\": [{") == 0U);
+  BOOST_TEST(json::lines(document) == "{\n \"b\": [1, [], {}],\n \"a\": [{\n  \"z\": null\n }, true]\n}\n");
 }
 
 BOOST_AUTO_TEST_CASE(what_is_no_json_is_an_error_that_says_where) {

@@ -10,8 +10,6 @@
 
 namespace torchtap::views::monitor::detail {
 
-/// "2026-11-23T16:04:55.123Z".
-std::string time_text(std::int64_t time_ns);
 /// The line of an alarm.
 json::Json json_of(const Alarm& alarm, const std::string& model);
 /// A line that is about no alarm, without its end.

@@ -15,7 +15,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <ostream>
 #include <sstream>
@@ -36,6 +35,7 @@
 #include <torchtap/views/monitor/detail/alarm_lines.hpp>
 #include <torchtap/views/monitor/detail/folders.hpp>
 #include <torchtap/views/monitor/detail/incident_folder.hpp>
+#include <torchtap/views/text/units.hpp>
 
 namespace torchtap::views::monitor::detail {
 namespace {
@@ -56,13 +56,9 @@ std::string hex(std::uint64_t number) {
   return digits;
 }
 
-std::string utc(const char* format) {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, format, &parts);
-  return text;
+std::string utc_now() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return text::utc_text(std::chrono::nanoseconds(now).count());
 }
 
 /// A reason as a part of a file's name.
@@ -261,7 +257,7 @@ void write_content(const std::string& folder, const IncidentContent& content) {
                          {"reason", content.reason},
                          {"model", content.model},
                          {"type", content.type},
-                         {"created", utc("%Y-%m-%dT%H:%M:%SZ")},
+                         {"created", utc_now()},
                          {"torchtap", TORCHTAP_VERSION},
                          {"libtorch", TORCH_VERSION},
                          {"cpu", cpu_capability()},
@@ -382,7 +378,9 @@ std::string write_incident(const std::string& incidents, std::int64_t keep, cons
   try {
     write_content(staged, content);
     make_private(staged);
-    const std::string time = utc("%Y%m%dT%H%M%S");
+    std::string time = utc_now().substr(0, 19);  // 20261123T160455
+    time.erase(std::remove_if(time.begin(), time.end(), [](char one) { return one == '-' || one == ':'; }),
+               time.end());
     for (std::int64_t number = next_number(parent);; ++number) {
       char digits[24];
       std::snprintf(digits, sizeof digits, "%04lld", static_cast<long long>(number));

@@ -9,15 +9,16 @@
 #include <torchtap/views/report/detail/non_finite_sentence.hpp>
 #include <torchtap/views/report/detail/table_notes.hpp>
 #include <torchtap/views/report/detail/table_rows.hpp>
-#include <torchtap/views/report/detail/units.hpp>
 #include <torchtap/views/text/units.hpp>
 
 namespace torchtap::views::report::detail {
 namespace {
 
+using text::amount_text;
 using text::bytes_text;
 using text::count_text;
 using text::counted;
+using text::duration_text;
 
 constexpr std::size_t kMost = 8;  // names in a list, or lines of one kind
 
@@ -28,7 +29,7 @@ std::string listed(const std::vector<std::string>& names) {
 }
 
 std::string time_sentence(const ModuleRow& row, const Times& times, std::int64_t repeats, bool ascii) {
-  const auto text = [&](double seconds) { return duration_text(seconds, ascii, " "); };
+  const auto text = [&](double seconds) { return duration_text(seconds, ascii); };
   if (!has_times(row, times)) return "not measured";
   if (row.summed) {
     return text(times.median) + ", the sum of the modules inside" +
@@ -54,7 +55,7 @@ std::string work_sentence(const Work& work) {
   std::snprintf(
       intensity, sizeof intensity, "%.3g",
       2 * static_cast<double>(work.macs) / static_cast<double>(std::max<std::int64_t>(work.bytes, 1)));
-  return "; " + amount_text(work.macs, " ") + " MACs (" + amount_text(2 * work.macs, " ") + " FLOPs), " +
+  return "; " + amount_text(work.macs) + " MACs (" + amount_text(2 * work.macs) + " FLOPs), " +
          bytes_text(work.bytes) + " moved, " + intensity + " FLOPs a byte";
 }
 
@@ -89,18 +90,18 @@ void add_sums(const Measurements& results, bool ascii, std::vector<std::string>&
   const auto add = [&](const char* name, const Work& work, double seconds) {
     if (work.operations == 0) return;
     outside += (outside.empty() ? "" : "; ") + std::string(name) + " " +
-               counted(work.operations, "operation") + ", " + duration_text(seconds, ascii, " ");
-    if (work.macs != 0) outside += ", " + amount_text(work.macs, " ") + " MACs";
+               counted(work.operations, "operation") + ", " + duration_text(seconds, ascii);
+    if (work.macs != 0) outside += ", " + amount_text(work.macs) + " MACs";
   };
   add("forward", results.outside_forward, results.outside_forward_seconds);
   add("backward", results.outside_backward, results.outside_backward_seconds);
   if (!outside.empty()) lines.push_back("outside of modules: " + outside);
   if (results.seconds > 0) {
-    std::string text = "run: " + duration_text(results.seconds, ascii, " ") + "; " +
-                       duration_text(results.own_seconds, ascii, " ") +
+    std::string text = "run: " + duration_text(results.seconds, ascii) + "; " +
+                       duration_text(results.own_seconds, ascii) +
                        " were torchtap's own, and are in no time above";
     if (const double rest = other_seconds(results); rest > 0) {
-      text += "; " + duration_text(rest, ascii, " ") +
+      text += "; " + duration_text(rest, ascii) +
               " passed outside of the modules, where TorchScript compiles the model and the program does "
               "other things";
     }

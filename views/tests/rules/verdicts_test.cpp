@@ -388,9 +388,9 @@ BOOST_AUTO_TEST_CASE(sentences_have_units_for_people) {
   Facts facts = facts_of("ReLU");
   facts.count = 12'800'000;
   facts.zeros = 12'761'600;
-  BOOST_TEST(sentence(facts) == "99.7 % of 12.8 M values are zero");
+  BOOST_TEST(sentence(facts) == "99.7 % of 12,800,000 values are zero");
   facts.zeros = 12'799'999;
-  BOOST_TEST(sentence(facts) == "more than 99.9 % of 12.8 M values are zero");
+  BOOST_TEST(sentence(facts) == "more than 99.9 % of 12,800,000 values are zero");
   facts.zeros = 0;
   facts.nan = 3;
   facts.count = 1000;

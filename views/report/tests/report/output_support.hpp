@@ -171,7 +171,7 @@ inline Measurements troubled() {
   layer4.children[1].children[1].forward.out = {3, 1};
   layer4.children[1].marks = {"nonfinite"};
   layer4.children[0].children[2].marks = {"dead_relu"};
-  layer4.children[0].children[2].mark_sentences = {"output: 100 % of 25.1 k values are zero"};
+  layer4.children[0].children[2].mark_sentences = {"output: 100 % of 25,088 values are zero"};
   layer4.children[0].children[2].zero_fraction = 1;
   results.root.children[5].children[0].children[0].marks = {"exploding_gradient"};
   results.root.children[5].children[0].children[0].gradient_norm = std::numeric_limits<double>::infinity();
