@@ -187,7 +187,7 @@ class Thinned {
   }
 
   void put_block(BlockKind kind, const std::string& body) {
-    put_block(waiting_, kind, body);
+    detail::put_block(waiting_, kind, body);
     if (waiting_.size() >= std::size_t{1} << 20) write_out();
   }
 
