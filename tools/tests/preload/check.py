@@ -94,7 +94,7 @@ with tempfile.TemporaryDirectory() as folder:
         check("Linear#0" in entries, f"{ending}: the module outside of the model: {sorted(entries)}")
         check(len(entries) == 22, f"{ending}: {len(entries)} modules")
         samples = sum(entry["samples"] for entry, _ in entries.values())
-        check(said == [f"torchtap: recorded {samples} samples of 22 modules: {out}"], f"{ending}: {said}")
+        check(said == [f"torchtap: recorded {samples:,} samples of 22 modules: {out}"], f"{ending}: {said}")
         check(entries["fc"][0]["samples"] == 3 and entries["conv1"][0]["samples"] == 4, f"{ending}: samples")
         check(
             not [name for name in os.listdir(folder) if name.startswith(ending + "-")], f"{ending}: a child wrote, too"

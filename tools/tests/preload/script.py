@@ -140,7 +140,7 @@ def check_recordings(folder, net):
             said = preload(folder, ["--save", out], program, 4)
             same(entries(folder / out), want, out)
             samples = sum(map(len, want.values()))
-            check(f"recorded {samples} samples of {len(want)} modules: {out}" in said, f"{out}: {said}")
+            check(f"recorded {samples:,} samples of {len(want)} modules: {out}" in said, f"{out}: {said}")
         run([torchtap, "compare", f"C++-{file}", f"Python-{file}", "--rtol", "0", "--atol", "0"], folder, 0)
     for name in ("C++", "Python"):
         run([torchtap, "compare", f"{name}-script.pt", "file", "--rtol", "0", "--atol", "0"], folder, 0)

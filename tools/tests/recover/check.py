@@ -47,7 +47,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert "finished now" in text and " 1 module " in text, text
     values = [int(sample[7]) for sample in samples(recording, "layer1.conv")]
     assert values == list(range(len(values))) and len(values) > 300, values
-    assert f"{len(values)} samples" in text, text
+    assert f"{len(values):,} samples" in text, text
     assert not [name for name in os.listdir(recording) if name.endswith(".part") or name.endswith(".jsonl")]
 
     assert "nothing to do" in run(recording)
