@@ -127,7 +127,7 @@ def test_groups(folder, net):
     shown = document("show", folder / "some")["entries"]
     assert [entry["keys"]["labels"] for entry in shown] == keys
     assert all(entry["left_out"]["labels"] == value["labels.left_out"] for entry in shown)
-    text = f"{value['labels.left_out']} rows without a key of labels"
+    text = f"{value['labels.left_out']:,} rows without a key of labels"
     assert text in run("show", folder / "some").out and "without a key" not in table
     for place, label in enumerate(keys):
         rows = wanted[mask & (labels == label)]

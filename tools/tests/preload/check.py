@@ -62,7 +62,7 @@ def test_ends_as_without(folder, ending):
     assert "Linear#0" in entries, "the module outside of the model"
     assert len(entries) == 22
     samples = sum(entry["samples"] for entry, _ in entries.values())
-    assert said == [f"torchtap: recorded {samples} samples of 22 modules: {ending}"]
+    assert said == [f"torchtap: recorded {samples:,} samples of 22 modules: {ending}"]
     assert entries["fc"][0]["samples"] == 3 and entries["conv1"][0]["samples"] == 4
     assert not [name for name in os.listdir(folder) if name.startswith(ending + "-")], "a child wrote, too"
 

@@ -132,7 +132,7 @@ def test_recordings(folder, want):
             said = preload(["--save", out], *program)
             same(folder / out, want)
             samples = sum(map(len, want.values()))
-            assert f"recorded {samples} samples of {len(want)} modules: {out}" in said
+            assert f"recorded {samples:,} samples of {len(want)} modules: {out}" in said
         run("compare", f"C++-{file}", f"Python-{file}", "--rtol", "0", "--atol", "0")
     for name in ("C++", "Python"):
         run("compare", f"{name}-script.pt", "file", "--rtol", "0", "--atol", "0")

@@ -42,7 +42,7 @@ def test_recovered(recording):
     assert "finished now" in text and " 1 module " in text
     values = [int(sample[7]) for sample in samples(recording, "layer1.conv")]
     assert values == list(range(len(values))) and len(values) > 300
-    assert f"{len(values)} samples" in text
+    assert f"{len(values):,} samples" in text
     assert not [name for name in os.listdir(recording) if name.endswith((".part", ".jsonl"))]
     assert "nothing to do" in recover(recording)
 

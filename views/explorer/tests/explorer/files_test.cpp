@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(a_finished_run_is_read_back_whole) {
   const TemporaryDirectory directory;
   const std::string path = directory / "run1";
   nn::Sequential net = small_net();
-  std::vector<std::string> written;
+  std::vector<torchtap::json::Json> written;
   std::map<std::int32_t, std::string> columns;
   {
     explorer::Explorer watched(explorer::ExplorerOptions().every(1).columns(8).save(path));

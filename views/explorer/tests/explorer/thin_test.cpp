@@ -256,7 +256,7 @@ BOOST_AUTO_TEST_CASE(the_optimizers_steps_are_measured) {
                                                         : Since{})));
     });
     BOOST_TEST(weights == 4);
-    BOOST_TEST(health.find("\"kind\":\"update_ratio\"") != std::string::npos);
+    BOOST_TEST(health.dump().find("\"kind\":\"update_ratio\"") != std::string::npos);
     check_no_errors(watched);
   }
   // The file has them, too; and the last ones, and since when rules hold, when it has been thinned.
