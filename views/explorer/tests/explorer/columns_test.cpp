@@ -4,7 +4,6 @@
 #include <torch/torch.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <limits>
 
 #include <torchtap/storage/file.hpp>
