@@ -4,6 +4,7 @@
 #include <torchtap/reductions/reductions.hpp>
 
 #include "support.hpp"
+#include "tests/only_where.hpp"
 
 BOOST_AUTO_TEST_SUITE(restore_suite)
 
@@ -101,8 +102,8 @@ BOOST_AUTO_TEST_CASE(a_restored_reduction_is_the_same_and_merges_as_one_stream) 
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_state_of_a_device_that_is_not_there_comes_to_the_cpu) {
-  if (at::hasCUDA()) return;
+BOOST_AUTO_TEST_CASE(a_state_of_a_device_that_is_not_there_comes_to_the_cpu,
+                     *torchtap_test::only_where([] { return !at::hasCUDA(); }, "the device is there")) {
   const std::string on_cpu("\0\0\0\0\xFF\xFF\xFF\xFF", 8), on_cuda("\1\0\0\0\3\0\0\0", 8);  // type and index
   const std::vector<std::pair<std::string, Make>> some{{"Mean", made(Mean(MeanOptions().over({0})))},
                                                        {"Moments", made(Moments(MomentsOptions().over({0})))},

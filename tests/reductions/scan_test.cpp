@@ -15,6 +15,8 @@
 #include <torchtap/reductions/detail/kernels.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
+#include "tests/only_where.hpp"
+
 BOOST_AUTO_TEST_SUITE(scan)
 
 using namespace torchtap;
@@ -250,8 +252,9 @@ BOOST_AUTO_TEST_CASE(numbers_are_those_of_two_passes_in_float64) {
 }
 
 #ifndef __SANITIZE_THREAD__  // to which OpenMP's barriers are invisible
-BOOST_AUTO_TEST_CASE(the_number_of_threads_changes_nothing) {
-  if (reductions::detail::kernels() == nullptr) return;  // ATen's sums have their own precision
+BOOST_AUTO_TEST_CASE(the_number_of_threads_changes_nothing,
+                     *torchtap_test::only_where([] { return reductions::detail::kernels() != nullptr; },
+                                                "ATen's sums have their own precision")) {
   at::manual_seed(0);
   const int threads = at::get_num_threads();
   const at::Tensor x = at::randn({16, 24, 60, 61});

@@ -91,8 +91,8 @@ std::string cut(const std::string& text, std::size_t to, bool keeps_end, bool as
   std::size_t columns = 0;
   for (const auto& cell : cells) columns += cell.columns;
   if (columns <= to) return text;
-  const std::string dots = ascii ? ".." : "…";
   const std::size_t size = std::min<std::size_t>(to, ascii ? 2 : 1);
+  const std::string dots = ascii ? std::string(size, '.') : size == 0 ? "" : "…";
   const std::size_t room = to - size;
   if (keeps_end) {
     std::size_t first = 0;

@@ -7,6 +7,7 @@
 #include <torchtap/reductions/histogram.hpp>
 
 #include "on_host.hpp"
+#include "tests/only_where.hpp"
 #include "tests/support.hpp"
 
 using namespace torchtap_test;
@@ -223,8 +224,8 @@ BOOST_AUTO_TEST_CASE(slots_of_bits) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(without_a_device_the_error_says_what_is_missing) {
-  if (at::hasCUDA()) return;
+BOOST_AUTO_TEST_CASE(without_a_device_the_error_says_what_is_missing,
+                     *only_where([] { return !at::hasCUDA(); }, "there is a device")) {
   BOOST_CHECK_EXCEPTION(torchtap::cuda::enable_fused_kernels(), c10::Error,
                         says({"torchtap::cuda::enable_fused_kernels", "has no CUDA"}));
   BOOST_TEST(!torchtap::cuda::fused_kernels_enabled());

@@ -14,6 +14,7 @@
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/storage/file.hpp>
 
+#include "tests/only_where.hpp"
 #include "tests/support.hpp"
 
 BOOST_AUTO_TEST_SUITE(quantization_int8)
@@ -237,10 +238,18 @@ BOOST_AUTO_TEST_CASE(int8_refuses) {
   BOOST_CHECK_EXCEPTION(to_int8(net, on(x * std::numeric_limits<double>::quiet_NaN())), c10::ValueError,
                         says({"finite"}));
   BOOST_CHECK_THROW(to_int8(net, on(at::zeros({1, 2, 20, 20}))), std::exception);
-  // Since LibTorch 2.14 nobody can choose to have none.
-  if (!torchtap_test::error_of([] { const Engine none(at::QEngine::NoQEngine); }).empty()) return;
+}
+
+BOOST_AUTO_TEST_CASE(int8_refuses_without_an_engine,
+                     *torchtap_test::only_where(
+                         [] {
+                           const auto choose = [] { const Engine none(at::QEngine::NoQEngine); };
+                           return torchtap_test::error_of(choose).empty();
+                         },
+                         "since LibTorch 2.14 nobody can choose to have none")) {
   const Engine none(at::QEngine::NoQEngine);
-  BOOST_CHECK_EXCEPTION(to_int8(net, on(x)), c10::ValueError, says({"no quantized engine", "setQEngine"}));
+  BOOST_CHECK_EXCEPTION(to_int8(model("residual"), on(data("residual"))), c10::ValueError,
+                        says({"no quantized engine", "setQEngine"}));
 }
 
 /// LibTorch's passes remove what `forward` does not use, of which another method would be left.

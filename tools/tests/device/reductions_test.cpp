@@ -9,6 +9,7 @@
 #include <torchtap/reductions/reductions.hpp>
 
 #include "on_device.hpp"
+#include "tests/only_where.hpp"
 #include "tests/support.hpp"
 
 using namespace torchtap;
@@ -284,8 +285,8 @@ BOOST_AUTO_TEST_CASE(quantiles_of_many_elements_are_within_the_stated_error) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_sample_of_another_device_is_refused_and_changes_nothing) {
-  if (device().is_cpu()) return;
+BOOST_AUTO_TEST_CASE(a_sample_of_another_device_is_refused_and_changes_nothing,
+                     *only_where([] { return !device().is_cpu(); }, "the CPU is the device")) {
   reductions::Mean mean;
   mean.update(at::ones({3}, device()));
   BOOST_CHECK_EXCEPTION(mean.update(at::ones({3})), c10::Error, says({"Mean", "cpu", "move"}));

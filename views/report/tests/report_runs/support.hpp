@@ -11,7 +11,9 @@
 
 #include <torchtap/views/report/report.hpp>
 
+#include "tests/only_where.hpp"
 #include "tests/support.hpp"
+#include "zoo/resnet.hpp"
 
 /// What the tests of reports share.
 namespace support {
@@ -52,6 +54,15 @@ template <class Function>
 void for_each_row(const report::ModuleRow& root, Function&& visit) {
   visit(root);
   for (const auto& child : root.children) for_each_row(child, visit);
+}
+
+/// A decorator of tests for which the calls of modules in C++ have to be seen.
+inline auto where_modules_are_reached() {
+  const auto reached = [] {
+    zoo::ResNet18 net(zoo::ResNet18Options().num_classes(2).width(8));
+    return row(report::Report(*net).results(), "conv1").reachable;
+  };
+  return torchtap_test::only_where(reached, "torchtap::transparent is not built");
 }
 
 inline std::string model_file(const std::string& name) {
