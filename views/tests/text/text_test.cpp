@@ -48,7 +48,7 @@ BOOST_AUTO_TEST_CASE(what_is_printed_moves_no_cursor_and_is_utf8) {
     BOOST_TEST(shown.find_first_of("\n\x1b\xff") == std::string::npos, shown);
     BOOST_TEST(torchtap::base::first_not_utf8(shown) == std::string::npos);
     BOOST_TEST(text::printable(shown) == shown);
-    const std::string valid = text::utf8_text(whole);
+    const std::string valid = torchtap::base::utf8_text(whole);
     BOOST_TEST(torchtap::base::first_not_utf8(valid) == std::string::npos);
     if (torchtap::base::first_not_utf8(whole) == std::string::npos) BOOST_TEST(valid == whole);
   }
