@@ -169,7 +169,7 @@ void print_csv(const History& history, const std::string& layer) {
 
 /// The rows of the table, of one layer or of all.
 Json rows_of(const History& history, const std::string& layer) {
-  Json all = Json::parse(history.json());
+  Json all = json::parse(history.json());
   if (layer.empty()) return all;
   Json rows = Json::array();
   for (const Node& node : layer_of(history, layer))

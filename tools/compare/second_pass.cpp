@@ -4,10 +4,9 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <fstream>
-#include <limits>
+#include <iterator>
 
 #include <torchtap/views/compare/operations.hpp>
 
@@ -66,15 +65,6 @@ bool repeats(const prints::Run& first, const prints::Run& second, std::uint32_t 
     }
     return !there || same;
   });
-}
-
-double number(const Json& value) {
-  const double found = value.is_number() ? value.get<double>() : 0;
-  return found < std::numeric_limits<double>::max() ? found : INFINITY;  // which JSON does not have
-}
-
-std::string text_of(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : std::string();
 }
 
 }  // namespace
@@ -161,7 +151,7 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs,
     requested.push_back(i);
   }
   const std::string wanted = folder + "/request.json", answered = folder + "/answer.json";
-  std::ofstream(wanted) << request;
+  std::ofstream(wanted) << json::text(request);
   other.run(folder + "/other.values", of_other);
   of_own.insert(of_own.end(), {"--try", wanted, "--answer", answered});
   own.run(folder + "/own.values", of_own);
@@ -185,9 +175,10 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs,
     }
   }
   auto file = open_to_read(answered);
-  const Json answer = Json::parse(file);
+  const Json document = json::parse({std::istreambuf_iterator<char>(file), {}}, answered + ": ");
+  const json::Reader answer(document, answered + ": ");
   result.tried.resize(asked.size());
-  const Json& answers = answer.at("suspects");
+  const std::vector<json::Reader> answers = answer.at("suspects").elements();
   for (std::size_t i = 0; i < asked.size(); ++i) {
     const prints::Divergence& finding = *asked[i];
     const auto place = std::find(requested.begin(), requested.end(), i);
@@ -196,17 +187,18 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs,
         result.tried[i].emplace().reason = "no module that both programs were seen to call is around it";
       continue;
     }
-    const Json& one = answers.at(static_cast<std::size_t>(place - requested.begin()));
-    check(one.at("repeatable") != false, own);
+    const json::Reader& one = answers.at(static_cast<std::size_t>(place - requested.begin()));
+    const auto text = [&](const char* name) { return one.get<std::string>(name, ""); };
+    check(one.get("repeatable", true), own);
     SecondPass::Tried& tried = result.tried[i].emplace();
-    if (one.at("proved").is_boolean()) tried.proved = one.at("proved").get<bool>();
-    tried.own_error = number(one.at("own_error"));
-    tried.other_error = number(one.at("other_error"));
-    tried.cause = text_of(one.at("cause"));
-    tried.cause_error = number(one.at("cause_error"));
-    tried.where = text_of(one.at("where"));
-    tried.reason = text_of(one.value("reason", Json(nullptr)));
-    tried.search = text_of(one.value("search", Json(nullptr)));
+    if (one.at("proved").value().is_boolean()) tried.proved = one.get<bool>("proved");
+    tried.own_error = one.get("own_error", 0.0);
+    tried.other_error = one.get("other_error", 0.0);
+    tried.cause = text("cause");
+    tried.cause_error = one.get("cause_error", 0.0);
+    tried.where = text("where");
+    tried.reason = text("reason");
+    tried.search = text("search");
     if (tried.proved != false) {
       tried.operation = prints::first_operation(
           {values_a, finding.path, finding.sample, given(a, finding.call_a)},
@@ -214,10 +206,8 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs,
     }
     if (result.own_is_a && finding.unseen != prints::kNone) tried.unseen = a.path(a.calls()[finding.unseen]);
   }
-  if (answer.at("input").is_object()) {
-    result.input_cause = text_of(answer.at("input").at("cause"));
-    result.input_search = text_of(answer.at("input").at("search"));
-  }
+  result.input_cause = answer.at("input").get<std::string>("cause", "");
+  result.input_search = answer.at("input").get<std::string>("search", "");
   return result;
 }
 

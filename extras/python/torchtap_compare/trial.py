@@ -5,7 +5,6 @@ import contextlib
 import copy
 import json
 import math
-import sys
 import warnings
 
 import torch
@@ -246,7 +245,7 @@ class Trial:
         slot = (
             0 if times[0] > FARTHER else max(range(len(times)), key=times.__getitem__)
         )  # rules look at the first tensor
-        found = {"proved": times[slot] > FARTHER, "own_error": finite(own[slot]), "other_error": finite(other[slot])}
+        found = {"proved": times[slot] > FARTHER, "own_error": in_json(own[slot]), "other_error": in_json(other[slot])}
         found["proved"] = found["proved"] and not self.does_the_same(plain, call, to, inputs, outputs)
         if found["proved"]:
             sides = [(own_inputs, own_outputs[slot], exact[slot]), (inputs, outputs[slot], expected[slot])]
@@ -286,7 +285,7 @@ class Trial:
                 cause, error = causes.find_input(mine, its, *self.names, said) or (None, None)
                 return {
                     "cause": cause,
-                    "error": error if cause is None else finite(error),
+                    "error": error if cause is None else in_json(error),
                     "search": said[0] if said else None,
                 }
         return None
@@ -305,6 +304,6 @@ def is_digest(text, tensor):
     return text in (digest.tobytes().hex(), "".join(f"{half:016x}" for half in digest.tolist()))
 
 
-def finite(number):
-    """JSON has no infinity and no NaN."""
-    return None if math.isnan(number) else min(float(number), sys.float_info.max)
+def in_json(number):
+    """As JSON has it: NaN is not known, and an infinity a text."""
+    return None if math.isnan(number) else float(number) if math.isfinite(number) else "Infinity"
