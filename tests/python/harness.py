@@ -43,17 +43,10 @@ def environment(**more):
 
 
 def call(*command, status=0, cwd=None, timeout=600, **more):
-    """Runs a program that ends with this exit status, or with any where it is None. What is left are variables of its environment."""
+    """Runs a program that ends with this exit status, or with any where it is None. `more` are variables of its environment."""
     command = [*map(str, command)]
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        errors="surrogateescape",
-        timeout=timeout,
-        env=environment(**more),
-    )
+    how = {"capture_output": True, "text": True, "errors": "surrogateescape"}
+    done = subprocess.run(command, cwd=cwd, timeout=timeout, env=environment(**more), **how)
     assert status is None or done.returncode == status, f"{command}\n{done.stdout}\n{done.stderr}"
     return Done(done.returncode, done.stdout, done.stderr)
 
@@ -101,7 +94,7 @@ def end_of_what_was_started():
     for process in started[before:]:
         if process.poll() is None:
             process.kill()
-            process.communicate()
+            process.wait()
     del started[before:]
 
 
@@ -188,9 +181,5 @@ def streams(folder):
 def pytest_sessionfinish(session, exitstatus):
     """CTest shows a file of which all tests are skipped as skipped."""
     stats = session.config.pluginmanager.get_plugin("terminalreporter").stats
-    if (
-        exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        and "skipped" in stats
-        and "passed" not in stats
-    ):
+    if exitstatus in (0, pytest.ExitCode.NO_TESTS_COLLECTED) and "skipped" in stats and "passed" not in stats:
         session.exitstatus = 77

@@ -54,6 +54,13 @@ class WritesToItsInput(torch.nn.Module):
         return self.net(y), y
 
 
+class Constant(torch.nn.Module):
+    def forward(self, x):
+        scores = torch.zeros(x.size(0), 3)
+        scores[:, 1] = x.flatten(1).mean(1).gt(0.5).float() * float("nan")
+        return {"scores": scores}
+
+
 def digits(count, classes, seed):
     """Images of bytes whose classes a small network tells in most cases, and their labels."""
     generator = torch.Generator().manual_seed(seed)
@@ -150,6 +157,7 @@ def data(folder):
     torch.save(labels.long(), folder / "labels.pt")
     net = trained(10)
     torch.jit.script(net).save(str(folder / "net.pt"))
+    torch.jit.script(Constant()).save(str(folder / "constant.pt"))
     return {"folder": folder, "net": net, "images": as_images(pixels), "labels": labels}
 
 
@@ -205,13 +213,6 @@ def test_few_classes(data):
     """Ties, NaN and fewer classes than five."""
     where = data["folder"]
 
-    class Constant(torch.nn.Module):
-        def forward(self, x):
-            scores = torch.zeros(x.size(0), 3)
-            scores[:, 1] = x.flatten(1).mean(1).gt(0.5).float() * float("nan")
-            return {"scores": scores}
-
-    torch.jit.script(Constant()).save(str(where / "constant.pt"))
     bright = data["images"].flatten(1).mean(1) > 0.5
     torch.save(bright.long(), where / "bright.pt")
     got = evaluated(data, "constant.pt", "--batch", 64, images="images.pt", labels="bright.pt")
@@ -484,7 +485,8 @@ def test_refusals(calibrated):
     refused("calibrate", where / "ranges", "--save", where / "mse.json", says="--overwrite")
     run("calibrate", where / "ranges", "--save", where / "mse.json", "--overwrite")
     quantize = ("quantize", where / "net.pt", "--input", where / "images.gz")
-    refused(*quantize, "--save", where / "mse.int8.pt", says="--overwrite")
+    (where / "there.pt").touch()
+    refused(*quantize, "--save", where / "there.pt", says="--overwrite")
     refused("quantize", where / "constant.pt", "--input", where / "images.gz", *new, says="can be quantized")
     refused("quantize", where / "labels.pt", "--input", where / "images.gz", *new, says="torch.save")
     assert not (where / "new").exists(), "nothing was written"
