@@ -67,13 +67,15 @@ std::string judges_of(const std::vector<Movement>& movements, const std::string&
   const auto judged =
       std::count_if(movements.begin(), movements.end(), [](const auto& one) { return one.judged; });
   const auto all = static_cast<std::int64_t>(movements.size());
-  const std::string by_distance = "distances are compared with " + tolerance +
-                                  ": without blocks of A (record --learn), what chance gives is not known.";
-  if (judged == 0) return "Judged by size alone: " + by_distance;
   const std::string by_blocks =
-      "as torchtap check --against does, by how much blocks of A differ from each other";
-  if (judged == all) return "Judged " + by_blocks + ".";
-  return c10::str(judged, " of ", all, " rows are judged ", by_blocks, "; of the others, ", by_distance);
+      "as torchtap check --against does, by how much blocks of A differ from each other.";
+  if (judged == all) return "Judged " + by_blocks;
+  if (judged != 0)
+    return c10::str(judged, " of ", all, " rows are judged ", by_blocks,
+                    " The others have no blocks to judge by: distances are compared with ", tolerance,
+                    ", and it is not known what chance gives.");
+  return "Distances are compared with " + tolerance +
+         ". It is not known what chance gives: blocks of A would tell (record --learn).";
 }
 
 void print_table(const std::vector<Movement>& movements, const MovementOptions& options,
