@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(a_finished_run_is_read_back_whole) {
   const TemporaryDirectory directory;
   const std::string path = directory / "run1";
   nn::Sequential net = small_net();
-  std::vector<std::string> written;
+  std::vector<torchtap::json::Json> written;
   std::map<std::int32_t, std::string> columns;
   {
     explorer::Explorer watched(explorer::ExplorerOptions().every(1).columns(8).save(path));
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(a_finished_run_is_read_back_whole) {
   BOOST_TEST(run.info().name == "run1");
   BOOST_TEST(run.steps().second == 29);
   const auto read = everything(run);
-  for (std::size_t i = 0; i < read.size(); ++i) BOOST_TEST(read[i] == written[i]);
+  for (std::size_t i = 0; i < read.size(); ++i) BOOST_TEST((read[i] == written[i]));
   BOOST_TEST((columns_of(run) == columns));
   // All of the steps are in the file.
   const auto zoomed = run.zoom(0, 10, 19);
