@@ -73,9 +73,9 @@ BOOST_AUTO_TEST_CASE(a_graph_names_calls_ports_parameters_and_series) {
     BOOST_REQUIRE(id >= 0);
     const auto& one = series[static_cast<std::size_t>(id)];
     BOOST_TEST(one["id"] == id);
-    BOOST_TEST(one["what"] == what);
+    BOOST_TEST((one["what"] == what));
     BOOST_TEST(one["call"] == call);
-    BOOST_TEST(one["mode"] == mode);
+    BOOST_TEST((one["mode"] == mode));
     BOOST_TEST(one["columns"] == 2);
     BOOST_TEST(one["last"]["step"] == 1);
     BOOST_TEST(one["first_nan"].is_null());
@@ -302,8 +302,8 @@ BOOST_AUTO_TEST_CASE(a_run_fits_into_one_file) {
   const Json all = parse(parts::export_json({parts::models_of(watched).first()->run()}));
   BOOST_TEST(all["runs"].size() == 1U);
   BOOST_TEST(all["r0"]["graph"]["train"]["calls"].size() == 2U);
-  BOOST_TEST(all["r0"]["columns"] ==
-             parts::base64(parts::columns_bytes(*parts::models_of(watched).first()->run(), {})));
+  BOOST_TEST((all["r0"]["columns"] ==
+              parts::base64(parts::columns_bytes(*parts::models_of(watched).first()->run(), {}))));
   if (parts::find_asset("/export.html") == nullptr) {
     BOOST_CHECK_EXCEPTION(watched.export_page(directory / "page.html"), c10::Error,
                           says({"without the page"}));

@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(a_finished_run_is_read_back_whole) {
   BOOST_TEST(run.info().name == "run1");
   BOOST_TEST(run.steps().second == 29);
   const auto read = everything(run);
-  for (std::size_t i = 0; i < read.size(); ++i) BOOST_TEST(read[i] == written[i]);
+  for (std::size_t i = 0; i < read.size(); ++i) BOOST_TEST((read[i] == written[i]));
   BOOST_TEST((columns_of(run) == columns));
   // All of the steps are in the file.
   const auto zoomed = run.zoom(0, 10, 19);

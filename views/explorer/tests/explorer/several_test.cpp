@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(a_directory_has_a_file_for_each_and_all_are_shown) {
   for (std::size_t i = 0; i < 2; ++i) {
     BOOST_TEST(read[i]->info().state == "finished");
     BOOST_TEST(read[i]->graph(Mode::train).json == graphs[i]);
-    BOOST_TEST(parts::series_json(*read[i]) == series[i]);
+    BOOST_TEST((parts::series_json(*read[i]) == series[i]));
   }
   BOOST_CHECK_THROW(parts::Folders({directory / "other"}).open(), c10::Error);
 }
@@ -372,7 +372,7 @@ BOOST_AUTO_TEST_CASE(each_run_has_an_identity_of_its_own) {
     const std::string identity = runs.front()->info().identity;
     identities.insert(identity);
     BOOST_TEST(parts::FileRun(directory / name).info().identity == identity);
-    BOOST_TEST(parts::runs_json(runs)[0]["identity"] == identity);
+    BOOST_TEST((parts::runs_json(runs)[0]["identity"] == identity));
     BOOST_TEST(parts::answer(runs, "/api/v1/runs/" + identity + "/graph").status == 200);
     for (const std::string& other : identities)
       BOOST_TEST(parts::answer(runs, "/api/v1/runs/" + other + "/graph").status ==

@@ -119,7 +119,8 @@ BOOST_AUTO_TEST_CASE(a_bounded_file_stays_small_and_loses_no_count) {
     check_no_errors(watched);
     // What the page has of the two is the same: the same statistics at the last step, the same first NaN.
     follower.refresh();
-    BOOST_TEST(parts::health_json(follower) == parts::health_json(*parts::models_of(watched).first()->run()));
+    BOOST_TEST(
+        (parts::health_json(follower) == parts::health_json(*parts::models_of(watched).first()->run())));
   }
   const auto unbounded = std::filesystem::file_size(parts::run_file_path(all));
   BOOST_TEST(unbounded > 5U * most);  // several times over, so it was thinned more than once
@@ -136,7 +137,7 @@ BOOST_AUTO_TEST_CASE(a_bounded_file_stays_small_and_loses_no_count) {
   // Parts of it, too.
   parts::FileRun whole(all), thinned(some);
   BOOST_TEST(thinned.info().state == "finished");
-  BOOST_TEST(parts::health_json(thinned) == parts::health_json(whole));
+  BOOST_TEST((parts::health_json(thinned) == parts::health_json(whole)));
   BOOST_TEST(thinned.graph(parts::Mode::train).json == whole.graph(parts::Mode::train).json);
   BOOST_TEST(thinned.steps().first == 0);
   BOOST_TEST(thinned.steps().second == steps - 1);
@@ -261,8 +262,8 @@ BOOST_AUTO_TEST_CASE(the_optimizers_steps_are_measured) {
   }
   // The file has them, too; and the last ones, and since when rules hold, when it has been thinned.
   parts::FileRun run(path);
-  BOOST_TEST(parts::series_json(run) == series);
-  BOOST_TEST(parts::health_json(run) == health);
+  BOOST_TEST((parts::series_json(run) == series));
+  BOOST_TEST((parts::health_json(run) == health));
   std::uint64_t size = 0;
   ::close(parts::thin(path + "/explorer/run.tapx", 1, size));
   parts::FileRun thinned(path);

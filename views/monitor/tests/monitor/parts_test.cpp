@@ -197,7 +197,7 @@ BOOST_AUTO_TEST_CASE(an_alarm_is_a_line_for_people_and_a_line_of_json) {
   tap::json::Json json = tap::json::parse(monitor::to_json(alarm, "res\"net\n"));
   BOOST_TEST(json["format"] == 1);
   BOOST_TEST(json["time"] == "2026-11-23T16:04:55.123Z");
-  BOOST_TEST(json["model"] == std::string("res\"net\n"));
+  BOOST_TEST((json["model"] == std::string("res\"net\n")));
   BOOST_TEST(json["state"] == "raised");
   BOOST_TEST(json["module"] == "layer3.1.conv2");
   BOOST_TEST(json["psi"].get<double>() == 0.19);
