@@ -157,7 +157,7 @@ BOOST_AUTO_TEST_CASE(a_million_steps_need_bounded_memory) {
     run.add_scalar("loss", step, 1.0);
     if (step == steps / 4) after_some = held();
   }
-  BOOST_TEST(held() - after_some < 5e5);
+  BOOST_TEST(held() - after_some < 1e6);
   BOOST_TEST(run.scalars(-1).at("loss").size() <= 8192U);
   run.each_series([&](const parts::Series& one) {
     BOOST_TEST(one.columns().size() <= 64U);
@@ -190,7 +190,7 @@ BOOST_AUTO_TEST_CASE(a_long_training_needs_bounded_memory) {
     if (step == 6000) after_some = held();
   }
   BOOST_TEST(watched.step() == 11999);
-  BOOST_TEST(held() - after_some < 5e5);
+  BOOST_TEST(held() - after_some < 1e6);
   check_no_errors(watched);
 }
 
