@@ -634,7 +634,7 @@ def digest(dtype, shape, data):
 
 
 def xxh64(data):
-    """XXH64 with seed 0 of whole blocks of 32 bytes."""
+    """XXH64 with seed 0."""
     p1, p2, p3, p4, p5 = (
         0x9E3779B185EBCA87,
         0xC2B2AE3D27D4EB4F,
@@ -650,14 +650,23 @@ def xxh64(data):
         return rotate((lane + word * p2) % 2**64, 31) * p1 % 2**64
 
     lanes = [(p1 + p2) % 2**64, p2, 0, -p1 % 2**64]
-    for at in range(0, len(data), 32):
+    whole = len(data) // 32 * 32
+    for at in range(0, whole, 32):
         lanes = [step(*pair) for pair in zip(lanes, struct.unpack_from("<4Q", data, at))]
     found = p5
-    if data:
+    if whole:
         found = sum(rotate(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18))) % 2**64
         for lane in lanes:
             found = ((found ^ step(0, lane)) * p1 + p4) % 2**64
     found = (found + len(data)) % 2**64
+    eights = whole + (len(data) - whole) // 8 * 8
+    for at in range(whole, eights, 8):
+        found = (rotate(found ^ step(0, *struct.unpack_from("<Q", data, at)), 27) * p1 + p4) % 2**64
+    fours = eights + (len(data) - eights) // 4 * 4
+    for at in range(eights, fours, 4):
+        found = (rotate(found ^ struct.unpack_from("<I", data, at)[0] * p1 % 2**64, 23) * p2 + p3) % 2**64
+    for byte in data[fours:]:
+        found = rotate(found ^ byte * p5 % 2**64, 11) * p1 % 2**64
     found = (found ^ found >> 33) * p2 % 2**64
     found = (found ^ found >> 29) * p3 % 2**64
     return found ^ found >> 32
@@ -669,7 +678,7 @@ def outputs_digest(tensors):
     for tensor in tensors:
         for part in (struct.pack(f"<{2 + len(tensor.shape)}q", 6, len(tensor.shape), *tensor.shape),
                      struct.pack(f"<{len(tensor.numbers)}f", *tensor.numbers)):  # fmt: skip
-            data += part + bytes(-len(part) % 32)
+            data += part
     return xxh64(data)
 
 

@@ -346,6 +346,7 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused_with_the_place) {
   const std::string good = varied().json();
   const auto fails = [&](const std::string& text, std::vector<std::string> parts) {
     std::ofstream(folder / "int8.json", std::ios::binary) << text;
+    BOOST_TEST_INFO("expected: " << parts.front());
     parts.insert(parts.end(), {"quantization::Calibration::load: ", folder / "int8.json"});
     BOOST_CHECK_EXCEPTION(Calibration::load(folder / "int8.json"), c10::ValueError, says(std::move(parts)));
   };
