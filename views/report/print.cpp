@@ -143,7 +143,7 @@ class Columns {
   /// The share of the whole time, drawn and in percent.
   Column bar() const {
     const double whole = detail::seconds_of(results_.root);
-    const std::size_t length = options_.width() < kWide ? 4 : 16;
+    const std::size_t length = options_.width() < kWide ? 1 : 10;
     return {{"time", Table::Align::left, 95},
             [whole, length, ascii = options_.ascii()](const Line& line) {
               if (!ran(line)) return std::string(length + 4, ' ') + "-";
