@@ -116,7 +116,7 @@ RULES = [
     Rule(r"(torchtap tail .*--save .*)", GOES_ON, r"\1 --count 5"),
     Rule(r"torchtap tail [^-]*", "goes on until Ctrl-C", until=r"mean .*std "),
     Rule(r"torchtap watch .*", "goes on until Ctrl-C", until=r"layer1"),
-    Rule(r"ssh host (.*) \| (.*)", "needs a second machine: this one is taken", r"\1 | \2"),
+    Rule(r"ssh host (.*) \| (.*)", "needs a second machine: this one is taken; goes on", r"\1 --count 5 | \2"),
     Rule(r"torchtap explore (?!.*--export).*", "serves until Ctrl-C", until=r"http://\S+#token="),
 ]
 
