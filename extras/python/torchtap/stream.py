@@ -128,7 +128,9 @@ class PipedFrames:
     def __iter__(self):
         end = None  # why nothing follows, when that was said; empty if the program ended
         while begin := self.file.read(16):
-            size = struct.unpack_from("<Q", begin, 8)[0] if len(begin) == 16 else 0
+            if len(begin) < 16:
+                break
+            size = struct.unpack_from("<Q", begin, 8)[0]
             if begin[:4] != b"TTF1" or size < HEADER_BYTES:
                 raise ValueError("what came is no frame; expected the output of torchtap tail NAME --frames")
             data = begin + self.file.read(size - 16)

@@ -1,5 +1,6 @@
 """Tests torchtap record --stream, preload --stream, streams, tail and watch: what arrives against what PyTorch computes."""
 
+import io
 import json
 import sys
 
@@ -201,6 +202,11 @@ def test_pipe(folder, file):
         environment = harness.environment(PYTHONPATH=str(SOURCE / "extras/python"))
         counted = harness.start(sys.executable, "-c", script, stdin=read, env=environment)
     assert finish(counted)[0].strip() == str(paths.count("fc"))
+    with pytest.raises(EOFError, match="broke off"):
+        list(stream.PipedFrames(io.BytesIO(kept.read_bytes()[:7])))
+    with open("/dev/full", "wb") as full, open(kept, "rb") as read:
+        sent = start("tail", "-", "--frames", stdin=read, stdout=full)
+        assert "No space left" in finish(sent, status=2)[1]
     kept.write_bytes(kept.read_bytes()[:-64])
     assert "the frames broke off" in from_file("tail", "-", status=2)[1]
     kept.write_bytes(b"")
