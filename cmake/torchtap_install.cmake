@@ -24,6 +24,7 @@ configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/torchtapConfig.cmake.
                               "${PROJECT_BINARY_DIR}/torchtapConfig.cmake" INSTALL_DESTINATION "${package_dir}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/torchtapConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/torchtapConfig.cmake" "${PROJECT_BINARY_DIR}/torchtapConfigVersion.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/torchtap_cuda_toolkit.cmake"
         DESTINATION "${package_dir}")
 
 if(PROJECT_IS_TOP_LEVEL)

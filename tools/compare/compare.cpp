@@ -298,7 +298,11 @@ bool compare_statistics(const Layers& a, const Layers& b, MovementOptions option
         return layer.entry.reduction().rfind("Blocks(", 0) == 0 && layer.entry.samples() > 0;
       });
   DriftVerdict drift;
-  if (blocks && !by_distance) drift = judge_drift(options.b, options.a, rules::Rules());
+  if (blocks && by_distance) {
+    drift.notes = {"--tolerance sets the blocks of A aside, which would tell what chance gives."};
+  } else if (blocks) {
+    drift = judge_drift(options.b, options.a, rules::Rules());
+  }
   options.notes = drift.notes;
   const auto all = movements(pair_up(a, b), options.tolerance, drift);
   print_movements(all, options);

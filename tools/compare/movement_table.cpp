@@ -62,8 +62,10 @@ Json movement_to_json(const Movement& movement) {
   return entry;
 }
 
-/// How many rows are judged by which rule. Nothing of rows that could not be compared.
-std::string judges_of(const std::vector<Movement>& movements, const std::string& tolerance) {
+/// How many rows are judged by which rule. Nothing of rows that could not be compared. Notes say why blocks did
+/// not judge, where A has them.
+std::string judges_of(const std::vector<Movement>& movements, const std::string& tolerance,
+                      const std::vector<std::string>& notes) {
   const auto judged =
       std::count_if(movements.begin(), movements.end(), [](const auto& one) { return one.judged; });
   const auto all = static_cast<std::int64_t>(movements.size());
@@ -75,7 +77,8 @@ std::string judges_of(const std::vector<Movement>& movements, const std::string&
                     " The others have no blocks to judge by: distances are compared with ", tolerance,
                     ", and it is not known what chance gives.");
   return "Distances are compared with " + tolerance +
-         ". It is not known what chance gives: blocks of A would tell (record --learn).";
+         ". It is not known what chance gives" +
+         (notes.empty() ? ": blocks of A would tell (record --learn)." : ".");
 }
 
 void print_table(const std::vector<Movement>& movements, const MovementOptions& options,
@@ -83,7 +86,7 @@ void print_table(const std::vector<Movement>& movements, const MovementOptions& 
   using Align = Table::Align;
   const std::string limit = to_text(options.tolerance, 6);
   if (!movements.empty()) {
-    print_wrapped(std::cout, judges_of(movements, limit));
+    print_wrapped(std::cout, judges_of(movements, limit, options.notes));
     for (const auto& note : options.notes) print_wrapped(std::cout, note);
     std::cout << '\n';
   }

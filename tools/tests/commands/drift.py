@@ -172,6 +172,7 @@ def test_compare_says_the_same_as_check(recorded):
     assert 0 < far < math.inf, "the distance is shown"
     by_distance = document("compare", recorded / "validation", recorded / "usual", "--tolerance", far / 2, status=1)
     assert {entry["judged_by"] for entry in by_distance["entries"]} == {"distance"}
+    assert "sets the blocks of A aside" in by_distance["notes"][0]
     new = document("compare", recorded / "validation", recorded / "new", status=1)
     drifted = [(entry["path"], entry["detail"]) for entry in new["entries"] if entry["status"] == "drifted"]
     assert sorted(drifted) == sorted((one["path"], one["sentence"]) for one in drifts(recorded, "new", 1))
