@@ -116,11 +116,11 @@ class TORCHTAP_API RecorderOptions {
   }
   /// The condition; empty if there is none. One without arguments is called with a sample that it ignores.
   const Condition& condition() const& noexcept { return condition_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   Condition condition() && { return std::move(condition_); }
   /// The condition, if it was given as one without arguments; else empty.
   const std::function<bool()>& nullary_condition() const& noexcept { return nullary_condition_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::function<bool()> nullary_condition() && { return std::move(nullary_condition_); }
 
   /// Folds the samples of each subrecorder instead of keeping them: one of `torchtap::reductions`, your own
@@ -135,7 +135,7 @@ class TORCHTAP_API RecorderOptions {
   }
   /// Null if every sample is kept.
   const std::shared_ptr<const core::Sink>& reduction() const& noexcept { return reduction_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::shared_ptr<const core::Sink> reduction() && { return std::move(reduction_); }
 
   /// Names a tensor of another module, which the reduction finds under `name` beside each sample:
@@ -149,7 +149,7 @@ class TORCHTAP_API RecorderOptions {
   /// up, and `c10::NotImplementedError` for recorders of gradients and with a stream.
   RecorderOptions& with(std::string name, Companion companion);
   const std::vector<std::pair<std::string, Companion>>& with() const& noexcept { return with_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<std::pair<std::string, Companion>> with() && { return std::move(with_); }
 
   /// Records the tensor in `slot` of the flattened inputs, outputs or gradients. The default is 0, the first.
@@ -178,10 +178,10 @@ class TORCHTAP_API RecorderOptions {
   /// The directory that samples are spooled to, at once or when the budget is used up; empty if there is
   /// none.
   const std::string& spool_directory() const& noexcept { return spool_directory_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string spool_directory() && { return std::move(spool_directory_); }
   const storage::SpoolOptions& spool_options() const& noexcept { return spool_options_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   storage::SpoolOptions spool_options() && { return spool_options_; }
   /// In bytes; nothing without a budget.
   std::optional<std::int64_t> memory_budget() const noexcept { return memory_budget_; }
@@ -195,7 +195,7 @@ class TORCHTAP_API RecorderOptions {
   RecorderOptions& stream(std::shared_ptr<Stream> stream, std::int64_t every = 1);
   /// Null if nothing is sent.
   const std::shared_ptr<Stream>& stream() const& noexcept { return stream_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::shared_ptr<Stream> stream() && { return std::move(stream_); }
   std::int64_t stream_every() const noexcept { return stream_every_; }
 

@@ -27,7 +27,7 @@ class TORCHTAP_API AnySeries : public SharesPass {
   std::size_t size() const noexcept { return members_.size(); }
   /// The `index`-th member. Throws `c10::IndexError`.
   const Any& at(std::size_t index) const&;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   Any at(std::size_t index) && { return at(index); }
 
   /// Passes the sample to each member. A sample is read once for all members that can share the pass. Throws

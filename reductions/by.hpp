@@ -74,7 +74,7 @@ class TORCHTAP_API By : public SharesPass {
   std::vector<std::int64_t> keys() const;
   /// The reduction of a key. Throws `c10::IndexError` if it did not come.
   const Any& at(std::int64_t key) const&;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   Any at(std::int64_t key) && { return at(key); }
   /// "NAME", the keys [K], int64; "NAME.count", the groups' counts; "NAME.left_out"; then each result of the
   /// reduction as [K, …]. Under a given n there are n rows, of keys that did not come NaN, or 0 in results of

@@ -41,7 +41,7 @@ class TORCHTAP_API Joint {
   core::Results results() const;
   /// The wrapped reduction.
   const Any& inner() const& noexcept { return reduction_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   Any inner() && { return std::move(reduction_); }
   /// "Joint(other, Covariance(over=[0]))".
   std::string describe() const;

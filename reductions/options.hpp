@@ -58,7 +58,7 @@ class RowOptions {
   bool over_all() const noexcept { return folding_.over_all; }
 
   const detail::Folding& folding() const& noexcept { return folding_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   detail::Folding folding() && { return std::move(folding_); }
 
  protected:

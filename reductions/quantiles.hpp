@@ -22,7 +22,7 @@ class TORCHTAP_API QuantilesOptions : public RowOptions<QuantilesOptions> {
     return *this;
   }
   const std::vector<double>& at() const& noexcept { return at_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<double> at() && { return std::move(at_); }
 
   /// The k of the sketch. It is exact up to k rows; beyond that it keeps about 3k values per kept element,

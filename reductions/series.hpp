@@ -28,7 +28,7 @@ class Series : public AnySeries {
   const auto& get() const& noexcept {
     return *this->at(I).template get<std::tuple_element_t<I, std::tuple<Rs...>>>();
   }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   template <std::size_t I>
   auto get() && {
     return std::as_const(*this).template get<I>();
@@ -42,7 +42,7 @@ class Series : public AnySeries {
     ((found = std::is_same_v<R, Rs> ? index : found, ++index), ...);
     return *this->at(found).template get<R>();
   }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   template <class R>
   R get() && {
     return std::as_const(*this).template get<R>();

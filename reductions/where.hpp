@@ -41,7 +41,7 @@ class TORCHTAP_API Where : public SharesPass {
   core::Results results() const;
   /// The wrapped reduction.
   const Any& inner() const& noexcept { return reduction_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   Any inner() && { return std::move(reduction_); }
   /// "Where(mask, Mean)".
   std::string describe() const;

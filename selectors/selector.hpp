@@ -58,7 +58,7 @@ class TORCHTAP_API Selector {
 
   /// What was asked for, as it would be written: `types(Linear) && !names("head*")`.
   const std::string& describe() const& noexcept { return description_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string describe() && { return std::move(description_); }
   /// Prints `describe()`.
   friend std::ostream& operator<<(std::ostream& out, const Selector& selector) { return selector.print(out); }

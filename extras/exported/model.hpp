@@ -82,7 +82,7 @@ class TORCHTAP_API Model {
   std::vector<InputInfo> inputs() const;
   /// The file of the package.
   const std::string& file() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string file() && { return file(); }
   /// The package's own metadata.
   std::unordered_map<std::string, std::string> metadata() const;

@@ -44,14 +44,14 @@ class TORCHTAP_API Calibration {
   /// The output 0 of the module at `path`, or else its input 0. Throws `c10::IndexError` that lists the
   /// nearest paths.
   const QuantizedTensor& at(const std::string& path) const&;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   QuantizedTensor at(const std::string& path) && { return at(path); }
   /// "mse": how the ranges were found; "" if unknown.
   const std::string& method() const noexcept { return method_; }
   /// What `calibrate` left out, which stays in floating point, because no finite value was recorded of it:
   /// `the output 0 of "head" (Linear)`. Not part of files.
   const std::vector<std::string>& left_out() const& noexcept { return left_out_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<std::string> left_out() && { return std::move(left_out_); }
 
   /// Writes a JSON file (docs/format.md), whole or not at all. Throws what `json` throws, `c10::ValueError`

@@ -82,7 +82,7 @@ class TORCHTAP_API Explorer {
 /// In a forward: makes a node of an intermediate tensor, with its values and gradients. Returns the tensor
 /// itself, whether or not an explorer watches.
 TORCHTAP_API const at::Tensor& attach(const at::Tensor& tensor, const char* name);
-/// The same of a temporary, as a value that outlives it.
+/// For a temporary: returns by value.
 TORCHTAP_API at::Tensor attach(at::Tensor&& tensor, const char* name);
 
 }  // namespace torchtap::views::explorer

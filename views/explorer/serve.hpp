@@ -45,7 +45,7 @@ class TORCHTAP_API Server {
 
   /// The address to open in a browser: "http://127.0.0.1:8080/#token=…".
   const std::string& url() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string url() && { return url(); }
 
  private:

@@ -40,7 +40,7 @@ class TORCHTAP_API ReportOptions {
   /// torchtap's. Throws `c10::ValueError` if the name has no namespace or the function is empty.
   ReportOptions& formula(const std::string& operation, Formula macs);
   const std::map<std::string, Formula>& formulas() const& noexcept { return formulas_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::map<std::string, Formula> formulas() && { return std::move(formulas_); }
 
   /// Whether to watch LibTorch's allocations. One report of a process can do that at a time.

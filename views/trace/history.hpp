@@ -93,19 +93,19 @@ class TORCHTAP_API History {
 
   /// The pretty type name of the model; "" if there is none.
   const std::string& model() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string model() && { return model(); }
   /// The modules that ran, in the order of the walk; those that could not be hooked are not among them.
   const std::vector<ModuleSummary>& modules() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<ModuleSummary> modules() && { return modules(); }
   /// The paths of modules that have a forward and could not be hooked.
   const std::vector<std::string>& unreached_modules() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<std::string> unreached_modules() && { return unreached_modules(); }
   /// The parameters and buffers that operations read, each once.
   const std::vector<ParameterUse>& parameters() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<ParameterUse> parameters() && { return parameters(); }
   /// How long the pass took, in seconds: operations, the program's own code, and
   /// what the trace took.
@@ -115,7 +115,7 @@ class TORCHTAP_API History {
   /// The message of the exception that ended the pass early, with the operation that was running. Empty if
   /// nothing did.
   const std::string& error() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string error() && { return error(); }
 
   /// Runs every operation again on its kept arguments and compares the bits of its results; then changes one

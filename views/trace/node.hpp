@@ -87,7 +87,7 @@ class TORCHTAP_API Node {
   /// "conv2d_3_7": the third layer of type conv2d, and the layer 7 of all (from 0); of a layer with several
   /// passes "linear_1_1:2".
   const std::string& label() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string label() && { return label(); }
   /// The label of the layer, without the pass.
   std::string layer_label() const;
@@ -96,15 +96,15 @@ class TORCHTAP_API Node {
   /// The name of the function without underscores, as in labels: "conv2d", "add" for `add_`, "input",
   /// "output", "outside".
   const std::string& type() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string type() && { return type(); }
   /// The name of an input or output: "input.0", "x.key"; empty for other nodes.
   const std::string& name() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string name() && { return name(); }
   /// The name and overload of the operation: "aten::add_.Tensor"; empty for other nodes.
   const std::string& function() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string function() && { return function(); }
   /// The index of the layer among all layers; nodes with the same one are passes of one layer.
   std::int64_t layer() const noexcept;
@@ -115,7 +115,7 @@ class TORCHTAP_API Node {
 
   /// Its shape; empty for nested tensors, too.
   const std::vector<std::int64_t>& shape() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<std::int64_t> shape() && { return shape(); }
   /// Its dtype.
   at::ScalarType dtype() const noexcept;
@@ -161,15 +161,15 @@ class TORCHTAP_API Node {
   std::vector<Argument> arguments() const;
   /// The parameters and buffers that the operation read, each once.
   const std::vector<ParameterUse>& parameters() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<ParameterUse> parameters() && { return parameters(); }
   /// The calls of modules that the operation ran in, outermost first; the root's is left out.
   const std::vector<ModuleCall>& modules() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<ModuleCall> modules() && { return modules(); }
   /// The calls of modules that returned this tensor, innermost first.
   const std::vector<ModuleCall>& output_of() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<ModuleCall> output_of() && { return output_of(); }
 
   /// Whether the operation wrote to an argument that it returned.

@@ -72,10 +72,10 @@ class TORCHTAP_API TraceOptions {
 
   Save saved() const noexcept { return save_; }
   const std::vector<std::string>& names() const& noexcept { return names_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<std::string> names() && { return std::move(names_); }
   const Predicate& predicate() const& noexcept { return predicate_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   Predicate predicate() && { return std::move(predicate_); }
 
   /// Keeps at most `bytes` bytes of tensors. A tensor counts when it takes memory that it would not take
