@@ -116,7 +116,7 @@ TORCHTAP_API Selector operator||(const Selector& a, const Selector& b) {
 }
 
 TORCHTAP_API Selector operator!(const Selector& a) {
-  // What is named to be left out need not exist.
+  // A module that is to be left out need not exist.
   Selector inverse([a](const model::ModuleRef& module) { return !a(module); },
                    a.atomic_ ? "!" + a.description_ : "!(" + a.description_ + ")");
   inverse.allow_none_ = a.allow_none_;
@@ -129,7 +129,7 @@ bool Selector::names_explicitly(const model::ModuleRef& module) const {
                      [&](const std::string& path) { return has_path(module, path); });
 }
 
-/// Throws unless `modules` have all that was asked for by name, index or type.
+/// Throws unless `modules` have every name, index and type that was asked for.
 void Selector::check_existence(const std::vector<model::ModuleRef>& modules) const {
   std::vector<std::string> paths;
   for (const auto& module : modules) {

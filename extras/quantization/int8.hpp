@@ -28,7 +28,7 @@ namespace torchtap::quantization {
 /// evaluation mode, because only there batch norms can be folded. `run` may use several threads; gradients
 /// are off in its own. Throws `c10::ValueError` if the model is in training mode, if no quantized engine is
 /// set, if `run` never called the model, if a part that is left in the result never ran, or if nothing in it
-/// could be quantized; and what LibTorch throws for a model that it cannot convert.
+/// could be quantized; and LibTorch's errors for a model that it cannot convert.
 ///
 /// LibTorch 1.13 with oneDNN, in Python as in C++, was seen to give wrong outputs once a process has run two
 /// models whose activations have different zero points, such as an affine and a symmetric one. QNNPACK does

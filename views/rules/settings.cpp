@@ -1,4 +1,4 @@
-// Which rules are on and with which thresholds, and the file that says so.
+// The choice of rules and thresholds, and the file that keeps it.
 
 #include <c10/util/Exception.h>
 
@@ -181,7 +181,7 @@ class RulesParser {
 
 Rules Rules::load(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
-  // One byte more than there may be tells that there are more.
+  // One byte more than the limit shows that there are more.
   std::string text(kMostBytes + 1, '\0');
   if (!stream || !(stream.read(text.data(), static_cast<std::streamsize>(text.size())) || stream.eof()))
     base::io_error("rules::Rules::load", "read", file, errno);
