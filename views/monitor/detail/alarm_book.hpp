@@ -1,6 +1,6 @@
 #pragma once
 
-// Which alarms are raised, with hysteresis.
+// Decides which alarms are raised, with hysteresis.
 
 #include <cstdint>
 #include <functional>

@@ -326,7 +326,7 @@ void Watcher::add_recorder(recorders::Kind kind, const std::vector<std::size_t>&
   recorders_.push_back(std::move(recorder));
 }
 
-/// A module that ran, though nothing of it was counted.
+/// Notes a module that ran although nothing of it was counted.
 void Watcher::not_counted(const std::string& path) {
   const std::lock_guard lock(data_mutex_);
   not_counted_.insert(path);
