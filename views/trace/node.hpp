@@ -37,7 +37,7 @@ struct TORCHTAP_API ModuleCall {
   std::string path;
   /// The pretty type name.
   std::string type;
-  /// Which call of this module in this forward, from 0.
+  /// The number of this call of the module in this forward, from 0.
   std::int64_t call = 0;
 
   friend bool operator==(const ModuleCall& a, const ModuleCall& b) {
@@ -64,8 +64,8 @@ struct TORCHTAP_API ParameterUse {
 struct TORCHTAP_API Argument {
   /// Its name in the schema: "stride".
   std::string name;
-  /// Its value in short; of tensors the label, or the path of a parameter. Of a tensor that was written in
-  /// parts, through views of its memory, the labels of all that wrote, the last first: "fill_2_5+zeros_1_2".
+  /// Its value in short; of tensors the label, or the path of a parameter. If a tensor was written in parts,
+  /// through views of its memory, the labels of all writers, the last first: "fill_2_5+zeros_1_2".
   std::string text;
   /// The positions of the nodes that it refers to, in order, the last that wrote; -1 for tensors that are not
   /// nodes.
@@ -80,7 +80,7 @@ class TORCHTAP_API Node {
   Node(std::shared_ptr<const detail::Graph> graph, std::int64_t position) noexcept
       : graph_(std::move(graph)), position_(position) {}
 
-  /// What made its tensor.
+  /// The kind of the node: an operation, an input or another origin of its tensor.
   NodeKind kind() const noexcept;
   /// Its place in the history, from 0; inputs count.
   std::int64_t position() const noexcept { return position_; }
@@ -108,7 +108,7 @@ class TORCHTAP_API Node {
   std::string function() && { return function(); }
   /// The index of the layer among all layers; nodes with the same one are passes of one layer.
   std::int64_t layer() const noexcept;
-  /// Which pass of its layer it is, from 1.
+  /// The number of its pass among the layer's, from 1.
   std::int64_t pass() const noexcept;
   /// How many passes its layer has.
   std::int64_t passes() const noexcept;
@@ -133,7 +133,7 @@ class TORCHTAP_API Node {
   at::Tensor tensor() const;
   /// Whether a gradient arrived (`TraceOptions::gradients`).
   bool has_gradient() const noexcept;
-  /// The gradient, the sum of all that arrived. Throws `c10::ValueError` if none did.
+  /// The sum of all gradients that arrived. Throws `c10::ValueError` if there are none.
   at::Tensor gradient() const;
 
   /// The nodes that its operation read, each once, by position.
@@ -177,19 +177,19 @@ class TORCHTAP_API Node {
   /// Whether the tensor shares memory with an argument that the operation did not write to.
   bool view() const noexcept;
   /// Whether the operation took random numbers: the generator moved (with `Save::all`), or the operation is
-  /// one of those that take some.
+  /// known to take some.
   bool random() const noexcept;
   /// Whether it was made during the pass from no tensor at all, such as by `zeros`.
   bool created_inside() const noexcept;
   /// Whether the program read its value (`item`), so that what happens next may depend on it.
   bool read_by_program() const noexcept;
-  /// Which of the operation's results it is, from 0.
+  /// Its index among the operation's results, from 0.
   std::int64_t result() const noexcept;
   /// How many results the operation has.
   std::int64_t results() const noexcept;
-  /// How long the operation took, in seconds; what the trace itself took is not in it.
+  /// The duration of the operation in seconds, without the trace's own time.
   double seconds() const noexcept;
-  /// Where it was called (`TraceOptions::source`), one line a frame, innermost first: lines of TorchScript,
+  /// The place of the call (`TraceOptions::source`), one line a frame, innermost first: lines of TorchScript,
   /// or C++ functions outside of LibTorch, which have names where the program exports them (`-rdynamic`).
   /// Empty if not noted.
   std::string source() const;

@@ -11,7 +11,7 @@
 
 namespace torchtap::views::explorer::detail {
 
-/// The runs in directories, also those that appear later, as an explorer watches further models.
+/// The runs in directories; later ones appear, too, as an explorer watches further models.
 class Folders {
  public:
   /// Throws `c10::ValueError` if there are no directories.

@@ -61,7 +61,7 @@ ModeGraph::Shape& ModeGraph::shape(std::uint64_t hash) {
   return shapes_[hash];
 }
 
-/// Puts new calls behind those that ran before them in this forward.
+/// Puts new calls behind the calls that ran before them in this forward.
 void ModeGraph::order(const std::vector<std::int32_t>& calls) {
   auto after = order_.begin();
   for (const auto call : calls) {
