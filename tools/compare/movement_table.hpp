@@ -13,7 +13,7 @@ struct MovementOptions {
   std::string a, b;
   double tolerance = 0.1;
   Format format = Format::table;
-  /// What blocks could not judge, and why.
+  /// Tensors that blocks could not judge, and why.
   std::vector<std::string> notes = {};
 };
 

@@ -15,8 +15,8 @@ inline constexpr Colour kNan{255, 0, 255};
 inline constexpr Colour kInfinite{255, 160, 0};
 
 /// The values that the ends of a colour map stand for: widened by each tensor and never narrowed, so that
-/// pictures that follow each other do not flicker. The outermost thousandth at either end does not count. Any
-/// dtype of numbers; complex ones by their absolute values.
+/// pictures that follow each other do not flicker. The outermost thousandth at either end does not count.
+/// Takes any dtype of numbers; complex ones by their absolute values.
 class Range {
  public:
   Range() = default;

@@ -55,7 +55,7 @@ class TORCHTAP_API ReportOptions {
   TORCH_ARG(bool, synchronize) = false;
   /// The first repeats whose times do not count.
   TORCH_ARG(std::int64_t, warmup) = 0;
-  /// Thresholds for `ModuleRow::marks`; by default those of the catalogue.
+  /// Thresholds for `ModuleRow::marks`; by default the catalogue's.
   TORCH_ARG(rules::Rules, rules);
   /// Read in place of the machine's monotonic clock. Nothing is calibrated with a clock of your own.
   TORCH_ARG(Clock, clock);

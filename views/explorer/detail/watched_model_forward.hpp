@@ -68,7 +68,7 @@ struct Forward {
     std::int32_t call = -1;                                   // known if recorded or traced
     ska::flat_hash_map<std::int32_t, std::int32_t> counts{};  // of calls inside, by module
     bool missed = false;                                      // it had begun before it could be seen
-    std::vector<at::Tensor> last{};                           // if missed: the outputs of the last call inside
+    std::vector<at::Tensor> last{};                           // if missed: outputs of the last call inside
   };
 
   Mode mode = Mode::train;

@@ -26,7 +26,7 @@ using std::chrono::nanoseconds;
 constexpr nanoseconds kShortestPause = std::chrono::microseconds(20);
 constexpr nanoseconds kLongestPause = std::chrono::milliseconds(1);
 
-/// The first line of what an exception says.
+/// The first line of an exception's message.
 std::string first_line(const std::exception& error) {
   const auto* const of_torch = dynamic_cast<const c10::Error*>(&error);
   const std::string text = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
@@ -58,7 +58,7 @@ struct DeviceCopies::Queue {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Item> items;
-  std::uint64_t bytes = 0;  // that items take, also the one that the thread has
+  std::uint64_t bytes = 0;  // the memory of the items, including the thread's current one
   bool closed = false;
   std::atomic<Clock::time_point> end{Clock::time_point::max()};  // nothing is waited for after it
   std::thread thread;

@@ -202,7 +202,7 @@ class Layers {
     for (std::size_t i = begin; i < end; ++i) {
       for (const std::int64_t parent : nodes_[left[i]].parents) {
         if (parent < 0) continue;
-        if (parent < static_cast<std::int64_t>(left[i - period])) return true;  // each stretch reads the same value
+        if (parent < static_cast<std::int64_t>(left[i - period])) return true;  // each reads this value
         const auto made = std::upper_bound(left.begin(), left.end(), static_cast<std::size_t>(parent));
         const auto from = static_cast<std::size_t>(made - left.begin());  // the first beginning after it
         if (from > i) continue;
