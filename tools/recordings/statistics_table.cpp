@@ -201,8 +201,8 @@ std::vector<std::string> left_out(const std::vector<Row>& rows) {
   return all;
 }
 
-/// Prints the lines under the table: what was recorded, the ranges of the histograms, rows that were left out,
-/// and the meaning of the marks.
+/// Prints the lines under the table: what was recorded, the ranges of the histograms, the rows that were left
+/// out, and the meaning of the marks.
 void print_legend(const std::vector<Row>& rows, const std::vector<Column>& columns) {
   std::set<std::int64_t> modules;
   for (const auto& row : rows) modules.insert(row.layer->index);
