@@ -129,9 +129,9 @@ class TORCHTAP_API Value {
   /// Whether both have the same structure and the same contents; keys of dicts in the same order.
   ///
   /// Tensors are the same if dtype, layout, shape, device and bytes are: a NaN is equal to one of the same
-  /// bits, 0.0 is not equal to -0.0, and whether gradients are required does not count. Of tensors that are
-  /// not strided (sparse, MKL-DNN) the elements are compared. Undefined tensors are equal to each other, and
-  /// so are tensors on the meta device, which have no bytes. Copies tensors to the CPU where they are not
+  /// bits, 0.0 is not equal to -0.0, and whether gradients are required does not count. The elements of
+  /// tensors that are not strided (sparse, MKL-DNN) are compared. Undefined tensors are equal to each other,
+  /// and so are tensors on the meta device, which have no bytes. Copies tensors to the CPU where they are not
   /// there, so it waits for their device.
   friend bool operator==(const Value& a, const Value& b) { return a.equals(b); }
   friend bool operator!=(const Value& a, const Value& b) { return !a.equals(b); }

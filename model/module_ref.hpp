@@ -98,7 +98,7 @@ class TORCHTAP_API ModuleRef {
 /// "Linear" for `torch::nn::LinearImpl`, "Block" for `(anonymous namespace)::BlockImpl` and for
 /// `torchtap::hooks::Hooked<BlockImpl>`.
 TORCHTAP_API std::string pretty_type_name(const torch::nn::Module& module);
-/// The same for a type: pass `typeid(module)`.
+/// The pretty name of a type: pass `typeid(module)`.
 TORCHTAP_API std::string pretty_type_name(const std::type_info& type);
 
 }  // namespace torchtap::model

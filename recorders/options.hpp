@@ -41,7 +41,7 @@ class TORCHTAP_API Sample {
   /// The module's path and pretty type name.
   const std::string& path() const noexcept { return path_; }
   const std::string& type() const noexcept { return type_; }
-  /// Which call of this module within one forward of the root, from 0.
+  /// The number of this call of the module within one forward of the root, from 0.
   std::int64_t call_index() const noexcept { return call_index_; }
   /// How many samples this subrecorder has recorded so far.
   std::int64_t sample_index() const noexcept { return sample_index_; }
@@ -68,7 +68,7 @@ class TORCHTAP_API Sample {
 /// Dequantizes a quantized tensor, and returns any other as it is. For `RecorderOptions::transform`.
 TORCHTAP_API at::Tensor dequantized(const at::Tensor& tensor);
 
-/// How a tensor is kept.
+/// The way to keep a tensor.
 enum class Capture {
   /// A detached copy, which later changes of the tensor do not affect.
   copy,
@@ -77,7 +77,7 @@ enum class Capture {
   alias,
 };
 
-/// How to handle a sample that exceeds `RecorderOptions::memory_budget`.
+/// Handling of a sample that exceeds `RecorderOptions::memory_budget`.
 enum class OverBudget {
   /// `c10::Error` is thrown; the sample is not recorded, all earlier ones are.
   raise,
@@ -85,7 +85,7 @@ enum class OverBudget {
   drop,
 };
 
-/// How a recorder handles each event. Chained like LibTorch's own options:
+/// Handling of each event by a recorder. Chained like LibTorch's own options:
 ///
 ///     RecorderOptions().condition([&] { return epoch > 3; }).reduction(reductions::Moments{})
 class TORCHTAP_API RecorderOptions {
@@ -171,8 +171,8 @@ class TORCHTAP_API RecorderOptions {
   /// Keeps at most `bytes` bytes of samples in memory, over all modules of a recorder; further samples are
   /// dropped or an error. Has no effect on reductions.
   RecorderOptions& memory_budget(std::int64_t bytes, OverBudget policy = OverBudget::raise);
-  /// The same, but when the budget is used up, all samples move to `directory`, and further ones are spooled
-  /// there as with `spool`.
+  /// When the budget is used up, all samples move to `directory`, and further ones are spooled there as with
+  /// `spool`.
   RecorderOptions& memory_budget(std::int64_t bytes, std::string directory,
                                  storage::SpoolOptions options = {});
   /// The directory that samples are spooled to, at once or when the budget is used up; empty if there is
@@ -204,7 +204,7 @@ class TORCHTAP_API RecorderOptions {
   /// runs in several threads, they may call it at the same time. By default the error is thrown, unless it is
   /// of a sample that does not fit (`Subrecorder::left_out`), which then is only counted.
   TORCH_ARG(ErrorHandler, on_error);
-  /// How tensors are kept; has no effect on reductions.
+  /// The way to keep tensors; has no effect on reductions.
   TORCH_ARG(Capture, capture) = Capture::copy;
   /// The device on which tensors are kept or reduced; by default their own.
   TORCH_ARG(std::optional<at::Device>, device);

@@ -29,9 +29,9 @@ class TORCHTAP_API EMAOptions : public FoldOptions<EMAOptions> {
 /// With decay d and n samples, the value is the mean of all samples weighted by d^(n-1), ..., d, 1. The sum
 /// starts from zero and is divided by 1 - d^n (the bias correction of Adam, Kingma & Ba 2015), so the first
 /// value is the first sample. `merge` weighs this stream by d^(other's n), which gives exactly the average of
-/// both streams in sequence. Kept in float64 (complex128); returned in the dtype of the samples, float32 for
-/// half types, float64 for integers. Under `NonFinite::omit` an omitted element does not age the earlier
-/// ones.
+/// both streams in sequence. The state is float64 (complex128); results have the dtype of the samples,
+/// float32 for half types, float64 for integers. Under `NonFinite::omit` an omitted element does not age the
+/// earlier ones.
 class TORCHTAP_API EMA : public Reduction {
  public:
   /// Throws `c10::ValueError` unless the decay is in [0, 1).

@@ -22,7 +22,7 @@ enum class NonFinite {
 
 namespace detail {
 
-/// Which dimensions of a sample count as rows, and what happens to non-finite elements.
+/// The dimensions of a sample that count as rows, and the handling of non-finite elements.
 struct TORCHTAP_API Folding {
   std::vector<std::int64_t> over;
   bool over_all = false;

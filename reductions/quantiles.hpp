@@ -56,7 +56,7 @@ class TORCHTAP_API Level {
   T* row(std::int64_t row) {
     return static_cast<T*>(places_->data_ptr()) + row * places_->size(1);
   }
-  /// Changes the number of rows: forgets the last ones, or counts those that were written behind them.
+  /// Changes the number of rows: forgets the last ones, or counts rows that were written behind them.
   void resize(std::int64_t rows) noexcept { used_ = rows; }
   void convert(c10::ScalarType dtype);
 

@@ -48,14 +48,14 @@ class Series : public AnySeries {
     return std::as_const(*this).template get<R>();
   }
 
-  /// Merges member by member. Throws what any of them throws; the state of all is unchanged then.
+  /// Merges member by member. Throws the error of any of them; the state of all is unchanged then.
   void merge(const Series& other) { AnySeries::merge(other); }
   Series fresh() const { return Series(AnySeries::fresh()); }
 
  private:
   friend struct core::Access;
   explicit Series(AnySeries members) : AnySeries(std::move(members)) {}
-  /// As an `AnySeries`, so that it merges with one that was restored.
+  /// Becomes an `AnySeries`, so that it merges with a restored one.
   std::unique_ptr<core::Sink> into_sink() && {
     return std::make_unique<core::SinkOf<AnySeries>>(static_cast<AnySeries&&>(*this));
   }

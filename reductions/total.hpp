@@ -20,7 +20,7 @@ class TORCHTAP_API Total : public Reduction {
   core::Results results() const;
 
  protected:
-  /// Which total.
+  /// The result: a sum or a mean.
   enum class Kind { sum, mean };
 
   Total(Kind kind, const char* name, detail::Folding folding);

@@ -135,8 +135,8 @@ class TORCHTAP_API RecordedEntry {
   /// The samples, in the order they were recorded; a single tensor is a list of one, no samples an empty
   /// list. Throws `c10::TypeError` for a dict.
   std::vector<at::Tensor> tensors() const;
-  /// The same as `tensors`, one after the other; at most one shard of a spooled recording is in memory. If
-  /// all tensors of the module were recorded, the tensors of `slot`.
+  /// The samples as `tensors` has them, one after the other; at most one shard of a spooled recording is in
+  /// memory. If all tensors of the module were recorded, the tensors of `slot`.
   ///
   ///     for (const at::Tensor& sample : recording.at("layer1").each_tensor()) …
   SampleRange each_tensor(std::optional<std::int64_t> slot = {}) const;
@@ -229,7 +229,7 @@ class TORCHTAP_API Recording {
   RecordedEntry at(const std::string& name) && { return at(name); }
   /// The paths, in order.
   std::vector<std::string> paths() const;
-  /// The same, under torchfunc's name.
+  /// The paths, under torchfunc's name.
   std::vector<std::string> names() const { return paths(); }
   /// The version of torchtap that wrote it, and when; "" for a single `.pt` file.
   const std::string& library() const& noexcept { return library_; }

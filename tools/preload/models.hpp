@@ -40,7 +40,7 @@ struct FoundModel {
   std::unordered_map<const torch::nn::Module*, model::ModuleRef> visible;  // whose calls can be seen
   bool ran = false;                                                        // so that it stays what it is
 
-  // Of its passes so far.
+  // From its passes so far.
   Pass::Modules called;  // of the visible ones
   /// Calls of the first module, in evaluation and in training mode; 0 until a backward ended a pass.
   std::array<std::int64_t, 2> calls_before_backward{};
@@ -58,8 +58,9 @@ struct FoundModel {
   Pass::Modules expected() const;
 };
 
-/// The models of the program: what it asks for parameters or modules, or sets to train or eval, and methods
-/// of TorchScript that it calls. A model that is a part of another is not listed itself. Not thread-safe.
+/// The models of the program: roots that it asks for parameters or modules, or sets to train or eval, and
+/// methods of TorchScript that it calls. A model that is a part of another is not listed itself. Not
+/// thread-safe.
 class Models {
  public:
   struct Rules {

@@ -38,7 +38,7 @@ std::string kind_of(const Module& module, const std::string& type) {
   return kind;
 }
 
-/// The same for one of TorchScript, recorded by the module's method.
+/// The kind of a TorchScript module, which is recorded by its method.
 std::string kind_of(const model::ModuleRef& module) {
   std::string kind = module.qualified_type() + "." + module.method();
   for (const auto& parameter : module.script().named_parameters(/*recurse=*/false)) {
@@ -379,7 +379,7 @@ void Session::attach(const std::vector<model::ModuleRef>& modules) {
   for (const auto& recorder : recorders_) recorder->attach(modules);
 }
 
-/// Where this process saves: what was asked for, or NAME-PID.
+/// The place where this process saves: `save`, or NAME-PID.
 std::string Session::free_place() const {
   if (owns_directory_) return config_.save;
   const std::string base = config_.save + "-" + std::to_string(process_);

@@ -48,8 +48,8 @@ class Mode {
   /// Around a fork, in the parent.
   virtual void lock() = 0;
   virtual void unlock() = 0;
-  /// The state that a forked child continues with. This one stays locked, as the child's thread is not the
-  /// one that locked it.
+  /// The state that a forked child continues with. This one stays locked, as another thread than the child's
+  /// locked it.
   virtual Mode* for_child() = 0;
 
  protected:

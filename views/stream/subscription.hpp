@@ -14,7 +14,7 @@
 
 namespace torchtap::views::stream {
 
-/// The publisher's choice when a frame would overwrite one that the reader has not yet read.
+/// The publisher's choice when a frame would overwrite an unread frame of a reader.
 enum class WhenFull : std::uint8_t {
   /// Waits, at most `PublisherOptions::wait_at_most`; from then on that reader's frames are overwritten.
   wait,

@@ -11,7 +11,7 @@ namespace {
 
 using core::extend::Elements;
 
-/// What the ranks that have a module say of its state.
+/// The facts that all ranks which have a module send about its state.
 struct States {
   std::int64_t bytes = 0;  // of the largest
   std::int64_t elements = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
-// The messages that a reader and a publisher exchange over their socket. Each message is one packet.
+// Makes and reads the messages that a reader and a publisher exchange over their socket. Each message is one
+// packet.
 
 #include <cstdint>
 #include <string>

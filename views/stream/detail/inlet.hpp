@@ -1,6 +1,6 @@
 #pragma once
 
-// The source of a reader's frames: shared memory, or a pipe.
+// Gives a reader its frames, from shared memory or a pipe.
 
 #include <chrono>
 #include <cstdint>
