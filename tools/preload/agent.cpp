@@ -63,7 +63,7 @@ struct Agent {
   /// costs nothing.
   std::atomic<bool> forked{false};
   std::mutex beginning;
-  std::atomic<pid_t> process{::getpid()};  // the id of this process, and not of a child of vfork, which runs in its parent's memory
+  std::atomic<pid_t> process{::getpid()};  // not a child of vfork, which runs in its parent's memory
   /// The process is about to end and all is saved: nothing is done in its calls any more.
   std::atomic<bool> over{false};
   std::atomic<bool> called_later{false};  // by code that runs at the program's end

@@ -54,7 +54,7 @@ struct TORCHTAP_API Divergence {
   /// beginning and end of `path`.
   std::string after, before;
   std::uint32_t after_call = 0, before_call = 0;  ///< which calls of `after` and `before`
-  std::string cause;                              ///< in words, if the fingerprints show it, else empty
+  std::string cause;                              ///< if fingerprints show one, else empty
   bool certain = false;  ///< no values could prove more: another number of results, an exception
   /// Its inputs differ so much that fingerprints cannot decide whether it computes something else.
   bool unjudged = false;
