@@ -1,6 +1,6 @@
 #pragma once
 
-/// Defines the errors for samples that a reduction cannot fold.
+/// The errors for unfit samples, which a reduction cannot fold.
 
 #include <c10/util/Exception.h>
 

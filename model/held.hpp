@@ -1,6 +1,6 @@
 #pragma once
 
-/// Lists the parameters and buffers of a module.
+/// Lists the tensors that a module holds: its parameters and buffers.
 
 #include <ATen/core/Tensor.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Runs the hooks of a call whose hooks all run before forward, or all after it.
+/// Runs the hooks of a call that has them on one side only: all before forward, or all after it.
 
 #include <cstdint>
 

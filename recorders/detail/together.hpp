@@ -1,6 +1,6 @@
 #pragma once
 
-/// Folds the tensors of one event into several reductions, all or none.
+/// Folds the tensors of one event into their reductions together: all of them or none.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Does the part of an update that all reductions share: checks the sample, finds its rows, counts them.
+/// The intake of a sample, which all reductions share: checks the sample, finds its rows, counts them.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>

@@ -1,5 +1,7 @@
 #pragma once
 
+// Prints the comparison of two recordings, files or traces, line by line.
+
 #include <string>
 #include <vector>
 

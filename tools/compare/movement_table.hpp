@@ -1,5 +1,7 @@
 #pragma once
 
+// Prints how far the statistics of two recordings are apart.
+
 #include <string>
 #include <vector>
 

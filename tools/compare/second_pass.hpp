@@ -1,5 +1,7 @@
 #pragma once
 
+// Runs two compared programs again, to prove or acquit the suspects.
+
 #include <array>
 #include <optional>
 #include <string>

@@ -1,5 +1,7 @@
 #pragma once
 
+// Lines that processes leave to the launcher while the program runs.
+
 #include <cstdint>
 #include <set>
 #include <string>

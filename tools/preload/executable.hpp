@@ -1,5 +1,7 @@
 #pragma once
 
+// Finds the file of a program, and reasons why LD_PRELOAD has no effect on it.
+
 #include <string>
 
 namespace torchtap::tools::preload {

@@ -1,5 +1,7 @@
 #pragma once
 
+// The launcher's messages after the program has ended.
+
 #include <string>
 #include <vector>
 

@@ -1,5 +1,7 @@
 #pragma once
 
+// Facts about the libraries of this process.
+
 #include <string>
 
 namespace torchtap::tools::preload {

@@ -1,5 +1,7 @@
 #pragma once
 
+// Finds the models of a program by the calls that it makes on them.
+
 #include <ATen/core/ivalue.h>
 #include <torch/nn/module.h>
 

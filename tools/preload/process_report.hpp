@@ -1,5 +1,7 @@
 #pragma once
 
+// The report that each process leaves to the launcher.
+
 #include <cereal/cereal.hpp>
 #include <cereal/types/set.hpp>
 #include <cereal/types/string.hpp>

@@ -1,5 +1,7 @@
 #pragma once
 
+// The recording that the agent makes in one process.
+
 #include <ATen/core/ivalue.h>
 #include <sys/types.h>
 #include <torch/nn/module.h>

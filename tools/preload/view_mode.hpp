@@ -1,5 +1,7 @@
 #pragma once
 
+// The interface of the agent's views: trace, report, explorer and monitor.
+
 #include <ATen/core/ivalue.h>
 
 #include <functional>

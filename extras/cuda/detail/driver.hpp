@@ -1,5 +1,7 @@
 #pragma once
 
+// Compiles and launches kernels with NVRTC and the CUDA driver, which are loaded while the program runs.
+
 #include <c10/core/Device.h>
 
 #include <map>

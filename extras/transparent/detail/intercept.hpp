@@ -1,4 +1,7 @@
 #pragma once
+
+// The body of each `forward` that replaces LibTorch's: runs hooks around the original.
+
 #include <torch/nn/cloneable.h>
 
 #include <string>
