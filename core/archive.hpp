@@ -107,8 +107,8 @@ TORCHTAP_API PackedTensor pack(const at::Tensor& tensor);
 /// thread's of its type if there are fewer, or the CPU if there is none. Throws `c10::ValueError` if LibTorch
 /// has no such device, as in a damaged archive.
 at::Device device_of(std::int32_t type, std::int32_t index);
-/// On the tensor's `device_of`. Throws `c10::ValueError` if the parts contradict each other, as in a damaged
-/// archive.
+/// Makes the tensor on its `device_of`. Throws `c10::ValueError` if the parts contradict each other, as in a
+/// damaged archive.
 TORCHTAP_API at::Tensor unpack(const PackedTensor& packed);
 /// Writes a tensor: packed, or beside the bytes of a `StateWriter`.
 TORCHTAP_API void save(OutputArchive& archive, const at::Tensor& tensor);
@@ -165,7 +165,7 @@ std::uint32_t state_version(Archive& archive, const char* what, std::uint32_t cu
 /// States in files are not changed by it.
 class TORCHTAP_API Elementwise {
  public:
-  /// `is`: whether it is one; false does nothing.
+  /// `is`: whether the state is elementwise; false does nothing.
   template <class Archive>
   explicit Elementwise(Archive& archive, bool is = true) {
     if constexpr (std::is_base_of_v<OutputArchive, Archive> || std::is_base_of_v<InputArchive, Archive>) {

@@ -19,8 +19,8 @@ struct Held {
   bool buffer = false;  ///< whether it is a buffer
 };
 
-/// The parameters, and behind them the buffers, of the module itself, without its submodules. Those that are
-/// not defined are left out. A module of an exported model has none.
+/// The parameters, and behind them the buffers, of the module itself, without its submodules. Undefined
+/// tensors are left out. A module of an exported model has no parameters or buffers here.
 TORCHTAP_API std::vector<Held> held_by(const ModuleRef& module);
 
 }  // namespace torchtap::model

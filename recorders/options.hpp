@@ -114,7 +114,8 @@ class TORCHTAP_API RecorderOptions {
     }
     return *this;
   }
-  /// The condition; empty if there is none. One without arguments is called with a sample that it ignores.
+  /// The condition; empty if there is none. A condition without arguments is called with a sample that it
+  /// ignores.
   const Condition& condition() const& noexcept { return condition_; }
   /// For a temporary: returns by value.
   Condition condition() && { return std::move(condition_); }

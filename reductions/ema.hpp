@@ -15,7 +15,7 @@ namespace torchtap::reductions {
 /// `EMAOptions(0.99).over({0})`.
 class TORCHTAP_API EMAOptions : public FoldOptions<EMAOptions> {
  public:
-  /// With this decay.
+  /// Options with this decay.
   EMAOptions(double decay = 0.9) : decay_(decay) {}  // NOLINT: implicit, so that a decay can be passed alone
   /// Not of a bool: `EMAOptions().over_all()` of constant options asks whether all is folded.
   template <class Bool, class = std::enable_if_t<std::is_same_v<Bool, bool>>>

@@ -32,7 +32,7 @@ bool has_type(const model::ModuleRef& module, const std::string& type) {
   return module.type() == type || module.qualified_type() == type;
 }
 
-/// The types of `modules`, each once; their whole names where `like` is one.
+/// The types of `modules`, each once; their whole names if `like` is a whole name.
 std::vector<std::string> types_of(const std::vector<model::ModuleRef>& modules, const std::string& like) {
   const bool qualified = like.find('.') != std::string::npos;
   std::vector<std::string> types;

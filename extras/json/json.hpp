@@ -110,11 +110,11 @@ class TORCHTAP_API Reader {
   const Json* find(const std::string& name) const;
   /// Throws if there is none.
   Reader at(const std::string& name) const;
-  /// The members of an object; throws if it is none.
+  /// The members of an object; throws if the value is no object.
   std::vector<std::pair<std::string, Reader>> members() const;
-  /// The elements of an array; throws if it is none.
+  /// The elements of an array; throws if the value is no array.
   std::vector<Reader> elements() const;
-  /// The elements of the member of this name; none if there is no such array.
+  /// The elements of the member of this name; empty if there is no such array.
   std::vector<Reader> list(const std::string& name) const;
 
   template <class T>

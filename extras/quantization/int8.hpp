@@ -19,8 +19,9 @@ namespace torchtap::quantization {
 /// It is LibTorch's quantization of graphs (`torch.ao.quantization.quantize_jit`) with our statistics: batch
 /// norms are folded into convolutions, `run` calls the model that it is given on calibration data, the
 /// tensors that operators need are counted in a `LogHistogram`, and `options` says how ranges follow from it.
-/// Activations are uint8, as the operators demand, and weights int8, per channel or, where the engine has no
-/// such, per tensor; `QuantizationOptions::dtype` and `QuantizationOptions::weights` must not ask for others.
+/// Activations are uint8, as the operators demand, and weights int8, per channel or, if the engine has no
+/// operators for that, per tensor; `QuantizationOptions::dtype` and `QuantizationOptions::weights` must not
+/// ask for others.
 ///
 /// With engines other than QNNPACK and oneDNN activations have 7 bits, as `reduce_range` has it in Python.
 ///

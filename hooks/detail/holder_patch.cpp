@@ -160,7 +160,7 @@ RunIterator find_run(const Sequence& sequence) {
   return found;
 }
 
-/// Ends a run and the abandoned runs inside it. Those whose entries run are of other fibers.
+/// Ends a run and the abandoned runs inside it. Runs whose entries run belong to other fibers.
 class EndRun {
  public:
   explicit EndRun(RunIterator run) : run_(run) {}

@@ -24,7 +24,7 @@ struct Named {
 
 const std::vector<Named>& all_named();
 
-/// The number that an argument is. Throws `c10::ValueError` if it is none.
+/// The number that an argument is. Throws `c10::ValueError` if the argument is no whole number.
 std::int64_t whole_number(const std::string& argument);
 
 }  // namespace torchtap::reductions::detail

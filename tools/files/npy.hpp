@@ -11,7 +11,7 @@
 /// https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 namespace torchtap::tools {
 
-/// Whether a file is one, by its suffix or its first bytes.
+/// Whether a file is an .npy file, by its suffix or its first bytes.
 bool is_npy(const std::string& path);
 
 /// Reads a `.npy` file of format version 1 to 3, in C or Fortran order, of either byte order.

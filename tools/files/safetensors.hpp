@@ -7,7 +7,7 @@
 /// Reads .safetensors files. The format: https://github.com/huggingface/safetensors#format
 namespace torchtap::tools {
 
-/// Whether a file is one, by its suffix or its first bytes.
+/// Whether a file is a .safetensors file, by its suffix or its first bytes.
 bool is_safetensors(const std::string& path);
 
 /// The tensors of a file as a dict, in the order of their bytes. They are mapped: only the parts that are

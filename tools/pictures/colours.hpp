@@ -20,7 +20,7 @@ inline constexpr Colour kInfinite{255, 160, 0};
 class Range {
  public:
   Range() = default;
-  /// One that `widen` does not change. Throws `c10::ValueError` unless `low < high`, both finite.
+  /// A fixed range, which `widen` does not change. Throws `c10::ValueError` unless `low < high`, both finite.
   Range(double low, double high);
   /// Takes the finite values in.
   void widen(const at::Tensor& values);

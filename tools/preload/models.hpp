@@ -79,12 +79,12 @@ class Models {
   std::shared_ptr<FoundModel> found(const torch::nn::Module& root);
   /// The model of a module that is called; null if no living model has it. Notes its type then.
   FoundModel* of(const torch::nn::Module& module);
-  /// The model of a method, as which it is added if it is new; null if there are too many.
+  /// The model of a method, which is added if it is new; null if there are too many.
   FoundModel* of(const torch::jit::Method& method);
   /// The entry of a module that lives; null if there is none.
   const model::ModuleRef* place_of(const torch::nn::Module& module) const;
-  /// Lets go of models that the program destroyed. Those that ran are kept, and given to `gone` first; they
-  /// are left as they are where that returns false.
+  /// Lets go of models that the program destroyed. Models that ran are kept, and given to `gone` first; if it
+  /// returns false, they are left as they are.
   void let_go(const std::function<bool(FoundModel&)>& gone);
   /// In a forked child: the models of the parent that live.
   void inherit(const Models& parent);

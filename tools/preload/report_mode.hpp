@@ -35,7 +35,7 @@ namespace torchtap::tools::preload {
 /// begins with the next call after a backward, or after the program set a model to train or eval or asked it
 /// for its parameters, or where `Pass` finds that the first module begins again; the operations between two
 /// calls are followed for that only while it may be needed, which is not in a training loop. One thread is
-/// measured at a time; another one has its turn when that one is between passes.
+/// measured at a time; another has its turn between the passes of the first.
 class ReportMode final : public Mode {
  public:
   explicit ReportMode(const Config& config);

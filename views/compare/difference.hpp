@@ -38,7 +38,7 @@ struct Extent {
     if (difference.breaks()) return;
     error = std::max(error, difference.error), scale = std::max(scale, std::abs(difference.scale));
   }
-  /// Whether a difference is at most as large as these. One that is NaN counts as larger.
+  /// Whether a difference is at most as large as these. A difference of NaN counts as larger.
   bool holds(const Difference& difference) const {
     return difference.same_bits || (difference.error <= error && std::abs(difference.scale) <= scale);
   }

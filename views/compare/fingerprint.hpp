@@ -1,6 +1,6 @@
 #pragma once
 
-/// 800 bytes that say of a tensor of any size whether, how far and in which way another one differs.
+/// 800 bytes about a tensor of any size, which show whether, how far and in which way another tensor differs.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>

@@ -320,7 +320,7 @@ class Judge {
     result_.gaps.push_back(c10::str("what only one of the two was given: ", words));
   }
 
-  /// A difference that is none of numbers.
+  /// Reports a difference that no numbers measure: other shapes, dtypes, numbers of results.
   void fail(const Sequence::Event& event, std::uint32_t other, State& state, Row& row,
             const std::string& words) {
     Difference difference;
@@ -550,7 +550,7 @@ class Judge {
     if (of.call != kNone && (side.partners[of.call] != kNone || of.path != ran)) return false;
     return of.path == path || lies_in(of.path, path);
   }
-  /// Such as batch normalisation counts its batches in. No output of an evaluation depends on it.
+  /// Batch normalisation counts its batches in such a tensor. No output of an evaluation depends on it.
   bool is_counter(const WeightRow& row) const {
     const Side& has = holder(row);
     const auto print = has.run.print(weight_of(row, has));

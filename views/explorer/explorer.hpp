@@ -57,8 +57,8 @@ class TORCHTAP_API Explorer {
   void step(std::int64_t number);
   /// A number of the current step, drawn above all panels of each model.
   void scalar(const std::string& name, double value);
-  /// Records a tensor of one element. One that is on a device is read, which waits for the device, only in
-  /// steps that are recorded. Throws `c10::ValueError` for several elements.
+  /// Records a tensor of one element. A tensor on a device is read, which waits for the device, only in steps
+  /// that are recorded. Throws `c10::ValueError` for several elements.
   void scalar(const std::string& name, const at::Tensor& value);
 
   /// Shows the runs in the browser, from its own thread, as long as this object lives. Returns the address to

@@ -36,8 +36,8 @@ class TORCHTAP_API ServeOptions {
 class TORCHTAP_API Server {
  public:
   /// Shows all runs in directories that `ExplorerOptions::save` named, finished or not; new data and further
-  /// runs appear. Throws `c10::Error` if a directory has none, if the port is taken or cannot be listened on,
-  /// `c10::ValueError` for a damaged file or wrong options.
+  /// runs appear. Throws `c10::Error` if a directory has no run, if the port is taken or cannot be listened
+  /// on, `c10::ValueError` for a damaged file or wrong options.
   explicit Server(const std::vector<std::string>& directories, const ServeOptions& options = {});
   ~Server();
   Server(Server&&) noexcept;

@@ -119,7 +119,8 @@ std::vector<at::Tensor> forward_of(Model& model, const std::vector<at::Tensor>& 
 
 }  // namespace detail
 
-/// Replays a model of this type, whose forward takes up to eight tensors. Others are called by a function:
+/// Replays a model of this type, whose forward takes up to eight tensors. Other forwards are called by a
+/// function:
 ///
 ///     monitor::replay(incident, *model, [&](const std::vector<at::Tensor>& inputs) {
 ///       return std::vector<at::Tensor>{model->forward(inputs[0], /*scale=*/2)};

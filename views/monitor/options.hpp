@@ -37,7 +37,7 @@ struct TORCHTAP_API MonitorOptions {
   /// See `window`.
   TORCH_ARG(double, window_seconds) = 3600;
   /// The share of a forward's time that the monitor may take: it decides how many forwards are sampled. From
-  /// 1 on every forward is.
+  /// 1 on every forward is sampled.
   TORCH_ARG(double, cost) = 0.01;
   /// The watched modules besides the model itself.
   TORCH_ARG(selectors::Selector, select) = default_selection();

@@ -115,8 +115,8 @@ struct ModuleRow {
   std::vector<ModuleRow> children;  ///< the modules inside
 };
 
-/// The role of an operation for values that are not finite. One may have a role for NaN and another one for
-/// infinities.
+/// The role of an operation for values that are not finite. An operation may have one role for NaN and
+/// another for infinities.
 enum class Role {
   /// A parameter, buffer or input that is not finite itself.
   source,
@@ -124,7 +124,7 @@ enum class Role {
   producer,
   /// Takes it in and hands it on; makes NaN of infinities that are not intended.
   propagator,
-  /// It reads such values and its results have none.
+  /// It reads such values, and its results are finite.
   absorber,
   /// Writes infinities on purpose: a constant that it is given (`full`, `masked_fill`, `fill_`), a buffer, an
   /// input or another tensor from outside that has no infinities but negative ones.
@@ -140,7 +140,7 @@ struct Occurrence {
   /// The number of the module's call, from 0.
   std::int64_t call = 0;
   bool backward = false;  ///< whether it ran in backward
-  /// Those that it is about: that the operation gave, or, of an absorber, took in.
+  /// The values that the operation gave, or, if it is an absorber, took in.
   NonFinite values;
   /// Minimum, maximum and such of inputs and parameters, as text for people.
   std::vector<std::string> inputs;

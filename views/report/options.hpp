@@ -43,12 +43,12 @@ class TORCHTAP_API ReportOptions {
   /// For a temporary: returns by value.
   std::map<std::string, Formula> formulas() && { return std::move(formulas_); }
 
-  /// Whether to watch LibTorch's allocations. One report of a process can do that at a time.
+  /// Whether to watch LibTorch's allocations. Only one report of a process can do that at a time.
   TORCH_ARG(bool, memory) = true;
   /// Whether to count multiply-accumulates and bytes by operation.
   TORCH_ARG(bool, work) = true;
-  /// Whether to look through the output of every operation. `Measurements` know the share of zeros, and
-  /// rules judge values, only if so.
+  /// Whether to look through the output of every operation. `Measurements` know the share of zeros, and rules
+  /// judge values, only if the outputs are looked through.
   TORCH_ARG(OnNonFinite, non_finite) = OnNonFinite::note;
   /// Whether to wait for a module's device before the clock is read. CUDA runs asynchronously: without
   /// synchronising, the times are of the calls that start the work.

@@ -210,7 +210,7 @@ Rules& Rules::set(const std::string& rule, const std::string& key, double value,
   return put({rule, key, value, std::move(globs)});
 }
 
-/// Appends a setting. Those that it outweighs for all modules go.
+/// Appends a setting. Removes earlier settings that the new one outweighs for all of their modules.
 Rules& Rules::put(Setting setting) {
   for (const std::string& glob : setting.globs) {
     const std::string why = bad_glob(glob);

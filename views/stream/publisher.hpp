@@ -29,10 +29,9 @@ struct TORCHTAP_API PublisherOptions {
   /// when a reader would miss frames or a frame takes more than half, as long as the system and the memory
   /// cgroups of this process leave four times as much. It is given back when the last reader has gone.
   TORCH_ARG(std::int64_t, bytes) = std::int64_t{256} << 20;
-  /// For readers that do not say.
+  /// For readers that do not choose.
   TORCH_ARG(WhenFull, when_full) = WhenFull::wait;
-  /// The time that one frame waits for all slow readers together. Those in the way are then not waited for
-  /// again.
+  /// The time that one frame waits for all slow readers together. Slow readers are then not waited for again.
   TORCH_ARG(std::chrono::nanoseconds, wait_at_most) = std::chrono::milliseconds(100);
   /// The folder in which readers find it; by default the first of `$XDG_RUNTIME_DIR/torchtap`,
   /// `/tmp/torchtap-UID` and `$HOME/.torchtap` that is, or can be made, a directory of this user alone.

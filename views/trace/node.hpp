@@ -24,7 +24,7 @@ struct NodeData;
 enum class NodeKind {
   /// An argument of the forward.
   input,
-  /// An operation; one with several results has a node for each.
+  /// An operation; if it has several results there is a node for each.
   operation,
   /// Nothing that was logged: a tensor that was there before, and is no input, parameter or buffer.
   outside,

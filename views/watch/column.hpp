@@ -36,7 +36,7 @@ struct TORCHTAP_API Column {
   std::string bins;  // packed
 
   std::uint64_t finite() const noexcept { return count - nan - posinf - neginf; }
-  /// Takes the values of another one in. Counts are added exactly.
+  /// Adds the values of another column. Counts are added exactly.
   void merge(const Column& other);
   double mean() const;
   /// Divided by n.
@@ -49,7 +49,7 @@ struct TORCHTAP_API Column {
 /// Sets the facts that a column has.
 TORCHTAP_API void put(const Column& column, rules::Facts& facts);
 
-/// The values of a real or complex tensor, whose parts count as two numbers. Those on a device are copied.
+/// The values of a real or complex tensor, whose parts count as two numbers. A tensor on a device is copied.
 TORCHTAP_API Column measure(const at::Tensor& tensor);
 
 /// The bin of a finite number that is not zero.

@@ -84,7 +84,7 @@ Plan plan_of(const std::vector<Header>& headers, const std::vector<storage::Entr
       total += state.bytes;
     }
   }
-  // A tree merges these on their way to the root. One alone is best broadcast.
+  // A tree merges these on their way to the root. A single state is best broadcast.
   if (order == static_cast<std::int64_t>(Order::tree) || entire.size() < 2 || total < Plan::kWorthSharing) {
     return plan;
   }

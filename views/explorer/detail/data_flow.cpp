@@ -265,8 +265,8 @@ void Flow::before(operations::Event& event, Running& running) {
   for (const at::Tensor& tensor : running.read) add(running.sources, sources_of(tensor));
 }
 
-/// The sources of an operation's result, or the operation, if it added to too many of them. One that brings
-/// the outputs of many calls together, as a concatenation does, leaves each its edge.
+/// The sources of an operation's result, or the operation, if it added to too many of them. An operation that
+/// brings the outputs of many calls together, as a concatenation does, leaves each its edge.
 Flow::Sources Flow::drawable(Sources sources, operations::Event& event, Running& running,
                              const at::Tensor& result) {
   if (sources.size() <= most_sources) return sources;

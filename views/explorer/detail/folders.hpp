@@ -17,7 +17,7 @@ class Folders {
   /// Throws `c10::ValueError` if there are no directories.
   explicit Folders(std::vector<std::string> directories);
 
-  /// The runs of all directories. Throws as `FileRun` does, also for a directory that has none.
+  /// The runs of all directories. Throws as `FileRun` does, also for a directory without a run.
   Runs open();
   /// The runs that appeared since and can be read; possibly none.
   Runs appeared();

@@ -46,7 +46,7 @@ void ModeGraph::add(const CallSequence& pass) {
   order(pass.calls);
 }
 
-/// The one with this hash. The rarest other one makes room for it.
+/// The shape with this hash. The rarest other one makes room for it.
 ModeGraph::Shape& ModeGraph::shape(std::uint64_t hash) {
   const auto found = shapes_.find(hash);
   if (found != shapes_.end()) return found->second;

@@ -26,7 +26,7 @@ struct PortInfo {
   c10::ScalarType dtype = c10::ScalarType::Float;
   std::vector<std::int64_t> shape;  // -1: varied
 
-  /// Takes another one at the same port in.
+  /// Adds another tensor at the same port.
   void merge(const PortInfo& other);
 };
 

@@ -151,8 +151,8 @@ void DriftModel::cut(const Counted& of) {
   if (finite_ > 0) zeros_ = total(of.zeros) / finite_;
 }
 
-/// The group of a bin, and in how many blocks of the reference it occurred. One that did not is in the group
-/// beside it.
+/// The group of a bin, and in how many blocks of the reference it occurred. A bin that did not occur is in
+/// the group beside it.
 std::size_t DriftModel::group_of(const BinEnds& bin, std::size_t& blocks_with) const {
   const auto at = static_cast<std::size_t>(std::lower_bound(bins_.begin(), bins_.end(), bin) - bins_.begin());
   const bool known = at < bins_.size() && bins_[at] == bin;

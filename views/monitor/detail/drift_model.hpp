@@ -32,7 +32,7 @@ double total(const Numbers& numbers);
 /// assumed about what is inside of them. Three parts follow from that:
 /// - An event that did not occur in `b` blocks fills `k` of the `m` blocks of a window with at most the
 ///   probability of drawing `k` marked blocks in `m` draws from `b + m`, whatever its rate is. So blocks
-///   unlike any of the reference, and values where it has none, are counted, and alarm when there are too
+///   unlike any of the reference, and values where it has no bins, are counted, and alarm when there are too
 ///   many of them.
 /// - Otherwise the other blocks are judged together, by Hotelling's T² of the masses of about ten groups of
 ///   bins, whose limit is fitted to windows drawn from the reference.

@@ -105,8 +105,8 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
     std::uint64_t ticket = 0;
   };
 
-  /// Whether and how a module's life ends. One that no shared pointer owns, such as a plain variable, may end
-  /// at any time: it is looked at in its own calls only.
+  /// Whether and how a module's life ends. A module that no shared pointer owns, such as a plain variable,
+  /// may end at any time: it is looked at in its own calls only.
   struct Life {
     std::weak_ptr<const torch::nn::Module> shared;
     bool expires = false;  // when its last owner lets go

@@ -32,7 +32,7 @@ PipedFrames::PipedFrames(int descriptor, Subscription subscription)
   TORCH_CHECK_VALUE(filled_ != 0, kReader,
                     ": no frames came; expected what torchtap tail NAME --frames writes. If that runs on "
                     "another machine, see what it said there.");
-  frame_length(bytes_.data(), filled_);  // throws if it is none
+  frame_length(bytes_.data(), filled_);  // throws if the bytes begin no frame
 }
 
 /// Takes bytes until there are `size`. False at the deadline or at the end; then `ended_` is set.

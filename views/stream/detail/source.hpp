@@ -42,7 +42,7 @@ class SourceState {
   std::uint64_t readers_of(std::uint64_t sample) noexcept;
 
   /// How many tensors of it were handed over and are not published yet, because a device has to copy them
-  /// first. Those that follow wait behind them.
+  /// first. Later tensors wait behind them.
   std::atomic<std::uint32_t> under_way{0};
 
   /// For the service thread.
