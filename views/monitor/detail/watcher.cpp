@@ -152,7 +152,7 @@ void Watcher::choose(const selectors::Selector& selector) {
 void Watcher::load_reference() {
   learned_ = Reference::load(reference_);
   std::vector<std::string> missing;
-  bool any = false;  // every model has a root, which two models have in common only if nothing else is watched
+  bool any = false;  // every model has a root, so a common root counts only if nothing else is watched
   for (const std::size_t i : chosen_) {
     const bool known = learned_.find(modules_[i].path(), name_of(recorders::Kind::forward_output)) != nullptr;
     if (!known) missing.push_back(modules_[i].path());
