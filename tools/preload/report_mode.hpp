@@ -64,9 +64,9 @@ class ReportMode final : public Mode {
     std::unique_ptr<views::report::Report> report;
     std::optional<views::report::Repeat> recording;
     const void* first = nullptr;  // the module, or object, of which the recording's first call was
-    hooks::Handle first_hook;  // before the report's hooks, so that the repeat ends before the call counts
-    bool running = false;      // a repeat
-    bool over = false;         // another pass began; a backward may still reach what this repeat made
+    hooks::Handle first_hook;     // before the report's hooks, so that the repeat ends before the call counts
+    bool running = false;         // a repeat
+    bool over = false;            // another pass began; a backward may still reach what this repeat made
     views::report::Measurements last;  // when the model is gone
   };
 

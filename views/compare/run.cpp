@@ -123,7 +123,7 @@ Run Run::read(const std::string& name) {
   const base::InputFile& input = run.file_->input;
   std::vector<char> buffer(std::size_t{1} << 18);
   std::uint64_t at = 0, from = 0,
-                filled = 0;  // the buffer has `filled` bytes of the file from `from` on
+                filled = 0;  // the buffer has `filled` bytes of the file, beginning with byte `from`
   const auto have = [&](std::uint64_t bytes) {
     if (at >= from && at + bytes <= from + filled) return buffer.data() + (at - from);
     from = at;
