@@ -111,7 +111,7 @@ TORCHTAP_API Handle attach(const model::ModuleRef& module, Kind kind, Callback c
 TORCHTAP_API Handle attach(const model::ModuleRef& module, const std::string& parameter, Callback callback);
 
 /// Throws as `attach` would if one of several modules has no forward or cannot be reached. The message says
-/// how many those are, and names some with their reasons.
+/// how many modules fail, and names some with their reasons.
 TORCHTAP_API void check_reachable(const std::vector<model::ModuleRef>& modules);
 
 /// Attaches to a module outside of a model: its type opted in (`TORCHTAP_MODULE`, `torchtap::nn::…`), or it

@@ -85,7 +85,7 @@ enum class OverBudget {
   drop,
 };
 
-/// Handling of each event by a recorder. Chained like LibTorch's own options:
+/// The options of a recorder. Chained like LibTorch's own options:
 ///
 ///     RecorderOptions().condition([&] { return epoch > 3; }).reduction(reductions::Moments{})
 class TORCHTAP_API RecorderOptions {
@@ -172,8 +172,8 @@ class TORCHTAP_API RecorderOptions {
   /// Keeps at most `bytes` bytes of samples in memory, over all modules of a recorder; further samples are
   /// dropped or an error. Has no effect on reductions.
   RecorderOptions& memory_budget(std::int64_t bytes, OverBudget policy = OverBudget::raise);
-  /// When the budget is used up, all samples move to `directory`, and further ones are spooled there as with
-  /// `spool`.
+  /// Sets the budget; when it is used up, all samples move to `directory`, and further ones are spooled there
+  /// as with `spool`.
   RecorderOptions& memory_budget(std::int64_t bytes, std::string directory,
                                  storage::SpoolOptions options = {});
   /// The directory that samples are spooled to, at once or when the budget is used up; empty if there is

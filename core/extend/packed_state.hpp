@@ -17,8 +17,7 @@
 
 namespace torchtap::core::extend {
 
-/// The facts that a reduction declares about its state while it is saved; states fit if their facts are
-/// equal.
+/// The facts that a reduction declares about its state while it is saved: they show whether two states fit.
 struct TORCHTAP_API StateFact {
   std::string what;                 ///< the reduction, "Moments"
   std::uint32_t version = 0;        ///< of its state; 0 for a fact about the shape

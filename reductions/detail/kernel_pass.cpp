@@ -227,7 +227,7 @@ const std::vector<SlotCounts>* KernelPass::count_bits(const Folding& folding, Bi
   return nullptr;
 }
 
-/// Whether the total of a small sample comes from other reads, which have counts and extrema but no moments.
+/// Whether the total of a small sample comes from other reads, which suffice unless moments are needed.
 bool KernelPass::total_of_reads() const noexcept {
   return plain_ && whole_asked_ && !whole_needs_.moments && !no_reads();
 }

@@ -45,8 +45,8 @@ class Random {
 };
 
 /// A number that depends on how rows of a tensor on the CPU begin; 0 for any other, which would have to be
-/// waited for. Generators of one seed that are mixed with it are independent if their data differ: parts that
-/// are merged later (ranks, files) have different data.
+/// waited for. Generators of one seed that are mixed with it are independent if their data differ, as in
+/// parts that are merged later (ranks, files).
 std::uint64_t fingerprint(const at::Tensor& rows);
 
 }  // namespace torchtap::reductions::detail
