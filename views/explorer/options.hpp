@@ -18,7 +18,7 @@ enum Record : unsigned {
   Output = 2,
   /// The gradient of the loss with respect to a module's inputs, all uses of the tensor included.
   GradInput = 4,
-  /// The gradient with respect to a module's outputs.
+  /// The gradient with respect to its outputs, all uses of the tensor included.
   GradOutput = 8,
   /// Parameters at the end of backward, that is before the optimizer changes them.
   Parameter = 16,
