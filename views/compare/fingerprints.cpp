@@ -108,8 +108,8 @@ class Data {
 
 namespace detail {
 
-/// Writes fingerprints of the arguments and results of each operation of this thread while it lives: the
-/// operations inside a call whose tensors the program asked for.
+/// Writes fingerprints of the arguments and results of each operation of this thread while it lives: inside
+/// of calls that `FingerprintsOptions::values` names.
 class Inside {
  public:
   Inside(PrintsFile& file, frames::Frame call)

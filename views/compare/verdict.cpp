@@ -320,7 +320,7 @@ class Judge {
     result_.gaps.push_back(c10::str("what only one of the two was given: ", words));
   }
 
-  /// Reports a difference that no numbers measure: other shapes, dtypes, numbers of results.
+  /// Reports a difference that no numbers measure, in words.
   void fail(const Sequence::Event& event, std::uint32_t other, State& state, Row& row,
             const std::string& words) {
     Difference difference;
