@@ -144,8 +144,8 @@ class Printed {
 
   std::string cause() const {
     const prints::Divergence& first = *answer_.first;
-    // If the finding is between modules and no module was tried, the trial explains the outputs of the module
-    // around, and fingerprints explain the difference inside of it.
+    // A trial of the module around explains that module's outputs, and fingerprints explain the difference
+    // inside of it.
     const bool around = answer_.tried && answer_.tried->unseen.empty();
     if (first.kind == Kind::between && around && !first.cause.empty()) return first.cause;
     if (answer_.tried && !answer_.tried->cause.empty()) return answer_.tried->cause;
