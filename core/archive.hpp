@@ -23,11 +23,11 @@
 
 namespace torchtap::core {
 
-/// What state is written to.
+/// The archive to which state is written.
 using OutputArchive = cereal::PortableBinaryOutputArchive;
 
-/// Reads state: cereal's portable binary archive, in which a list or text cannot claim more bytes than are
-/// left. A damaged archive so ends in `cereal::Exception` before memory is taken for it.
+/// Reads state: cereal's portable binary archive, in which a list or text cannot claim more bytes than the
+/// rest of the input has. A damaged archive so ends in `cereal::Exception` before memory is taken for it.
 class TORCHTAP_API InputArchive : public cereal::InputArchive<InputArchive, cereal::AllowEmptyClassElision> {
  public:
   /// Throws `cereal::Exception` if `stream` is empty.
@@ -107,16 +107,16 @@ TORCHTAP_API PackedTensor pack(const at::Tensor& tensor);
 /// thread's of its type if there are fewer, or the CPU if there is none. Throws `c10::ValueError` if LibTorch
 /// has no such device, as in a damaged archive.
 at::Device device_of(std::int32_t type, std::int32_t index);
-/// On the tensor's `device_of`. Throws `c10::ValueError` if the parts contradict each other, as in a damaged
-/// archive.
+/// Makes the tensor on its `device_of`. Throws `c10::ValueError` if the parts contradict each other, as in a
+/// damaged archive.
 TORCHTAP_API at::Tensor unpack(const PackedTensor& packed);
 /// Writes a tensor: packed, or beside the bytes of a `StateWriter`.
 TORCHTAP_API void save(OutputArchive& archive, const at::Tensor& tensor);
-/// Reads what `save` wrote.
+/// Reads a tensor that `save` wrote.
 TORCHTAP_API void load(InputArchive& archive, at::Tensor& tensor);
 /// Null unless the state goes to another process or comes from one.
 TORCHTAP_API extend::Elements* elements_of(OutputArchive& archive);
-/// The same.
+/// As above, for reading.
 TORCHTAP_API extend::Elements* elements_of(InputArchive& archive);
 
 /// Throws `c10::ValueError`: this build cannot read version `found` of the state of `what`.
@@ -165,7 +165,7 @@ std::uint32_t state_version(Archive& archive, const char* what, std::uint32_t cu
 /// States in files are not changed by it.
 class TORCHTAP_API Elementwise {
  public:
-  /// `is`: whether it is one; false does nothing.
+  /// `is`: whether the state is elementwise; false does nothing.
   template <class Archive>
   explicit Elementwise(Archive& archive, bool is = true) {
     if constexpr (std::is_base_of_v<OutputArchive, Archive> || std::is_base_of_v<InputArchive, Archive>) {
@@ -177,7 +177,7 @@ class TORCHTAP_API Elementwise {
   ~Elementwise();
 
   /// The elements: the first dimensions of all tensors that follow are `sizes`. An archive that has a part of
-  /// the elements makes `sizes` theirs.
+  /// the elements sets `sizes` to the part's.
   void sizes(std::vector<std::int64_t>& sizes);
   /// The tensors that follow have all elements in their first dimension.
   void flatten();

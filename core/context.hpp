@@ -50,8 +50,8 @@ class [[nodiscard]] TORCHTAP_API Context {
   static std::shared_ptr<const Names> here();
   /// The tensor of that name; undefined if this thread has none.
   static at::Tensor find(const std::string& name);
-  /// The context whose forwards belong together, in this thread now: the innermost one that was begun without
-  /// names, or else the innermost. Null if there is none.
+  /// The context whose forwards belong together, in this thread now: the innermost context that was begun
+  /// without names, or else the innermost of all. Null if there is none.
   static const Context* together() noexcept;
   /// Calls `function`, which must not throw, when this context ends. To be called in its thread.
   void at_end(std::function<void()> function) const;

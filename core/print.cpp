@@ -1,4 +1,4 @@
-// How values print: `operator<<` of Value and Results.
+// Prints values: `operator<<` of Value and Results.
 
 #include <ATen/Functions.h>
 #include <c10/core/DeviceType.h>

@@ -33,8 +33,8 @@ class TORCHTAP_API Sink {
 
   /// Folds one sample in. If it throws, the state is unchanged.
   virtual void update(const at::Tensor& sample) = 0;
-  /// Throws the error that `update` would throw for this sample; false if only an update can tell. Changes
-  /// nothing.
+  /// Throws the error that `update` would throw for this sample; false if only an update can find out.
+  /// Changes nothing.
   virtual bool check(const at::Tensor& sample) const = 0;
   /// Adds everything that `other` has seen. Throws `c10::TypeError` if `other` is another kind of reduction,
   /// `c10::ValueError` if its configuration or the shapes it has seen differ; the state is then unchanged.
@@ -44,7 +44,7 @@ class TORCHTAP_API Sink {
   /// The results by name; empty before the first sample.
   virtual Results results() const = 0;
   /// Continues from `value` as if it were the fold of all samples so far; false if the reduction needs more
-  /// than that.
+  /// numbers.
   virtual bool assign(const at::Tensor& value) = 0;
   /// A sink with the same configuration and no samples.
   virtual std::unique_ptr<Sink> fresh() const = 0;
@@ -60,11 +60,11 @@ class TORCHTAP_API Sink {
   virtual std::vector<std::string> companions() const { return {}; }
   /// The reduction, if it can share a pass over a sample with others; otherwise null.
   virtual detail::PassMember* pass_member() noexcept = 0;
-  /// The same, for reading.
+  /// Access for reading.
   const detail::PassMember* pass_member() const noexcept { return const_cast<Sink*>(this)->pass_member(); }
   /// Writes configuration and state. Throws `c10::NotImplementedError` for a reduction that cannot be saved.
   virtual void save(OutputArchive& archive) const = 0;
-  /// Reads what `save` wrote; throws as `save` does.
+  /// Reads a state that `save` wrote; throws as `save` does.
   virtual void load(InputArchive& archive) = 0;
 };
 
@@ -158,9 +158,9 @@ struct has_fresh<T, std::void_t<decltype(T{std::declval<const T&>().fresh()})>> 
 
 }  // namespace detail
 
-/// Whether `T` is a reduction: a regular value (a copy shares nothing that a later update changes) with
-/// `update(const at::Tensor&)`, `merge(const T&)`, `std::int64_t count() const` and `Results results()
-/// const`.
+/// Whether `T` is a reduction: a regular value (a copy shares no state that a later update changes) with
+/// `update(const at::Tensor&)`, `merge(const T&)`, `std::int64_t count() const` and
+/// `Results results() const`.
 ///
 /// Updates run in `base::RecordingMode`, and so do merging, assigning and loading through a recorder.
 /// Optional members:
@@ -187,7 +187,7 @@ inline constexpr bool is_fold_v =
 /// sample.
 ///
 /// `merge` calls it on the two accumulated values, so the callable must be associative for the result to
-/// equal that of one stream. The idea is `functools.reduce`, as in torchfunc's recorders.
+/// equal a single stream's. The idea is `functools.reduce`, as in torchfunc's recorders.
 template <class Callable>
 class Fold {
  public:

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Defines the errors for samples that a reduction cannot fold.
+/// The errors for unfit samples, which a reduction cannot fold.
 
 #include <c10/util/Exception.h>
 
@@ -11,13 +11,12 @@
 
 namespace torchtap::core {
 
-/// What an error of `update` also is where the sample is at fault and not the program: its shape or device is
-/// another than before, or its elements cannot be read (sparse, nested). Recorders leave such a sample out
-/// and count it, where any other error leaves the model's forward. A reduction of your own throws
-/// `UnfitSample`.
+/// The second base of errors that the sample causes and not the program: its shape or device is another than
+/// before, or its elements cannot be read (sparse, nested). Recorders leave such a sample out and count it,
+/// where any other error leaves the model's forward. A reduction of your own throws `UnfitSample`.
 class TORCHTAP_API Unfit {
  public:
-  /// Where the class lives, so that libraries agree on it.
+  /// Defined in one library, so that all libraries agree on the class.
   virtual ~Unfit();
 };
 

@@ -31,7 +31,7 @@ class TORCHTAP_API Results {
   void set(const std::string& name, at::Tensor tensor);
   /// The tensor called `name`. Throws `c10::IndexError` listing the existing names.
   const at::Tensor& at(const std::string& name) const&;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   at::Tensor at(const std::string& name) && { return at(name); }
   /// Whether there is a result called `name`.
   bool contains(const std::string& name) const noexcept;
@@ -98,27 +98,27 @@ class TORCHTAP_API Value {
 
   /// The tensor. Throws `c10::TypeError`, which says what this value is instead.
   const at::Tensor& tensor() const&;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   at::Tensor tensor() && { return tensor(); }
   /// The entries of a list. Throws `c10::TypeError`.
   const List& list() const&;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   List list() && { return std::move(const_cast<List&>(list())); }
   /// The entries of a dict. Throws `c10::TypeError`.
   const Dict& dict() const&;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   Dict dict() && { return std::move(const_cast<Dict&>(dict())); }
   /// The text. Throws `c10::TypeError`.
   const std::string& text() const&;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string text() && { return std::move(const_cast<std::string&>(text())); }
   /// The entry of a dict. Throws `c10::IndexError` listing the existing keys.
   const Value& at(const std::string& key) const&;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   Value at(const std::string& key) && { return std::move(const_cast<Value&>(at(key))); }
   /// The entry of a list. Throws `c10::IndexError`.
   const Value& at(std::int64_t index) const&;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   Value at(std::int64_t index) && { return std::move(const_cast<Value&>(at(index))); }
   /// The tensors of a list of tensors; a single tensor is a list of one. Throws `c10::TypeError`.
   std::vector<at::Tensor> tensors() const;
@@ -129,9 +129,9 @@ class TORCHTAP_API Value {
   /// Whether both have the same structure and the same contents; keys of dicts in the same order.
   ///
   /// Tensors are the same if dtype, layout, shape, device and bytes are: a NaN is equal to one of the same
-  /// bits, 0.0 is not equal to -0.0, and whether gradients are required does not count. Of tensors that are
-  /// not strided (sparse, MKL-DNN) the elements are compared. Undefined tensors are equal to each other, and
-  /// so are tensors on the meta device, which have no bytes. Copies tensors to the CPU where they are not
+  /// bits, 0.0 is not equal to -0.0, and whether gradients are required does not count. The elements of
+  /// tensors that are not strided (sparse, MKL-DNN) are compared. Undefined tensors are equal to each other,
+  /// and so are tensors on the meta device, which have no bytes. Copies tensors to the CPU where they are not
   /// there, so it waits for their device.
   friend bool operator==(const Value& a, const Value& b) { return a.equals(b); }
   friend bool operator!=(const Value& a, const Value& b) { return !a.equals(b); }

@@ -55,7 +55,7 @@ model::extend::Obstacle obstacle_of(const model::ModuleRef& module) {
             c10::str(reason, "link the program with torchtap::transparent; declare it as torchtap::nn::",
                      module.type(), " instead of torch::nn::", module.type(), or_entry)};
   }
-  // By LibTorch's convention a type of this name has a holder, and one of another has none.
+  // By LibTorch's convention a type has a holder if its name ends with "Impl".
   const std::string& name = module.type();
   const std::size_t impl = type.size() < 4 ? 0 : type.size() - 4;
   if (type.compare(impl, 4, "Impl") == 0 && !inside.weak_from_this().expired()) {

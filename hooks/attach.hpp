@@ -28,13 +28,11 @@ struct ScopeHold;
 /// the caller of `forward` or `backward`. Several threads may call it at once.
 using Callback = std::function<void(Event&)>;
 
-/// Where a hook goes among the hooks of its module that run at the same time.
+/// The place of a hook among the hooks of its module that run at the same time.
 enum class Place {
-  /// Behind those that are there: hooks run in the order of attachment.
+  /// Behind existing hooks: hooks run in the order of attachment.
   last,
-  /// Before those that are there, as with PyTorch's `prepend=True`. Of several, the one that was attached
-  /// last
-  /// runs first.
+  /// Before existing hooks, as with PyTorch's `prepend=True`. Among several, the last attached runs first.
   first,
 };
 
@@ -102,8 +100,8 @@ TORCHTAP_API Handle attach(const model::ModuleRef& module, Kind kind, Callback c
 ///
 /// The hook belongs to the tensor: it stays when that moves to another device or gets other data, and not
 /// when the module gets another tensor in its place. A parameter that requires no gradient has none to
-/// report until it does. `torch::autograd::grad` gives gradients to its caller and not to parameters:
-/// LibTorch calls the hooks of those that it was asked for from 2.0 on, and 1.13 calls none.
+/// report until it does. `torch::autograd::grad` gives gradients to its caller and not to parameters: from
+/// 2.0 on LibTorch calls the hooks of the parameters that it was asked for, and 1.13 calls none.
 ///
 /// As with LibTorch's own hooks, no backward may go through the parameter in another thread while its hooks
 /// are attached or removed.
@@ -112,30 +110,30 @@ TORCHTAP_API Handle attach(const model::ModuleRef& module, Kind kind, Callback c
 /// exported model, and `c10::NotImplementedError` if Python's hooks are on the tensor.
 TORCHTAP_API Handle attach(const model::ModuleRef& module, const std::string& parameter, Callback callback);
 
-/// Throws what `attach` would throw if one of several modules has no forward or cannot be reached. The
-/// message says how many those are, and names some with their reasons.
+/// Throws as `attach` would if one of several modules has no forward or cannot be reached. The message says
+/// how many modules fail, and names some with their reasons.
 TORCHTAP_API void check_reachable(const std::vector<model::ModuleRef>& modules);
 
-/// The same as `attach` for a module outside of a model: one whose type opted in (`TORCHTAP_MODULE`,
-/// `torchtap::nn::…`), or a `Sequential`.
+/// Attaches to a module outside of a model: its type opted in (`TORCHTAP_MODULE`, `torchtap::nn::…`), or it
+/// is a `Sequential`.
 TORCHTAP_API Handle attach(torch::nn::Module& module, Kind kind, Callback callback,
                            Place place = Place::last);
-/// The same for a parameter of a module outside of a model.
+/// Attaches to a parameter of a module outside of a model.
 TORCHTAP_API Handle attach(torch::nn::Module& module, const std::string& parameter, Callback callback);
 
-/// The same for the module inside an `AnyModule`.
+/// Attaches to the module inside an `AnyModule`.
 TORCHTAP_API Handle attach(torch::nn::AnyModule& module, Kind kind, Callback callback,
                            Place place = Place::last);
 
-/// The same for a whole TorchScript model; `method` may name a method other than `forward`. TorchScript
+/// Attaches to a whole TorchScript model; `method` may name a method other than `forward`. TorchScript
 /// reports an exception from the callback as a `std::runtime_error` whose message contains the original one.
 TORCHTAP_API Handle attach(const torch::jit::Module& module, Kind kind, Callback callback,
                            const std::string& method = "forward", Place place = Place::last);
-/// The same for its forward, at a place.
+/// Attaches to its forward, at a place.
 inline Handle attach(const torch::jit::Module& module, Kind kind, Callback callback, Place place) {
   return attach(module, kind, std::move(callback), "forward", place);
 }
-/// The same for a parameter of a TorchScript module.
+/// Attaches to a parameter of a TorchScript module.
 TORCHTAP_API Handle attach(const torch::jit::Module& module, const std::string& parameter, Callback callback);
 
 /// Any other callable: an error of the compiler that says what is wanted.

@@ -20,12 +20,12 @@ enum class Kind {
   forward,
   /// After `forward`, with only its outputs. Slightly cheaper, because no input has to be kept.
   forward_output,
-  /// When the gradient with respect to an input arrives; counts only what flowed through this module. The
-  /// module works on a view of the input, so the gradient of a tensor with three or more uses may be summed
-  /// in another order than without the hook, with other rounding. The module can notice the view: its input
-  /// is not a leaf, is a view with a `grad_fn`, and is not the caller's tensor by `is_same`; an input
-  /// that it returns unchanged is not the caller's tensor, either. Values, shape, strides and memory are the
-  /// caller's.
+  /// When the gradient with respect to an input arrives; counts only gradients that flowed through this
+  /// module. The module works on a view of the input, so the gradient of a tensor with three or more uses may
+  /// be summed in another order than without the hook, with other rounding. The module can notice the view:
+  /// its input is not a leaf, is a view with a `grad_fn`, and is not the caller's tensor by `is_same`; an
+  /// input that it returns unchanged is not the caller's tensor, either. Values, shape, strides and memory
+  /// are the caller's.
   backward_input,
   /// When the gradient with respect to an output arrives, as for `at::Tensor::register_hook`: includes what
   /// flowed through other outputs that the module computed from it.
@@ -45,9 +45,9 @@ class TORCHTAP_API Event {
   const std::string& path() const noexcept { return path_; }
   /// The module's pretty type name.
   const std::string& type() const noexcept { return type_; }
-  /// The index of this call of the module within one forward of the root, from 0; for gradients, that of the
-  /// call they belong to, and 0 for those of parameters. Counted per thread. If the root itself cannot be
-  /// hooked, "one forward" is one call of the outermost hooked module.
+  /// The index of this call of the module within one forward of the root, from 0; a gradient has the index of
+  /// its call, and a parameter's gradient has 0. Counted per thread. If the root itself cannot be hooked,
+  /// "one forward" is one call of the outermost hooked module.
   std::int64_t call_index() const noexcept { return call_index_; }
 
   /// The inputs, before `forward` (assign to replace what the module gets) or after it. Throws

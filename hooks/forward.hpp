@@ -17,11 +17,11 @@ namespace detail {
 struct ScopeHold;
 }
 
-/// Numbers the forwards of a root, so that events of one forward can be told from those of another.
+/// Numbers the forwards of a root, so that events of different forwards can be told apart.
 class TORCHTAP_API Forwards {
  public:
-  /// Of `root`, the root of a walk. If it cannot be hooked, a forward is one call of the outermost hooked
-  /// module.
+  /// Counts forwards of `root`, the root of a walk. If it cannot be hooked, a forward is one call of the
+  /// outermost hooked module.
   explicit Forwards(const model::ModuleRef& root);
 
   /// The forward that this thread is in: each has another number, from 1. Ask inside of a hook.

@@ -58,12 +58,12 @@ class TORCHTAP_API Tensors {
   std::int64_t size() const noexcept { return static_cast<std::int64_t>(slots_.size()); }
   bool empty() const noexcept { return slots_.empty(); }
 
-  /// The tensor in slot `index`; undefined if none was passed. Throws `c10::IndexError`.
+  /// The tensor in slot `index`; undefined if the call had none there. Throws `c10::IndexError`.
   at::Tensor& operator[](std::int64_t index) {
     if (index < 0 || index >= size()) refuse(index);
     return *slots_[static_cast<std::size_t>(index)];
   }
-  /// The same, for reading.
+  /// Access for reading.
   const at::Tensor& operator[](std::int64_t index) const {
     if (index < 0 || index >= size()) refuse(index);
     return *slots_[static_cast<std::size_t>(index)];
@@ -126,7 +126,7 @@ class TORCHTAP_API Tensors {
   [[noreturn]] void refuse(std::int64_t index) const;
   void replace_kept(Of of);
 
-  // Separate from the slots, because most calls need none of it.
+  // Separate from the slots, because most calls do not need it.
   struct Seldom {
     std::vector<const std::type_info*> unknown, unregistered;
     std::deque<Copy> kept;  // inner values before the values that contain them
@@ -143,7 +143,7 @@ class TORCHTAP_API Tensors {
 
 namespace detail {
 
-/// The tensors of one call while torchtap collects them and puts back the ones that hooks replaced.
+/// The tensors of one call while torchtap collects them and puts back the replacements of hooks.
 class TORCHTAP_API CallTensors final : public Tensors {
  public:
   CallTensors() = default;
@@ -487,7 +487,7 @@ struct Visit<std::shared_ptr<T>> {
   }
 };
 
-/// The tensors in a value of any type that hooks read, such as what a `forward` returned, in the order of
+/// The tensors in a value of any type that hooks read, such as the result of a `forward`, in the order of
 /// slots. Undefined ones are left out.
 template <class Value>
 std::vector<at::Tensor> tensors_in(Value& value) {

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Lists the parameters and buffers of a module.
+/// Lists the tensors that a module holds: its parameters and buffers.
 
 #include <ATen/core/Tensor.h>
 
@@ -19,8 +19,8 @@ struct Held {
   bool buffer = false;  ///< whether it is a buffer
 };
 
-/// The parameters, and behind them the buffers, of the module itself, without those of its submodules. Those
-/// that are not defined are left out. A module of an exported model has none.
+/// The parameters, and behind them the buffers, of the module itself, without its submodules. Undefined
+/// tensors are left out. A module of an exported model has no parameters or buffers here.
 TORCHTAP_API std::vector<Held> held_by(const ModuleRef& module);
 
 }  // namespace torchtap::model

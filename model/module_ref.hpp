@@ -37,21 +37,21 @@ class TORCHTAP_API ModuleRef {
   std::int64_t index() const noexcept;
   /// Dotted path from the root: "" is the root, "layer1.0.conv" a descendant.
   const std::string& path() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string path() && { return path(); }
   /// Further paths of a module that is registered more than once, in the order of the walk.
   const std::vector<std::string>& aliases() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<std::string> aliases() && { return aliases(); }
   /// The pretty type name: "Linear" for `torch::nn::LinearImpl` and for
   /// `__torch__.torch.nn.modules.linear.Linear`.
   const std::string& type() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string type() && { return type(); }
   /// The full type name of a TorchScript module, "__torch__.torch.nn.modules.linear.Linear", or of a module
   /// of an exported model, "torch.nn.modules.linear.Linear"; `type()` for other modules.
   const std::string& qualified_type() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string qualified_type() && { return qualified_type(); }
   /// Number of steps from the root: 0 for the root itself.
   std::int64_t depth() const noexcept;
@@ -71,12 +71,12 @@ class TORCHTAP_API ModuleRef {
   torch::nn::Module& module() const;
   /// The TorchScript module. Throws `c10::TypeError` for any other.
   const torch::jit::Module& script() const&;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   torch::jit::Module script() &&;
   /// The method that hooks run around: "forward" unless the walk over a TorchScript model was given another
   /// one.
   const std::string& method() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string method() && { return method(); }
   /// Whether it is a frozen TorchScript model (`torch.jit.freeze`), whose submodules were inlined.
   bool frozen() const noexcept;
@@ -98,7 +98,7 @@ class TORCHTAP_API ModuleRef {
 /// "Linear" for `torch::nn::LinearImpl`, "Block" for `(anonymous namespace)::BlockImpl` and for
 /// `torchtap::hooks::Hooked<BlockImpl>`.
 TORCHTAP_API std::string pretty_type_name(const torch::nn::Module& module);
-/// The same for a type: pass `typeid(module)`.
+/// The pretty name of a type: pass `typeid(module)`.
 TORCHTAP_API std::string pretty_type_name(const std::type_info& type);
 
 }  // namespace torchtap::model

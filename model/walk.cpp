@@ -47,7 +47,7 @@ bool leaves_uncalled(const Module& parent, const std::string& child) {
 }
 
 // If the module's forward runs its hooks, a holder that calls this forward must not run them again. Only a
-// holder made for a base class bypasses it. One in a program with torchtap::transparent calls through a view,
+// holder made for a base class bypasses it. With torchtap::transparent such a holder calls through a view,
 // which leaves the call to the holder's hooks, as another holder may not call through it.
 void add_holder(Doors& doors, torch::nn::AnyModulePlaceholder* holder, const Module& module) {
   const bool runs_hooks = doors.point != nullptr || doors.interposed == Interposed::symbol;

@@ -24,9 +24,9 @@ TORCHTAP_API std::vector<ModuleRef> walk_modules(torch::nn::Module& root);
 /// The direct children in order of registration, counted from 0; a module registered twice is listed once.
 TORCHTAP_API std::vector<ModuleRef> walk_children(torch::nn::Module& root);
 
-/// The same for a TorchScript model. Hooks run around `method`; "forward" includes `forward1`, `forward2`…,
-/// which tracing makes for a module that is called several times. A frozen model is a root without
-/// submodules, because its file has no others.
+/// Walks a TorchScript model. Hooks run around `method`; "forward" includes `forward1`, `forward2`…, which
+/// tracing makes for a module that is called several times. A frozen model is a root without submodules,
+/// because its file has no others.
 ///
 /// Throws `c10::ValueError` if `method` is empty or names a copy such as "forward1".
 TORCHTAP_API std::vector<ModuleRef> walk_modules(const torch::jit::Module& root,
@@ -38,7 +38,7 @@ TORCHTAP_API std::vector<ModuleRef> walk_children(const torch::jit::Module& root
 /// The module at `path` (or alias) below `root`; "" is the root itself. Throws `c10::IndexError`, which lists
 /// the nearest paths.
 TORCHTAP_API ModuleRef find(torch::nn::Module& root, const std::string& path);
-/// The same for a TorchScript model, walked for `method`.
+/// Finds a module of a TorchScript model, walked for `method`.
 TORCHTAP_API ModuleRef find(const torch::jit::Module& root, const std::string& path,
                             const std::string& method = "forward");
 

@@ -36,7 +36,7 @@ void check_capture(const model::ModuleRef& module, const Record& record) {
                     "within the same forward, so the samples would hold other values; use Capture::copy.");
 }
 
-/// What a subrecorder is made for: a module, or one of its parameters.
+/// The target of a subrecorder: a module, or one of its parameters.
 struct Target {
   model::ModuleRef module;
   storage::EntryId parameter;  // its path is empty for a module

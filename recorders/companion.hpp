@@ -27,7 +27,7 @@ class TORCHTAP_API Companion {
   /// none.
   Companion(bool of_output, std::string path, std::int64_t slot, std::vector<model::ModuleRef> modules = {});
 
-  /// The same, but what `function` makes of the tensor: a pooling, an argmax.
+  /// This companion, mapped by `function`: a pooling, an argmax.
   Companion map(std::function<at::Tensor(const at::Tensor&)> function) const;
 
   /// Whether it is an output of the module, not an input.
@@ -59,7 +59,7 @@ TORCHTAP_API Companion output(std::string path = ".", std::int64_t slot = 0);
 TORCHTAP_API Companion input(std::string path = ".", std::int64_t slot = 0);
 /// The output of a module of another model: "." is the one at the recorded module's path. Both forwards have
 /// to run inside of one `core::Context`, see `core::Context::together`.
-/// `model` may also be modules of a walk, among them those of the recorded model itself.
+/// `model` may also be modules of a walk, even of the recorded model itself.
 TORCHTAP_API Companion output(const selectors::ModuleView& model, std::string path = ".",
                               std::int64_t slot = 0);
 

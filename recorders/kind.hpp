@@ -13,7 +13,7 @@
 
 namespace torchtap::recorders {
 
-/// What a recorder sees of a call of its module.
+/// The tensors of a module's call that a recorder sees.
 enum class Kind {
   forward_pre,
   forward_input,
@@ -23,7 +23,7 @@ enum class Kind {
   backward_parameter
 };
 
-/// What is known about a kind.
+/// The facts about a kind.
 struct KindTraits {
   Kind kind;
   const char* name;  ///< "ForwardOutput"
@@ -43,14 +43,14 @@ inline constexpr std::array<KindTraits, 6> kKinds{{
     {Kind::backward_parameter, "BackwardParameter", hooks::Kind::backward_parameter, true, false, true},
 }};
 
-/// What is known about `kind`.
+/// The facts about `kind`.
 constexpr const KindTraits& traits(Kind kind) noexcept {
   return kKinds[static_cast<std::size_t>(kind)];
 }
 
 /// The name of a kind: "ForwardOutput".
 TORCHTAP_API const std::string& name_of(Kind kind) noexcept;
-/// What is known about the kind called `name`; null if no kind is.
+/// The facts about the kind called `name`; null if there is no such kind.
 constexpr const KindTraits* find_kind(std::string_view name) noexcept {
   for (const KindTraits& kind : kKinds) {
     if (name == kind.name) return &kind;

@@ -41,7 +41,7 @@ class TORCHTAP_API Sample {
   /// The module's path and pretty type name.
   const std::string& path() const noexcept { return path_; }
   const std::string& type() const noexcept { return type_; }
-  /// Which call of this module within one forward of the root, from 0.
+  /// The number of this call of the module within one forward of the root, from 0.
   std::int64_t call_index() const noexcept { return call_index_; }
   /// How many samples this subrecorder has recorded so far.
   std::int64_t sample_index() const noexcept { return sample_index_; }
@@ -68,7 +68,7 @@ class TORCHTAP_API Sample {
 /// Dequantizes a quantized tensor, and returns any other as it is. For `RecorderOptions::transform`.
 TORCHTAP_API at::Tensor dequantized(const at::Tensor& tensor);
 
-/// How a tensor is kept.
+/// The way to keep a tensor.
 enum class Capture {
   /// A detached copy, which later changes of the tensor do not affect.
   copy,
@@ -77,7 +77,7 @@ enum class Capture {
   alias,
 };
 
-/// How to handle a sample that exceeds `RecorderOptions::memory_budget`.
+/// Handling of a sample that exceeds `RecorderOptions::memory_budget`.
 enum class OverBudget {
   /// `c10::Error` is thrown; the sample is not recorded, all earlier ones are.
   raise,
@@ -85,7 +85,7 @@ enum class OverBudget {
   drop,
 };
 
-/// How a recorder handles each event. Chained like LibTorch's own options:
+/// The options of a recorder. Chained like LibTorch's own options:
 ///
 ///     RecorderOptions().condition([&] { return epoch > 3; }).reduction(reductions::Moments{})
 class TORCHTAP_API RecorderOptions {
@@ -114,13 +114,14 @@ class TORCHTAP_API RecorderOptions {
     }
     return *this;
   }
-  /// The condition; empty if there is none. One without arguments is called with a sample that it ignores.
+  /// The condition; empty if there is none. A condition without arguments is called with a sample that it
+  /// ignores.
   const Condition& condition() const& noexcept { return condition_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   Condition condition() && { return std::move(condition_); }
   /// The condition, if it was given as one without arguments; else empty.
   const std::function<bool()>& nullary_condition() const& noexcept { return nullary_condition_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::function<bool()> nullary_condition() && { return std::move(nullary_condition_); }
 
   /// Folds the samples of each subrecorder instead of keeping them: one of `torchtap::reductions`, your own
@@ -135,7 +136,7 @@ class TORCHTAP_API RecorderOptions {
   }
   /// Null if every sample is kept.
   const std::shared_ptr<const core::Sink>& reduction() const& noexcept { return reduction_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::shared_ptr<const core::Sink> reduction() && { return std::move(reduction_); }
 
   /// Names a tensor of another module, which the reduction finds under `name` beside each sample:
@@ -149,7 +150,7 @@ class TORCHTAP_API RecorderOptions {
   /// up, and `c10::NotImplementedError` for recorders of gradients and with a stream.
   RecorderOptions& with(std::string name, Companion companion);
   const std::vector<std::pair<std::string, Companion>>& with() const& noexcept { return with_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<std::pair<std::string, Companion>> with() && { return std::move(with_); }
 
   /// Records the tensor in `slot` of the flattened inputs, outputs or gradients. The default is 0, the first.
@@ -171,17 +172,17 @@ class TORCHTAP_API RecorderOptions {
   /// Keeps at most `bytes` bytes of samples in memory, over all modules of a recorder; further samples are
   /// dropped or an error. Has no effect on reductions.
   RecorderOptions& memory_budget(std::int64_t bytes, OverBudget policy = OverBudget::raise);
-  /// The same, but when the budget is used up, all samples move to `directory`, and further ones are spooled
-  /// there as with `spool`.
+  /// Sets the budget; when it is used up, all samples move to `directory`, and further ones are spooled there
+  /// as with `spool`.
   RecorderOptions& memory_budget(std::int64_t bytes, std::string directory,
                                  storage::SpoolOptions options = {});
   /// The directory that samples are spooled to, at once or when the budget is used up; empty if there is
   /// none.
   const std::string& spool_directory() const& noexcept { return spool_directory_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string spool_directory() && { return std::move(spool_directory_); }
   const storage::SpoolOptions& spool_options() const& noexcept { return spool_options_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   storage::SpoolOptions spool_options() && { return spool_options_; }
   /// In bytes; nothing without a budget.
   std::optional<std::int64_t> memory_budget() const noexcept { return memory_budget_; }
@@ -195,7 +196,7 @@ class TORCHTAP_API RecorderOptions {
   RecorderOptions& stream(std::shared_ptr<Stream> stream, std::int64_t every = 1);
   /// Null if nothing is sent.
   const std::shared_ptr<Stream>& stream() const& noexcept { return stream_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::shared_ptr<Stream> stream() && { return std::move(stream_); }
   std::int64_t stream_every() const noexcept { return stream_every_; }
 
@@ -204,7 +205,7 @@ class TORCHTAP_API RecorderOptions {
   /// runs in several threads, they may call it at the same time. By default the error is thrown, unless it is
   /// of a sample that does not fit (`Subrecorder::left_out`), which then is only counted.
   TORCH_ARG(ErrorHandler, on_error);
-  /// How tensors are kept; has no effect on reductions.
+  /// The way to keep tensors; has no effect on reductions.
   TORCH_ARG(Capture, capture) = Capture::copy;
   /// The device on which tensors are kept or reduced; by default their own.
   TORCH_ARG(std::optional<at::Device>, device);

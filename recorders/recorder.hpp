@@ -56,9 +56,9 @@ class Store;
 /// - Calls that change which modules there are need the recorder to themselves, with no other call of it at
 ///   the same time: `attach`, `modules`, `children`, `module`, `replace`, `remove`, `detach`, the end of a
 ///   `Scope`, moving, assigning and destroying.
-/// - `save`, `entries`, `snapshot`, `merge` and `reset` take each subrecorder as of one moment, but different
-/// subrecorders as of different moments: if the model runs meanwhile, the last one may have more samples than
-/// the first.
+/// - `save`, `entries`, `snapshot`, `merge` and `reset` take each subrecorder at one moment, but different
+///   subrecorders at different moments: if the model runs meanwhile, the last one may have more samples than
+///   the first.
 ///
 /// Lifetimes. The recorder and the model may be destroyed in either order. Destroying the recorder removes
 /// its hooks; a hook that is running in another thread ends safely. Tensors and values that were returned
@@ -86,7 +86,7 @@ class TORCHTAP_API Recorder {
   /// Throws `c10::ValueError` if a module cannot be reached, nothing is selected, or a TorchScript model was
   /// frozen; nothing is attached then.
   Recorder& attach(const selectors::ModuleView& model, const selectors::Selector& selector = {});
-  /// The same for a TorchScript model, around `method`.
+  /// Attaches to a TorchScript model, around `method`.
   Recorder& attach(const torch::jit::Module& model, const selectors::Selector& selector,
                    const std::string& method) {
     return attach(selectors::modules(model, method), selector);
@@ -115,12 +115,12 @@ class TORCHTAP_API Recorder {
     return *this;
   }
 
-  /// The same as `attach`, under torchfunc's name.
+  /// Attaches as `attach` does, under torchfunc's name.
   template <class Model, class... Method>
   Recorder& modules(Model&& model, const selectors::Selector& selector = {}, const Method&... method) {
     return attach(std::forward<Model>(model), selector, method...);
   }
-  /// Attaches to the direct children of a model that `selector` selects; indices count children. Of a
+  /// Attaches to the direct children of a model that `selector` selects; indices count children. For a
   /// TorchScript model, `method` may be given as for `attach`. torchfunc's name.
   template <class Model, class... Method>
   Recorder& children(Model&& model, const selectors::Selector& selector = {}, const Method&... method) {
@@ -145,15 +145,14 @@ class TORCHTAP_API Recorder {
   bool empty() const noexcept { return size() == 0; }
   /// Recorded events, over all subrecorders.
   std::int64_t samples() const noexcept;
-  /// The subrecorder of the `index`-th module attached. Throws `c10::IndexError`, also for one that was
-  /// removed.
+  /// The subrecorder of the `index`-th module attached. Throws `c10::IndexError`, also for a removed one.
   Subrecorder& operator[](std::int64_t index);
-  /// The same, for reading.
+  /// Access for reading.
   const Subrecorder& operator[](std::int64_t index) const;
   /// The subrecorder of the module at `path` (or alias). Throws `c10::IndexError` listing the nearest; if
   /// several models have that path, ask by index.
   Subrecorder& at(const std::string& path);
-  /// The same, for reading.
+  /// Access for reading.
   const Subrecorder& at(const std::string& path) const;
   /// The indices of the subrecorders that were not removed, in order.
   std::vector<std::int64_t> indices() const;
@@ -335,7 +334,7 @@ class [[nodiscard]] TORCHTAP_API Scope {
 };
 
 /// Defines a recorder that is made from options, from a reduction, or from nothing, and then keeps every
-/// sample. Of anything else the compiler says which member of a reduction it lacks.
+/// sample. For any other argument the compiler names the member of a reduction that it lacks.
 #define TORCHTAP_RECORDER(Name, value)                                                         \
   class TORCHTAP_API Name : public Recorder {                                                  \
     static_assert(std::string_view(traits(Kind::value).name) == #Name);                        \
@@ -363,10 +362,10 @@ TORCHTAP_RECORDER(BackwardOutput, backward_output);
 ///
 /// There is a subrecorder for each parameter, called as in PyTorch's `named_parameters`: "layer1.weight",
 /// with the type of the module that holds it. `attach` takes the parameters of the selected modules
-/// themselves, not those of their submodules; the modules need not be reachable, and those without a forward
+/// themselves, not of their submodules; the modules need not be reachable, and modules without a forward
 /// count, too. A parameter of several modules (tied weights) has one subrecorder, at the first of them, with
-/// its other names as aliases. A module without parameters gives none; it is a `c10::ValueError` if none has
-/// any, or if one is of an exported model, in which no gradients are computed.
+/// its other names as aliases. A module without parameters gives none; it is a `c10::ValueError` if no module
+/// has any, or if one belongs to an exported model, in which no gradients are computed.
 ///
 /// A sample is the gradient of one backward, summed over all uses of the parameter, after hooks that were
 /// there before (`at::Tensor::register_hook`) and before it is added to `grad()`. So `grad()` is the sum of
@@ -376,11 +375,11 @@ TORCHTAP_RECORDER(BackwardOutput, backward_output);
 /// to `grad()`: LibTorch 1.13 does not show them, and from 2.0 on they are samples of the parameters that it
 /// was asked for.
 ///
-/// A parameter that is frozen (`requires_grad` is false), and one that no backward reached, has no samples
-/// until that changes; `note()` tells the first. The hook is on the tensor: it stays when that moves to
-/// another device or gets other data (`to`, `set_data`). A tensor that is registered in its place is recorded
-/// after `replace(index, module)`, which takes the parameter of the same name and no longer records the
-/// former one. A sparse gradient is a sample as it is, which files cannot hold and reductions leave out; see
+/// A parameter that is frozen (`requires_grad` is false), or that no backward reached, has no samples until
+/// that changes; `note()` reports frozen ones. The hook is on the tensor: it stays when that moves to another
+/// device or gets other data (`to`, `set_data`). A tensor that is registered in its place is recorded after
+/// `replace(index, module)`, which takes the parameter of the same name and no longer records the former one.
+/// A sparse gradient is a sample as it is, which files cannot hold and reductions leave out; see
 /// `RecorderOptions::transform`.
 ///
 /// `RecorderOptions::slot` other than 0, companions and `until_recorded` are errors. No backward may go

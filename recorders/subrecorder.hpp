@@ -37,9 +37,9 @@ class TORCHTAP_API Subrecorder {
   Subrecorder& operator=(const Subrecorder&) = delete;
   ~Subrecorder() = default;
 
-  /// The module's path below the root it was attached through, as of `ModuleRef::path`; "" for the root.
+  /// The module's path below the root it was attached through, as in `ModuleRef::path`; "" for the root.
   const std::string& path() const noexcept;
-  /// The same, under the name that PyTorch has for it (`named_modules`).
+  /// The path, under the name that PyTorch has for it (`named_modules`).
   const std::string& name() const noexcept { return path(); }
   /// Further paths of a shared module.
   const std::vector<std::string>& aliases() const noexcept;
@@ -55,9 +55,8 @@ class TORCHTAP_API Subrecorder {
   std::int64_t dropped() const noexcept;
   /// Samples that found no companion, and companions that found no sample (`RecorderOptions::with`).
   std::int64_t unmatched() const noexcept;
-  /// Events left out because their tensor does not fit the reduction: its shape or device is another than
-  /// that of the first sample, or it is sparse or nested. Kept samples that a spool cannot hold are counted,
-  /// too.
+  /// Events left out because their tensor does not fit the reduction: it differs from the first sample in
+  /// shape or device, or it is sparse or nested. Kept samples that a spool cannot hold are counted, too.
   std::int64_t left_out() const noexcept;
   /// Why there may be no samples although the module ran: the program calls it in a way that cannot be seen
   /// (docs/compatibility.md). Or how many were `left_out`, and why the first; or found no partner
@@ -91,7 +90,7 @@ class TORCHTAP_API Subrecorder {
   /// as `set` does. Samples that other threads record while `function` runs are counted, but are not in the
   /// result.
   void apply(const std::function<at::Tensor(const at::Tensor&)>& function);
-  /// The same, but `function` also receives the number of samples.
+  /// Calls `function` also with the number of samples.
   void apply_sample(const std::function<at::Tensor(const at::Tensor&, std::int64_t samples)>& function);
   /// Discards all samples; the hook stays.
   void reset();

@@ -27,7 +27,7 @@ class TORCHTAP_API Any {
   template <class R, class = std::enable_if_t<!std::is_same_v<std::decay_t<R>, Any>>,
             class = std::enable_if_t<core::is_reduction_v<R> || core::is_fold_v<R>>>
   Any(R&& reduction) : sink_(core::make_sink(std::forward<R>(reduction))) {}  // NOLINT: any reduction is one
-  /// Holds what `sink` holds. Throws `c10::ValueError` if it is null.
+  /// Holds the reduction of `sink`. Throws `c10::ValueError` if it is null.
   explicit Any(std::unique_ptr<core::Sink> sink);
   Any(const Any& other) : sink_(other.sink_->clone()) {}
   Any(Any&&) noexcept = default;
@@ -37,12 +37,12 @@ class TORCHTAP_API Any {
   }
   ~Any() = default;
 
-  /// Folds a sample in. Throws what the reduction throws, which leaves it unchanged.
+  /// Folds a sample in. Throws the reduction's error, which leaves it unchanged.
   void update(const at::Tensor& sample) { sink_->update(sample); }
   /// Throws the error that `update` would throw for this sample. Changes nothing.
   void check(const at::Tensor& sample) const;
   /// Merges `other` as if its samples had followed this object's. Throws `c10::TypeError` if it holds another
-  /// kind of reduction, and what the reduction throws; the state is unchanged then.
+  /// kind of reduction, and the reduction's errors; the state is unchanged then.
   void merge(const Any& other) { sink_->merge(*other.sink_); }
   /// Samples, or rows under `over(dims)`.
   std::int64_t count() const { return sink_->count(); }
@@ -72,7 +72,7 @@ class TORCHTAP_API Any {
     return std::move(sink_);
   }  // NOLINT: so that `restore` is a Restore
 
-  /// For cereal: what the reduction saves.
+  /// For cereal: saves the reduction.
   void save(core::OutputArchive& archive) const { sink_->save(archive); }
   /// For cereal: into a reduction of the same kind.
   void load(core::InputArchive& archive) { sink_->load(archive); }

@@ -12,12 +12,12 @@
 
 namespace torchtap::reductions {
 
-/// Several reductions of one stream: `AnySeries({Moments(), Min(), Count()})`. Where the types are known to
-/// the compiler, `Series` also tells the members by type.
+/// Several reductions of one stream: `AnySeries({Moments(), Min(), Count()})`. If the types are known to the
+/// compiler, `Series` also gives access to members by type.
 ///
-/// Its results are those of its members, named `member.result`, where `member` is the member's description up
-/// to its arguments in snake case: "moments.mean", "abs_max.value", "top_k.indices". Further members of the
-/// same name are numbered: "sum_2", "sum_3".
+/// It has its members' results, named `member.result`, where `member` is the member's description up to its
+/// arguments in snake case: "moments.mean", "abs_max.value", "top_k.indices". Further members of the same
+/// name are numbered: "sum_2", "sum_3".
 class TORCHTAP_API AnySeries : public SharesPass {
  public:
   /// Takes these reductions, in this order. Throws `c10::ValueError` if there are none.
@@ -27,15 +27,15 @@ class TORCHTAP_API AnySeries : public SharesPass {
   std::size_t size() const noexcept { return members_.size(); }
   /// The `index`-th member. Throws `c10::IndexError`.
   const Any& at(std::size_t index) const&;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   Any at(std::size_t index) && { return at(index); }
 
   /// Passes the sample to each member. A sample is read once for all members that can share the pass. Throws
-  /// what any of them throws; the state of all is unchanged then.
+  /// the error of any of them; the state of all is unchanged then.
   void update(const at::Tensor& sample);
   /// Throws the error that `update` would throw for this sample. Changes nothing.
   void check(const at::Tensor& sample) const;
-  /// Merges member by member. Throws what any of them throws; the state of all is unchanged then.
+  /// Merges member by member. Throws the error of any of them; the state of all is unchanged then.
   void merge(const AnySeries& other);
   /// Count of the first member.
   std::int64_t count() const { return members_.front().count(); }
@@ -45,7 +45,7 @@ class TORCHTAP_API AnySeries : public SharesPass {
   std::vector<std::string> names() const;
   /// "Series(Moments, Min)".
   std::string describe() const;
-  /// Whether all members are.
+  /// Whether all members are commutative.
   bool commutative() const;
   /// The names of the tensors that members look up in the thread's `core::Context`.
   std::vector<std::string> companions() const;

@@ -55,12 +55,12 @@ void tidy(detail::SlotCounts& bins) {
   if (!bins.empty()) bins.resize(kept + 1);
 }
 
-/// Whether kernels read the sample as it is.
+/// Whether kernels read the sample without a copy.
 bool as_it_is(const at::Tensor& sample) {
   return sample.device().is_cpu() && !sample.is_complex();
 }
 
-/// Of a sample in memory of real numbers, for which `pass` was asked.
+/// The counts of a sample in memory of real numbers, for which `pass` was asked.
 detail::SlotCounts slots_of(const Pass& pass) {
   detail::SlotCounts slots;
   if (const auto* const found = detail::kernels_of(pass).count_bits(everything(), block_bins)) {

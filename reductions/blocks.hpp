@@ -20,7 +20,7 @@ namespace torchtap::reductions {
 /// keeps these counts apart for each block: one sample, or, where there were more than `most` samples, 2, 4,
 /// 8 … samples in a row. A monitor learns its reference with this; merging appends the other's blocks.
 ///
-/// Samples may have any shape. Those on a device other than the CPU are copied, which waits for the device.
+/// Samples may have any shape. A tensor on a device other than the CPU is copied, which waits for the device.
 /// A block takes about 100 bytes and 2 or 3 for each bin in use.
 class TORCHTAP_API Blocks : public SharesPass {
  public:

@@ -20,7 +20,7 @@
 namespace torchtap::reductions {
 namespace {
 
-/// Of a key that did not come.
+/// The result of a key that did not come.
 at::Tensor without_rows(const at::Tensor& like) {
   const bool has_nan = like.is_floating_point() || like.is_complex();
   return at::full_like(like, has_nan ? std::numeric_limits<double>::quiet_NaN() : 0.0);
@@ -171,8 +171,8 @@ void By::fold_one(std::int64_t key, const at::Tensor& sample) {
   groups_.emplace(key, std::move(added));
 }
 
-/// Feeds the rows of each key to its reduction. First all is done that can throw: members are checked, and
-/// those that only an update can check are updated as copies.
+/// Feeds the rows of each key to its reduction. First come all steps that can throw: members are checked, and
+/// members that only an update can check are updated as copies.
 void By::fold_groups(const Keys& keys, const at::Tensor& sample) {
   struct Member {
     std::optional<Pass> pass;

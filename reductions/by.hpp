@@ -14,7 +14,7 @@
 
 namespace torchtap::reductions {
 
-/// Which keys a `By` takes.
+/// The keys that a `By` takes.
 class TORCHTAP_API ByOptions {
  public:
   /// The keys that come, of the companion called `name`.
@@ -58,13 +58,13 @@ class TORCHTAP_API By : public SharesPass {
 
   /// Throws `c10::ValueError` if the keys are missing, have another shape, or are too many or too large;
   /// `c10::TypeError` if they are not whole numbers; `c10::NotImplementedError` if they or the sample are not
-  /// on the CPU; the first time also `c10::ValueError` if a result has the name of the keys; and what the
-  /// reduction throws. All groups are unchanged then.
+  /// on the CPU; the first time also `c10::ValueError` if a result has the name of the keys; and the
+  /// reduction's errors. All groups are unchanged then.
   void update(const at::Tensor& sample);
   /// Throws the error that `update` would throw for this sample. Changes nothing.
   void check(const at::Tensor& sample) const;
   /// Merges key by key. Throws `c10::ValueError` if the configuration differs or there are too many keys, and
-  /// what the reduction throws; the state is unchanged then.
+  /// the reduction's errors; the state is unchanged then.
   void merge(const By& other);
   /// The sum of the groups' counts.
   std::int64_t count() const;
@@ -74,7 +74,7 @@ class TORCHTAP_API By : public SharesPass {
   std::vector<std::int64_t> keys() const;
   /// The reduction of a key. Throws `c10::IndexError` if it did not come.
   const Any& at(std::int64_t key) const&;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   Any at(std::int64_t key) && { return at(key); }
   /// "NAME", the keys [K], int64; "NAME.count", the groups' counts; "NAME.left_out"; then each result of the
   /// reduction as [K, …]. Under a given n there are n rows, of keys that did not come NaN, or 0 in results of
@@ -109,7 +109,7 @@ class TORCHTAP_API By : public SharesPass {
   void check_sample(const Pass& pass) const override { check(pass.sample()); }
   void fold(const Pass& pass) override { update(pass.sample()); }
 
-  /// Where groups are, of small keys that came before. A copy has its own groups.
+  /// The places of groups, by small keys that came before. A copy has its own groups.
   struct Known {
     std::vector<Any*> groups;
 
@@ -135,7 +135,7 @@ class TORCHTAP_API By : public SharesPass {
 inline By by(std::string name, Any reduction) {
   return {ByOptions(std::move(name)), std::move(reduction)};
 }
-/// The same of keys 0 … n - 1.
+/// Groups by keys 0 … n - 1.
 inline By by(std::string name, std::int64_t n, Any reduction) {
   return {ByOptions(std::move(name), n), std::move(reduction)};
 }

@@ -53,10 +53,10 @@ class TORCHTAP_API ProductOfRows : public Reduction {
   void fold(const Pass& pass) override;
   /// Folds observations into the state. If it throws, the state is unchanged.
   virtual void take(const detail::Observations& batch) = 0;
-  /// Folds in what has been gathered.
+  /// Folds the gathered rows into the state.
   void settle();
 
-  // The derived classes, which are ours, keep their state beside these. NOLINTBEGIN
+  // The derived classes of this library keep their state beside these. NOLINTBEGIN
   detail::Block block_;  // rows that are counted, but not in the state
   detail::Owned taken_;  // rows taken, float64 without dimensions
                          // NOLINTEND

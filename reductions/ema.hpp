@@ -15,7 +15,7 @@ namespace torchtap::reductions {
 /// `EMAOptions(0.99).over({0})`.
 class TORCHTAP_API EMAOptions : public FoldOptions<EMAOptions> {
  public:
-  /// With this decay.
+  /// Options with this decay.
   EMAOptions(double decay = 0.9) : decay_(decay) {}  // NOLINT: implicit, so that a decay can be passed alone
   /// Not of a bool: `EMAOptions().over_all()` of constant options asks whether all is folded.
   template <class Bool, class = std::enable_if_t<std::is_same_v<Bool, bool>>>
@@ -29,9 +29,9 @@ class TORCHTAP_API EMAOptions : public FoldOptions<EMAOptions> {
 /// With decay d and n samples, the value is the mean of all samples weighted by d^(n-1), ..., d, 1. The sum
 /// starts from zero and is divided by 1 - d^n (the bias correction of Adam, Kingma & Ba 2015), so the first
 /// value is the first sample. `merge` weighs this stream by d^(other's n), which gives exactly the average of
-/// both streams in sequence. Kept in float64 (complex128); returned in the dtype of the samples, float32 for
-/// half types, float64 for integers. Under `NonFinite::omit` an omitted element does not age the earlier
-/// ones.
+/// both streams in sequence. The state is float64 (complex128); results have the dtype of the samples,
+/// float32 for half types, float64 for integers. Under `NonFinite::omit` an omitted element does not age the
+/// earlier ones.
 class TORCHTAP_API EMA : public Reduction {
  public:
   /// Throws `c10::ValueError` unless the decay is in [0, 1).

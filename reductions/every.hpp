@@ -56,7 +56,7 @@ class Every {
   core::Results results() const { return reduction_->results(); }
   /// The wrapped reduction.
   const R& inner() const& noexcept { return *reduction_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   R inner() && { return std::move(*reduction_); }
   /// "Every(10, Mean)".
   std::string describe() const {

@@ -26,7 +26,7 @@ class TORCHTAP_API Extremum : public Reduction {
   enum class Kind { min, max, abs_max };
 
   Extremum(Kind kind, const char* name, detail::Folding folding);
-  /// Merges the state of another one.
+  /// Merges another extremum's state.
   void merge_from(const Extremum& other);
   /// The same reduction without samples.
   template <class Derived>

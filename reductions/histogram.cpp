@@ -100,8 +100,8 @@ void Histogram::validate() const {
 void Histogram::ask(Pass& pass) const {
   if (growing_) pass.ask_total({});
   if (edges_ == nullptr || known(pass)) return;
-  // A growing range has usually stopped growing by now, unless all elements were equal: then they still may
-  // be, which the total tells.
+  // A growing range has usually stopped growing by now, unless all elements were equal: the total shows
+  // whether they still are.
   if (!growing_ || *min_->data_ptr<double>() < *max_->data_ptr<double>())
     detail::kernels_of(pass).ask_bins(intake_.folding(), edges_);
 }

@@ -17,21 +17,21 @@ namespace torchtap::reductions {
 /// `torch::cat({x.flatten(1), other.flatten(1)}, 1)`, [N, D + E].
 ///
 /// `core::Context` names the other tensor around the forward. It has the sample's size in dimension 0 and its
-/// device; the dtypes are promoted. A covariance of both has three blocks, those of the sample, of the other
-/// and between them: see `least_squares`. Where (D + E)^2 numbers are too many, see `CrossCovariance`.
+/// device; the dtypes are promoted. A covariance of both has three blocks: of the sample, of the other, and
+/// between them; see `least_squares`. If (D + E)^2 numbers are too many, see `CrossCovariance`.
 class TORCHTAP_API Joint {
  public:
   /// Throws `c10::ValueError` if the reduction uses the same name.
   Joint(std::string other, Any reduction);
 
   /// Throws `c10::ValueError` if the other tensor is missing, has another size in dimension 0 or another
-  /// device, or if a row of the sample has another size than before; and what the reduction throws. The state
-  /// is unchanged then.
+  /// device, or if a row of the sample has another size than before; and the reduction's errors. The state is
+  /// unchanged then.
   void update(const at::Tensor& sample);
   /// Throws the error that `update` would throw for this sample. Changes nothing.
   void check(const at::Tensor& sample) const;
-  /// Throws `c10::ValueError` if the names or the sizes of the samples' rows differ, and what the reduction
-  /// throws.
+  /// Throws `c10::ValueError` if the names or the sizes of the samples' rows differ, and the reduction's
+  /// errors.
   void merge(const Joint& other);
   /// The reduction's own count.
   std::int64_t count() const { return reduction_.count(); }
@@ -41,7 +41,7 @@ class TORCHTAP_API Joint {
   core::Results results() const;
   /// The wrapped reduction.
   const Any& inner() const& noexcept { return reduction_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   Any inner() && { return std::move(reduction_); }
   /// "Joint(other, Covariance(over=[0]))".
   std::string describe() const;
@@ -65,14 +65,15 @@ class TORCHTAP_API Joint {
   std::int64_t start_ = 0;
 };
 
-/// Applies `reduction`, or a callable that folds two tensors, to rows beside those of the other tensor.
+/// Applies `reduction`, or a callable that folds two tensors, to rows of the sample beside rows of the other
+/// tensor.
 inline Joint joint(std::string other, Any reduction) {
   return {std::move(other), std::move(reduction)};
 }
 
 /// The linear map that predicts the other tensor's rows best from the sample's, of the results of
 /// `joint("other", Covariance(CovarianceOptions().over({0})))`: "weight" [E, D] and "bias" [E], float64, as
-/// `torch::nn::Linear` has them. Of several best ones it is the smallest, with features scaled to variance 1.
+/// `torch::nn::Linear` has them. If several are best it is the smallest, with features scaled to variance 1.
 ///
 /// Its error grows with the square of the condition number of the sample's features, as with all normal
 /// equations. Throws `c10::ValueError` unless there are "mean", "covariance" and one "….start".

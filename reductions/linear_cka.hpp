@@ -12,9 +12,9 @@
 
 namespace torchtap::reductions {
 
-/// Linear centered kernel alignment of the sample's rows and those of another tensor: 1 if one is the other
-/// rotated and scaled, near 0 if they have nothing to do with each other (Kornblith et al. 2019, "Similarity
-/// of Neural Network Representations Revisited").
+/// Linear centered kernel alignment of the sample's rows and the rows of another tensor: 1 if one is the
+/// other rotated and scaled, near 0 if they have nothing to do with each other (Kornblith et al. 2019,
+/// "Similarity of Neural Network Representations Revisited").
 ///
 /// `core::Context` names the other tensor around the forward; rows as for `joint`: a sample [N, …] and the
 /// other tensor [N, …] are flattened to [N, D] and [N, E]. The value is the same as for all rows at once,

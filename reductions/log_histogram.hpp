@@ -18,7 +18,7 @@ namespace torchtap::reductions {
 class TORCHTAP_API LogHistogramOptions : public RowOptions<LogHistogramOptions> {
  public:
   LogHistogramOptions() = default;
-  /// With so many bits.
+  /// Options with so many bits.
   explicit LogHistogramOptions(std::int64_t mantissa_bits) : mantissa_bits_(mantissa_bits) {}
 
   /// Each octave, from one power of two to the next, has 2^bits bins of equal width. 0 to 7; with 7 each

@@ -63,7 +63,7 @@ class Map {
   core::Results results() const { return reduction_->results(); }
   /// The wrapped reduction.
   const R& inner() const& noexcept { return *reduction_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   R inner() && { return std::move(*reduction_); }
   /// "Map(Mean)", "Map(weights, Sum)".
   std::string describe() const {

@@ -27,8 +27,8 @@ class TORCHTAP_API MomentsOptions : public FoldOptions<MomentsOptions> {
 /// LeVeque 1983; Pébay 2008), so neither a constant offset nor splitting the stream changes a variance. All
 /// results are float64. For long runs of float32 and half types on the CPU, groups of sixteen powers are
 /// summed in float32; the relative error stays below 1e-6. Complex samples have a complex mean and the
-/// variance of `torch::var` (that of the real part plus that of the imaginary part), but no skewness or
-/// kurtosis.
+/// variance of `torch::var` (the variance of the real part plus the variance of the imaginary part), but no
+/// skewness or kurtosis.
 class TORCHTAP_API Moments : public Reduction {
  public:
   /// Throws `c10::ValueError` unless the order is 2 or 4.

@@ -27,7 +27,7 @@ void Norm::take(const at::Tensor& part) {
   }
 }
 
-/// Whether a summary tells the sum of powers for this p.
+/// Whether a summary has the sum of powers for this p.
 bool Norm::asks() const {
   return p_ == 2 || std::isinf(p_);
 }

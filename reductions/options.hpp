@@ -22,7 +22,7 @@ enum class NonFinite {
 
 namespace detail {
 
-/// Which dimensions of a sample count as rows, and what happens to non-finite elements.
+/// The dimensions of a sample that count as rows, and the handling of non-finite elements.
 struct TORCHTAP_API Folding {
   std::vector<std::int64_t> over;
   bool over_all = false;
@@ -58,7 +58,7 @@ class RowOptions {
   bool over_all() const noexcept { return folding_.over_all; }
 
   const detail::Folding& folding() const& noexcept { return folding_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   detail::Folding folding() && { return std::move(folding_); }
 
  protected:

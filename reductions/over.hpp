@@ -51,7 +51,7 @@ class Over {
   core::Results results() const { return reduction_->results(); }
   /// The wrapped reduction.
   const R& inner() const& noexcept { return *reduction_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   R inner() && { return std::move(*reduction_); }
   /// "Over([0], Mean)".
   std::string describe() const {

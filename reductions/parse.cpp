@@ -1,4 +1,4 @@
-// Makes reductions from text, and lists those that text can name.
+// Makes reductions from text, and lists the reductions that text can name.
 
 #include <utility>
 
@@ -76,8 +76,8 @@ const std::vector<Beside>& all_beside() {
   return all;
 }
 
-/// The options for reductions of two tensors: what they have in common is rows, so `over_all`, which says how
-/// one tensor is folded, does not hold for them.
+/// The options for reductions of two tensors: two tensors have rows in common, so `over_all`, which folds the
+/// elements of one tensor, does not hold for them.
 ParseOptions of_rows(const ParseOptions& options) {
   return options.over_all() ? ParseOptions().over({0}) : options;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Reductions from text, as the command takes them, and the list of those that there are.
+/// Makes reductions from text, as the command takes them, and lists them.
 
 #include <string>
 #include <vector>
@@ -18,17 +18,16 @@ class TORCHTAP_API ParseOptions : public RowOptions<ParseOptions> {};
 ///
 /// Names are separated by commas; arguments follow after colons, as `catalogue` lists them. Several
 /// reductions become an `AnySeries`. Words apply reductions to parts of the stream:
-/// `parse("by(labels:10, moments, count)")`, `where(NAME, …)`, `every(N, …)`, `window(N, …)`; `options` are
-/// those of the reductions inside. `joint(NAME, …)`, `cka(NAME)` and `cross_covariance(NAME)` take two
-/// tensors row by row, also with `over_all`. Throws `c10::ValueError` that names the part that is wrong and
-/// what was expected.
+/// `parse("by(labels:10, moments, count)")`, `where(NAME, …)`, `every(N, …)`, `window(N, …)`; `options` go to
+/// the reductions inside. `joint(NAME, …)`, `cka(NAME)` and `cross_covariance(NAME)` take two tensors row by
+/// row, also with `over_all`. Throws `c10::ValueError` that names the wrong part and the expectation.
 TORCHTAP_API Any parse(const std::string& text, const ParseOptions& options = {});
 
 /// A reduction of this library.
 struct TORCHTAP_API CatalogueEntry {
   std::string name;     ///< of the class, "TopK"; recipes and recordings use it
   std::string usage;    ///< for `parse`: "top_k[:K]"
-  std::string summary;  ///< half a line on what it computes
+  std::string summary;  ///< half a line on its results
 };
 
 /// The reductions that `parse` and `restore` know.

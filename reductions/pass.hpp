@@ -16,9 +16,9 @@ class Pass;
 /// A reduction that shares one pass over a sample with others, say in a `Series`: first each says what it
 /// needs to know of the sample, then the sample is read once, then each folds the answer in.
 ///
-/// The reductions of this library derive from it. One of your own that needs only a `Summary` of each sample
-/// derives from `FromSummary`; one that needs more derives from this class and overrides the three functions,
-/// which may be private.
+/// The reductions of this library derive from it. Derive your own from `FromSummary` if it needs only a
+/// `Summary` of each sample; else derive it from this class and override the three functions, which may be
+/// private.
 class TORCHTAP_API SharesPass : public core::detail::PassMember {
  protected:
   SharesPass() = default;
@@ -31,7 +31,7 @@ class TORCHTAP_API SharesPass : public core::detail::PassMember {
  private:
   friend class Pass;
 
-  /// Says what `fold` will need.
+  /// Asks for everything that `fold` will need.
   virtual void ask(Pass& pass) const = 0;
   /// Throws the error that `fold` would throw.
   virtual void check_sample(const Pass& pass) const = 0;
@@ -43,11 +43,11 @@ class TORCHTAP_API SharesPass : public core::detail::PassMember {
 /// must outlive the pass.
 class TORCHTAP_API Pass : private detail::KernelPass {
  public:
-  /// Of all rows of a sample.
+  /// A pass over all rows of a sample.
   explicit Pass(const at::Tensor& sample) : KernelPass(sample) {}
-  /// Of some rows, ascending and at least one, of the sample of another pass, which is contiguous and on the
-  /// CPU: as of the sample `whole.sample().index_select(0, rows)`, but rows are read where they lie where
-  /// that is faster. Both must outlive the pass.
+  /// A pass over some rows, ascending and at least one, of the sample of another pass, which is contiguous
+  /// and on the CPU. It is equal to a pass over `whole.sample().index_select(0, rows)`, but reads rows where
+  /// they lie if that is faster. Both must outlive the pass.
   Pass(const Pass& whole, c10::ArrayRef<std::int64_t> rows) : KernelPass(whole, rows) {}
 
   /// The sample itself; chosen rows are copied when they are first asked for.
@@ -62,9 +62,9 @@ class TORCHTAP_API Pass : private detail::KernelPass {
 
   /// Asks for a summary of all elements.
   using KernelPass::ask_total;
-  /// The summary of all elements, which was asked for. Of samples that the kernels cannot read it is computed
-  /// with operations of ATen, which synchronises with the sample's device. Throws `c10::TypeError` for a
-  /// sample that is not of real numbers.
+  /// The summary of all elements, which was asked for. For samples that the kernels cannot read it is
+  /// computed with operations of ATen, which synchronises with the sample's device. Throws `c10::TypeError`
+  /// for a sample that is not of real numbers.
   using KernelPass::total;
 
  private:

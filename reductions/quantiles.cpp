@@ -107,7 +107,8 @@ std::int64_t Quantiles::retained() const noexcept {
   return rows;
 }
 
-/// Makes room for more rows, and for what a level gets while it is not full: half of a full one below.
+/// Makes room for more rows, and for the rows that a level gets while it is not full: half of a full level
+/// below.
 void Quantiles::reserve(std::size_t level, std::int64_t count) {
   if (levels_[level].has_room(count)) return;
   const std::int64_t full = capacity(level);
@@ -444,14 +445,15 @@ at::Tensor Quantiles::quantiles(const std::vector<double>& levels) const {
     pieces.push_back(levels_[level].held());
     weights.push_back(at::full({rows}, std::int64_t{1} << level, options.dtype(at::kLong)));
   }
-  // [kept elements, values], ascending, with the cumulative number of rows for each.
+  // The values are [kept elements, values], ascending, with the cumulative number of rows for each.
   const auto sorted = at::sort(at::cat(pieces).t().contiguous(), /*dim=*/1, /*descending=*/false);
   const at::Tensor& values = std::get<0>(sorted);  // C++17 lambdas cannot capture a structured binding
   at::Tensor weight = at::cat(weights).index({std::get<1>(sorted)});
   weight = weight.masked_fill(values.isnan(), 0);
   const at::Tensor ranks = weight.cumsum(1);
   const at::Tensor rows = weight.sum(1, /*keepdim=*/true);
-  // Position q (n - 1) among n rows, interpolated between its two neighbours, as in torch::quantile.
+  // The quantile has the position q (n - 1) among n rows, interpolated between its two neighbours, as in
+  // torch::quantile.
   at::Tensor q =
       at::empty({static_cast<std::int64_t>(levels.size())}, at::TensorOptions().dtype(at::kDouble));
   std::copy(levels.begin(), levels.end(), q.data_ptr<double>());

@@ -22,7 +22,7 @@ class TORCHTAP_API QuantilesOptions : public RowOptions<QuantilesOptions> {
     return *this;
   }
   const std::vector<double>& at() const& noexcept { return at_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<double> at() && { return std::move(at_); }
 
   /// The k of the sketch. It is exact up to k rows; beyond that it keeps about 3k values per kept element,
@@ -56,7 +56,7 @@ class TORCHTAP_API Level {
   T* row(std::int64_t row) {
     return static_cast<T*>(places_->data_ptr()) + row * places_->size(1);
   }
-  /// Changes the number of rows: forgets the last ones, or counts those that were written behind them.
+  /// Changes the number of rows: forgets the last ones, or counts rows that were written behind them.
   void resize(std::int64_t rows) noexcept { used_ = rows; }
   void convert(c10::ScalarType dtype);
 

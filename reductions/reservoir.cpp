@@ -20,7 +20,7 @@ at::Tensor to_tensor(const std::vector<std::int64_t>& numbers) {
   return tensor;
 }
 
-/// A tensor with `places` rows whose first ones are those of `samples`.
+/// A tensor with `places` rows that begins with the rows of `samples`.
 at::Tensor widened(const at::Tensor& samples, std::int64_t places, c10::ScalarType dtype) {
   auto sizes = samples.sizes().vec();
   sizes[0] = places;
@@ -47,8 +47,8 @@ Reservoir::Reservoir(ReservoirOptions options)
 /// The first row from `seen` on that is chosen, where row i is with probability k / (i + 1), by skips from
 /// row `from` on, which is at least k and at most `seen`.
 ///
-/// It follows from what archives have: skips are drawn from the generator as it was after the latest choice,
-/// and from the row after that on, which keeps its place until the next choice. Rows before `seen` were not
+/// It follows from the contents of archives: skips are drawn from the generator's state after the latest
+/// choice, and from the next row on, which keeps its place until the next choice. Rows before `seen` were not
 /// chosen, or in another way, and do not matter to later ones.
 std::int64_t Reservoir::next_choice(detail::Random random, std::int64_t from, std::int64_t seen) const {
   constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
@@ -71,7 +71,7 @@ std::int64_t Reservoir::next_choice(detail::Random random, std::int64_t from, st
   return kNever;
 }
 
-/// The same, where the choice is not known. The first one of all mixes the rows that fill the places into the
+/// The first choice if none is known. The first one of all mixes the rows that fill the places into the
 /// generator: parts that are merged later would otherwise choose the same places, as most have the same seed.
 std::int64_t Reservoir::first_choice(detail::Random& random, std::int64_t from, std::int64_t seen) const {
   if (seen == k_) random.mix(detail::fingerprint(samples_->narrow(0, 0, k_)));
@@ -163,7 +163,7 @@ void Reservoir::merge(const Reservoir& other) {
   }
   const std::int64_t mine = static_cast<std::int64_t>(indices_.size());
   const std::int64_t theirs = static_cast<std::int64_t>(other.indices_.size());
-  std::vector<std::int64_t> chosen;  // positions in mine followed by theirs
+  std::vector<std::int64_t> chosen;  // positions in mine, followed by the other's
   if (count() + other.count() <= k_) {
     for (std::int64_t place = 0; place < mine + theirs; ++place) chosen.push_back(place);
   } else {

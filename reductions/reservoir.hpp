@@ -41,10 +41,9 @@ class TORCHTAP_API Reservoir : public Reduction {
   explicit Reservoir(ReservoirOptions options = {});
 
   /// Merges `other`: afterwards a uniform choice from this object's stream followed by `other`'s. It is
-  /// identical to that of a single stream while both fit into k, and has the same distribution beyond that,
+  /// identical to a single stream's sample while both fit into k, and has the same distribution beyond that,
   /// unless both saw the same rows, or chose on a device with the same seed. Without samples it goes on as
-  /// `other` would.
-  /// Throws `c10::ValueError` if k or the shape differs, leaving the state unchanged.
+  /// `other` would. Throws `c10::ValueError` if k or the shape differs, leaving the state unchanged.
   void merge(const Reservoir& other);
 
   /// `[min(k, count), ...]`. Throws `c10::ValueError` if there are no samples.

@@ -28,7 +28,7 @@ class Series : public AnySeries {
   const auto& get() const& noexcept {
     return *this->at(I).template get<std::tuple_element_t<I, std::tuple<Rs...>>>();
   }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   template <std::size_t I>
   auto get() && {
     return std::as_const(*this).template get<I>();
@@ -42,20 +42,20 @@ class Series : public AnySeries {
     ((found = std::is_same_v<R, Rs> ? index : found, ++index), ...);
     return *this->at(found).template get<R>();
   }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   template <class R>
   R get() && {
     return std::as_const(*this).template get<R>();
   }
 
-  /// Merges member by member. Throws what any of them throws; the state of all is unchanged then.
+  /// Merges member by member. Throws the error of any of them; the state of all is unchanged then.
   void merge(const Series& other) { AnySeries::merge(other); }
   Series fresh() const { return Series(AnySeries::fresh()); }
 
  private:
   friend struct core::Access;
   explicit Series(AnySeries members) : AnySeries(std::move(members)) {}
-  /// As an `AnySeries`, so that it merges with one that was restored.
+  /// Becomes an `AnySeries`, so that it merges with a restored one.
   std::unique_ptr<core::Sink> into_sink() && {
     return std::make_unique<core::SinkOf<AnySeries>>(static_cast<AnySeries&&>(*this));
   }

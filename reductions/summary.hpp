@@ -67,7 +67,7 @@ struct TORCHTAP_API Needs {
   bool moments = false;  ///< m2, m3, m4
   bool zeros = false;    ///< zeros
 
-  /// What either needs.
+  /// The needs of both.
   Needs operator|(const Needs& other) const noexcept {
     return {moments || other.moments, zeros || other.zeros};
   }

@@ -20,11 +20,11 @@ class TORCHTAP_API Total : public Reduction {
   core::Results results() const;
 
  protected:
-  /// Which total.
+  /// The result: a sum or a mean.
   enum class Kind { sum, mean };
 
   Total(Kind kind, const char* name, detail::Folding folding);
-  /// Merges the state of another one.
+  /// Merges another total's state.
   void merge_from(const Total& other);
   /// Replaces the state by a sum.
   void assign_sum(const at::Tensor& value);

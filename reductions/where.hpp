@@ -26,12 +26,12 @@ class TORCHTAP_API Where : public SharesPass {
   Where(std::string mask, Any reduction);
 
   /// Throws `c10::ValueError` if the mask is missing or has another shape, `c10::TypeError` if it is not of
-  /// bool, `c10::NotImplementedError` if it or the sample is not on the CPU, and what the reduction throws.
-  /// The state is unchanged then.
+  /// bool, `c10::NotImplementedError` if it or the sample is not on the CPU, and the reduction's errors. The
+  /// state is unchanged then.
   void update(const at::Tensor& sample);
   /// Throws the error that `update` would throw for this sample. Changes nothing.
   void check(const at::Tensor& sample) const;
-  /// Throws `c10::ValueError` if the masks have different names, and what the reduction throws.
+  /// Throws `c10::ValueError` if the masks have different names, and the reduction's errors.
   void merge(const Where& other);
   /// The reduction's own count.
   std::int64_t count() const { return reduction_.count(); }
@@ -41,7 +41,7 @@ class TORCHTAP_API Where : public SharesPass {
   core::Results results() const;
   /// The wrapped reduction.
   const Any& inner() const& noexcept { return reduction_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   Any inner() && { return std::move(reduction_); }
   /// "Where(mask, Mean)".
   std::string describe() const;

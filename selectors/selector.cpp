@@ -32,7 +32,7 @@ bool has_type(const model::ModuleRef& module, const std::string& type) {
   return module.type() == type || module.qualified_type() == type;
 }
 
-/// The types of `modules`, each once; their whole names where `like` is one.
+/// The types of `modules`, each once; their whole names if `like` is a whole name.
 std::vector<std::string> types_of(const std::vector<model::ModuleRef>& modules, const std::string& like) {
   const bool qualified = like.find('.') != std::string::npos;
   std::vector<std::string> types;
@@ -116,7 +116,7 @@ TORCHTAP_API Selector operator||(const Selector& a, const Selector& b) {
 }
 
 TORCHTAP_API Selector operator!(const Selector& a) {
-  // What is named to be left out need not exist.
+  // A module that is to be left out need not exist.
   Selector inverse([a](const model::ModuleRef& module) { return !a(module); },
                    a.atomic_ ? "!" + a.description_ : "!(" + a.description_ + ")");
   inverse.allow_none_ = a.allow_none_;
@@ -129,7 +129,7 @@ bool Selector::names_explicitly(const model::ModuleRef& module) const {
                      [&](const std::string& path) { return has_path(module, path); });
 }
 
-/// Throws unless `modules` have all that was asked for by name, index or type.
+/// Throws unless `modules` have every name, index and type that was asked for.
 void Selector::check_existence(const std::vector<model::ModuleRef>& modules) const {
   std::vector<std::string> paths;
   for (const auto& module : modules) {

@@ -40,11 +40,11 @@ class TORCHTAP_API Selector {
                                      std::is_invocable_r_v<bool, Callable&, const model::ModuleRef&>>>
   Selector(Callable&& predicate)  // NOLINT: a predicate is a selector
       : Selector(Predicate(std::forward<Callable>(predicate)), "predicate") {}
-  /// The same with a description for messages.
+  /// A predicate with a description for messages.
   Selector(Predicate predicate, std::string description);
   /// A string is a selector: `names` of it, so that `recorder.attach(model, "layer1.*")` works.
   Selector(const std::string& name);  // NOLINT: as it says
-  /// The same of a literal.
+  /// A literal is a selector, too.
   Selector(const char* name) : Selector(std::string(name)) {}  // NOLINT: as it says
   Selector(std::nullptr_t) = delete;                           // NOLINT: as above; and with it 0
 
@@ -56,9 +56,9 @@ class TORCHTAP_API Selector {
   /// `b`.
   Selector allow_none() const;
 
-  /// What was asked for, as it would be written: `types(Linear) && !names("head*")`.
+  /// The selector in code: `types(Linear) && !names("head*")`.
   const std::string& describe() const& noexcept { return description_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string describe() && { return std::move(description_); }
   /// Prints `describe()`.
   friend std::ostream& operator<<(std::ostream& out, const Selector& selector) { return selector.print(out); }
@@ -95,12 +95,12 @@ class TORCHTAP_API Selector {
 /// Modules by path or alias: exact ("layer1.0.conv"), or a glob in which `*` also crosses dots ("layer*",
 /// "*.conv?"). A name without wildcards that the model does not have is an error that lists the nearest ones.
 TORCHTAP_API Selector names(std::vector<std::string> patterns);
-/// The same of several: `names("conv1", "layer*")`.
+/// Several patterns: `names("conv1", "layer*")`.
 template <class... Names>
 Selector names(const char* first, const Names&... more) {
   return names(std::vector<std::string>{first, more...});
 }
-/// The same of one.
+/// One pattern.
 inline Selector names(const std::string& name) {
   return names(std::vector<std::string>{name});
 }
@@ -117,13 +117,13 @@ inline Selector depth(std::int64_t exactly) {
 }
 /// Modules to which hooks can be attached in this program.
 TORCHTAP_API Selector reachable();
-/// Every module that has a forward: what no selector means.
+/// Every module that has a forward, as when no selector is given.
 TORCHTAP_API Selector everything();
 /// Modules by pretty type name: "Linear", "Block"; of TorchScript also the whole one,
 /// "__torch__.torch.nn.modules.linear.Linear". A type that no module of the model has is an error that lists
 /// the nearest ones.
 TORCHTAP_API Selector types(std::vector<std::string> names);
-/// The same of several: `types("Conv2d", "Linear")`.
+/// Several types: `types("Conv2d", "Linear")`.
 template <class... Names>
 Selector types(const char* first, const Names&... more) {
   return types(std::vector<std::string>{first, more...});
@@ -155,7 +155,7 @@ struct Contained<T, std::void_t<typename T::ContainedType>> {
 
 template <class T>
 bool is_a(const torch::nn::Module& module) {
-  // A cast to what it is already cannot fail, and compilers warn of asking.
+  // A cast to the same type cannot fail, and compilers warn of a check.
   if constexpr (std::is_same_v<T, torch::nn::Module>) {
     return true;
   } else if constexpr (std::is_class_v<T>) {

@@ -33,30 +33,30 @@ using IfListsModules =
 class TORCHTAP_API ModuleView : public ranges::view_interface<ModuleView> {
  public:
   ModuleView() : modules_(std::make_shared<const std::vector<model::ModuleRef>>()) {}
-  /// Of these modules.
+  /// A view of these modules.
   ModuleView(std::vector<model::ModuleRef> modules)  // NOLINT: implicit, as all of these
       : modules_(std::make_shared<const std::vector<model::ModuleRef>>(std::move(modules))) {}
-  /// Of a model.
+  /// A view of a model.
   ModuleView(torch::nn::Module& model) : ModuleView(model::walk_modules(model)) {}  // NOLINT
-  /// Of a model whose own type is known: the compiler tells whether it has a `forward`. A root that only
-  /// holds other networks has none.
+  /// A view of a model whose own type is known: the compiler knows whether it has a `forward`. A root that
+  /// only holds other networks has none.
   template <class Model,
             class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model> &&
                                      !std::is_same_v<torch::nn::Module, Model> && !std::is_const_v<Model>>>
   ModuleView(Model& model) : ModuleView(noted(model)) {}  // NOLINT
-  /// Of what a holder (`torch::nn::Sequential`, a `TORCH_MODULE`) holds.
+  /// A view of the module in a holder (`torch::nn::Sequential`, a `TORCH_MODULE`).
   template <class Holder, class = typename Holder::ContainedType, class = void>
   ModuleView(const Holder& model) : ModuleView(*model.ptr()) {}  // NOLINT
-  /// Of a model that is shared, as `std::make_shared<Net>()` makes it. Throws `c10::ValueError` for a null
+  /// A view of a shared model, as `std::make_shared<Net>()` makes it. Throws `c10::ValueError` for a null
   /// pointer.
   template <class Model,
             class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model> && !std::is_const_v<Model>>>
   ModuleView(const std::shared_ptr<Model>& model) : ModuleView(*not_null(model)) {}  // NOLINT
-  /// Of a TorchScript model; `method` is the one that hooks are to run around. "forward" includes the copies
-  /// ("forward1", …) that tracing makes for a module that is called several times.
+  /// A view of a TorchScript model; hooks run around `method`. "forward" includes the copies ("forward1", …)
+  /// that tracing makes for a module that is called several times.
   ModuleView(const torch::jit::Module& model, const std::string& method = "forward")  // NOLINT
       : ModuleView(model::walk_modules(model, method)) {}
-  /// Of a model that lists its modules itself, as `exported::Model` does.
+  /// A view of a model that lists its modules itself, as `exported::Model` does.
   template <class Model, class = IfListsModules<Model>, class = void, class = void>
   ModuleView(const Model& model) : ModuleView(model.modules()) {}  // NOLINT
 
@@ -64,7 +64,7 @@ class TORCHTAP_API ModuleView : public ranges::view_interface<ModuleView> {
   auto end() const noexcept { return modules_->end(); }
   /// The modules themselves.
   const std::vector<model::ModuleRef>& vector() const& noexcept { return *modules_; }
-  /// Of a view that ends with the expression, as in `for (auto& module : modules(*net).vector())`.
+  /// For a view that ends with the expression, as in `for (auto& module : modules(*net).vector())`.
   std::vector<model::ModuleRef> vector() && { return *modules_; }
 
  private:
@@ -91,7 +91,7 @@ inline constexpr bool is_model_v = std::is_convertible_v<T&, ModuleView>;
 inline ModuleView modules(ModuleView model) {
   return model;
 }
-/// The same of a TorchScript model, around `method`.
+/// The modules of a TorchScript model, around `method`.
 inline ModuleView modules(const torch::jit::Module& model, const std::string& method) {
   return {model, method};
 }
@@ -101,20 +101,20 @@ inline ModuleView children(torch::nn::Module& model) {
   return ModuleView(model::walk_children(model));
 }
 
-/// The same of a TorchScript model. Throws `c10::ValueError` for one that was frozen, which has no children
+/// The children of a TorchScript model. Throws `c10::ValueError` for a frozen model, which has no children
 /// left.
 TORCHTAP_API ModuleView children(const torch::jit::Module& model, const std::string& method = "forward");
 
-/// The same of what a holder holds.
+/// The children of the module in a holder.
 template <class Holder, class = typename Holder::ContainedType>
 ModuleView children(const Holder& model) {
   return children(*model.ptr());
 }
 
-/// The same of a model that is shared. Throws `c10::ValueError` for a null pointer.
+/// The children of a shared model. Throws `c10::ValueError` for a null pointer.
 TORCHTAP_API ModuleView children(const std::shared_ptr<torch::nn::Module>& model);
 
-/// The same of a model that lists its modules itself.
+/// The children of a model that lists its modules itself.
 template <class Model, class = IfListsModules<Model>, class = void>
 ModuleView children(const Model& model) {
   return model.children();

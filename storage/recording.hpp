@@ -71,33 +71,33 @@ class TORCHTAP_API RecordedEntry {
   std::int64_t index() const noexcept;
   /// The entry's path, aliases, type and kind.
   const EntryId& id() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   EntryId id() && { return id(); }
   /// The dotted path of the module; "" for the root.
   const std::string& path() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string path() && { return path(); }
   /// Further paths of a shared module.
   const std::vector<std::string>& aliases() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<std::string> aliases() && { return aliases(); }
   /// The type of the module.
   const std::string& type() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string type() && { return type(); }
   /// The kind of its recorder: "ForwardOutput", …
   const std::string& kind() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string kind() && { return kind(); }
   /// How many samples were recorded.
   std::int64_t samples() const noexcept;
   /// The reduction, such as "Moments"; "" if every sample is kept.
   const std::string& reduction() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string reduction() && { return reduction(); }
   /// Why there may be no samples although the module ran; "" if there are some, or nothing is known.
   const std::string& note() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string note() && { return note(); }
   /// The `.pt` file, with its directory; "" for an entry without samples.
   std::string file() const;
@@ -107,15 +107,15 @@ class TORCHTAP_API RecordedEntry {
   std::int64_t number() const noexcept;
   /// The keys of a dict, in order.
   const std::vector<std::string>& keys() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<std::string> keys() && { return keys(); }
   /// The dtype of the tensors, such as "float32"; "mixed" if they differ, "" if there are none.
   const std::string& dtype() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string dtype() && { return dtype(); }
   /// The shape of the tensors, with -1 in dimensions where they differ.
   const std::vector<std::int64_t>& shape() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<std::int64_t> shape() && { return shape(); }
 
   /// Whether the tensors differ in the number of dimensions; `shape` is empty then.
@@ -135,8 +135,8 @@ class TORCHTAP_API RecordedEntry {
   /// The samples, in the order they were recorded; a single tensor is a list of one, no samples an empty
   /// list. Throws `c10::TypeError` for a dict.
   std::vector<at::Tensor> tensors() const;
-  /// The same as `tensors`, one after the other; at most one shard of a spooled recording is in memory. If
-  /// all tensors of the module were recorded, the tensors of `slot`.
+  /// The samples as `tensors` has them, one after the other; at most one shard of a spooled recording is in
+  /// memory. If all tensors of the module were recorded, the tensors of `slot`.
   ///
   ///     for (const at::Tensor& sample : recording.at("layer1").each_tensor()) …
   SampleRange each_tensor(std::optional<std::int64_t> slot = {}) const;
@@ -220,23 +220,23 @@ class TORCHTAP_API Recording {
 
   /// The i-th entry. Throws `c10::IndexError`.
   const RecordedEntry& at(std::int64_t index) const&;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   RecordedEntry at(std::int64_t index) && { return at(index); }
   /// The entry of the module called `name`, by path or alias. Throws `c10::IndexError` listing the nearest
   /// names if there is none, or the indices if there are several.
   const RecordedEntry& at(const std::string& name) const&;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   RecordedEntry at(const std::string& name) && { return at(name); }
   /// The paths, in order.
   std::vector<std::string> paths() const;
-  /// The same, under torchfunc's name.
+  /// The paths, under torchfunc's name.
   std::vector<std::string> names() const { return paths(); }
   /// The version of torchtap that wrote it, and when; "" for a single `.pt` file.
   const std::string& library() const& noexcept { return library_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string library() && { return std::move(library_); }
   const std::string& created() const& noexcept { return created_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string created() && { return std::move(created_); }
   /// False for a spooled recording that was cut off or is still being written. It has all complete shards;
   /// `recover` finds the samples that are not in one.

@@ -36,8 +36,8 @@ namespace torchtap::storage {
 TORCHTAP_API void save(const std::string& directory, const std::vector<Entry>& entries,
                        const SaveOptions& options = {});
 
-/// The same for `count` entries, which `make` returns one at a time, so that a recording may be larger than
-/// memory. An exception from `make` leaves no file.
+/// Saves `count` entries, which `make` returns one at a time, so that a recording may be larger than memory.
+/// An exception from `make` leaves no file.
 TORCHTAP_API void save(const std::string& directory, std::size_t count,
                        const std::function<Entry(std::size_t index)>& make, const SaveOptions& options = {});
 

@@ -90,13 +90,13 @@ class TORCHTAP_API Spool {
   /// Adds an entry. With `SpoolOptions::append`, continues the existing entry of the same path and kind, if
   /// it has no stream yet. Throws `c10::ValueError` for names that are not UTF-8.
   Stream& add(const EntryId& id);
-  /// Removes the last `count` entries, but none that has samples.
+  /// Removes the last `count` entries, but no entry that has samples.
   void withdraw(std::int64_t count) noexcept;
 
   /// Reserves room in the queue; call it before appending samples of `bytes` bytes in total. If the queue is
   /// full, waits, throws, or counts one dropped sample and returns false, as `SpoolOptions::when_full` says.
   bool admit(Stream& stream, std::int64_t bytes);
-  /// The same with `policy` instead of `SpoolOptions::when_full`.
+  /// Admits with `policy` instead of `SpoolOptions::when_full`.
   bool admit(Stream& stream, std::int64_t bytes, WhenFull policy);
 
   /// Writes all appended samples to complete shards, and returns when that is done. Replaces the old
@@ -131,8 +131,8 @@ class TORCHTAP_API Spool::Stream {
   /// sample is recorded. Throws `c10::TypeError` for a tensor without plain bytes, `c10::ValueError` for a
   /// negative slot. Never waits for the disk: see `admit`.
   void append(const at::Tensor& sample, std::optional<std::int64_t> slot = std::nullopt);
-  /// Says why there may be no samples although the module ran, or what was left out; the last text is in the
-  /// manifest. Throws `c10::ValueError` if it is not UTF-8.
+  /// Notes why there may be no samples although the module ran, or why some were left out; the last text is
+  /// in the manifest. Throws `c10::ValueError` if it is not UTF-8.
   void note(const std::string& text);
   /// How many samples were dropped because the queue was full.
   std::int64_t dropped() const noexcept;

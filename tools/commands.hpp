@@ -14,7 +14,7 @@ void add_record(CLI::App& app);
 void add_trace(CLI::App& app);
 /// `torchtap report`: runs a model and says what each module costs, or shows a saved report.
 void add_report(CLI::App& app);
-/// `torchtap explore`: shows runs of an explorer in the browser. Where torchtap::explorer is built.
+/// `torchtap explore`: shows runs of an explorer in the browser. Only if torchtap::explorer is built.
 void add_explore(CLI::App& app);
 /// `torchtap show`: shows a recording.
 void add_show(CLI::App& app);
@@ -26,9 +26,9 @@ void add_compare(CLI::App& app);
 void add_replay(CLI::App& app);
 /// `torchtap calibrate`: chooses scales and zero points from recorded distributions.
 void add_calibrate(CLI::App& app);
-/// `torchtap evaluate`: says how often a classifier is right, and what quantization costs.
+/// `torchtap evaluate`: counts the right answers of a classifier, and measures the cost of quantization.
 void add_evaluate(CLI::App& app);
-/// `torchtap quantize`: converts a TorchScript file to one that computes in int8.
+/// `torchtap quantize`: converts a TorchScript file to int8.
 void add_quantize(CLI::App& app);
 /// `torchtap merge`: merges several recordings into one.
 void add_merge(CLI::App& app);

@@ -197,7 +197,7 @@ bool has_event_files_alone(const fs::path& folder) {
   });
 }
 
-/// Refuses what may not be replaced: of folders only those that are known to be of this command.
+/// Refuses to replace files without `--overwrite`, and folders that this command did not write.
 void check_output(const ConvertOptions& options) {
   check_free(options.save, options.overwrite);
   const bool folder = fs::is_directory(options.save) && !fs::is_empty(options.save);

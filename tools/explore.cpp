@@ -67,7 +67,7 @@ explorer::ServeOptions serve_options(const ExploreOptions& options) {
       .token(options.token);
 }
 
-/// Says what to open in a browser, and waits.
+/// Prints the address for a browser, and waits.
 void serve_until_interrupted(const std::string& url, const ExploreOptions& options,
                              const Interrupt& interrupt) {
   std::cout << url << std::endl;

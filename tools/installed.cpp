@@ -1,4 +1,4 @@
-// Where the command's own files are.
+// Finds the command's own files.
 #include "installed.hpp"
 
 #include <stdexcept>

@@ -1,5 +1,7 @@
 #pragma once
 
+// Finds the libraries and Python packages that belong to the command.
+
 #include <filesystem>
 #include <string>
 

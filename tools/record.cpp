@@ -261,7 +261,7 @@ void keep_samples(recorders::RecorderOptions& how, const RecordOptions& options)
   }
 }
 
-/// Names what other modules give, and leaves the rest of --with to `Companions`.
+/// Names the companions from other modules, and leaves the rest of --with to `Companions`.
 void add_companions(Run& run, recorders::RecorderOptions& how) {
   const auto given = [&](const std::string& name, recorders::Companion companion) {
     how.with(name, std::move(companion));
@@ -446,7 +446,7 @@ void record_package(Run& run) {
   run_model(run, inputs, [&](const Batch& batch) { return package.call(batch, device); });
 }
 
-/// Returns the signal that ended the run; 0 if none did.
+/// Returns the signal that ended the run; 0 if there was none.
 int record(const RecordOptions& options) {
   TORCH_CHECK_VALUE(
       options.save.empty() || options.stream.empty() || !options.reduce.empty(),

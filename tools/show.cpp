@@ -82,7 +82,7 @@ struct ShowOptions {
   Format format() const { return json ? Format::json : csv ? Format::csv : Format::table; }
 };
 
-/// Calls `visit` with all values of a result, block by block. Of complex numbers they are the magnitudes,
+/// Calls `visit` with all values of a result, block by block. Complex numbers are given as magnitudes,
 /// because these have an order.
 void each_values(const Result& result, const std::function<void(const at::Tensor&)>& visit) {
   each_block(result, [&](const at::Tensor& block) {
@@ -319,7 +319,7 @@ void show_values(const Layers& layers, const ShowOptions& options) {
   }
 }
 
-/// Whether everything about a module is requested and there is more than one tensor or list.
+/// Whether all results of a module are requested, and there are several.
 bool wants_results(const Layers& layers, const ShowOptions& options) {
   if (options.entry.empty() || !options.result.empty() || options.sample.has_value()) return false;
   const auto& entry = layers.at(options.entry).entry;

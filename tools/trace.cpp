@@ -123,7 +123,7 @@ History run(const TraceOptions& options) {
     tracer.run([&] { tracer.output(method(arguments)); });
   } catch (const std::exception& error) {
     std::cerr << "torchtap: " << explain(error) << '\n';
-    tracer.options().save(std::vector<std::string>{});  // names may be of what did not run
+    tracer.options().save(std::vector<std::string>{});  // a name may belong to an operation that did not run
   }
   return tracer.finish();
 }
@@ -256,7 +256,7 @@ void trace_or_show(const TraceOptions& options) {
   const History history = fs::is_directory(options.source) ? load(options) : run(options);
   const bool failed = !history.error().empty() && !fs::is_directory(options.source);
   if (!options.save.empty()) {
-    const Interrupt interrupt;  // what was begun is finished, so that nothing of it is left beside it
+    const Interrupt interrupt;  // a file that was begun is finished, so that no remains lie beside it
     history.save(options.save, storage::SaveOptions().mkdir(true).overwrite(options.overwrite));
     if (interrupt.signal() != 0) end_by(interrupt.signal());
   }

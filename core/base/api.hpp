@@ -1,6 +1,6 @@
 #pragma once
 
-/// Marks what the library exports. Everything else in it is hidden.
+/// Marks the symbols that the library exports. Everything else in it is hidden.
 #if defined(_WIN32)
 #define TORCHTAP_API
 #else

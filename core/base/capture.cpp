@@ -19,7 +19,8 @@ auto captures(const Guard& guard, const c10::Stream& stream, int)
     -> decltype(guard.isStreamCapturing(stream)) {
   return guard.isStreamCapturing(stream);
 }
-/// Of others CUDA's runtime is asked. It is found in the process, because the library is not linked with it.
+/// For other guards, CUDA's runtime is asked. It is found in the process, because the library is not linked
+/// with it.
 template <class Guard>
 bool captures(const Guard&, const c10::Stream& stream, long) {
   using Handle = void* (*)(const c10::Stream*);  // of a CUDAStream, which has a Stream and nothing else

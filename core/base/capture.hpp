@@ -10,11 +10,12 @@ namespace torchtap::base {
 
 /// Whether a stream keeps its work for later, as a CUDA graph, instead of doing it.
 TORCHTAP_API bool is_capturing(const c10::Stream& stream);
-/// Whether the current stream of the device does.
+/// Whether the current stream of the device is being captured into a graph.
 TORCHTAP_API bool is_capturing(const c10::Device& device);
 
 using Capturing = bool (*)(const c10::Device& device);
-/// For tests, where there is no device: what is asked in place of it; null for nothing. Returns what it was.
+/// For tests, where there is no device: the function that is asked in its place; null for none. Returns the
+/// former function.
 TORCHTAP_API Capturing set_capturing(Capturing asked) noexcept;
 
 }  // namespace torchtap::base

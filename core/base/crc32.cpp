@@ -1,4 +1,4 @@
-// CRC-32 by tables of 16 bytes or by libdeflate, and in a second thread.
+// Computes CRC-32 by tables of 16 bytes or by libdeflate, and in a second thread.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -18,7 +18,7 @@ constexpr std::size_t kCopied = std::size_t{1} << 18;  // stays in the cache bet
 
 using Tables = std::array<std::array<std::uint32_t, 256>, 16>;
 
-/// Of a polynomial with its bits in reverse.
+/// The tables of a polynomial with its bits in reverse.
 Tables make_tables(std::uint32_t polynomial) {
   Tables tables{};
   for (std::uint32_t i = 0; i < 256; ++i) {

@@ -16,7 +16,7 @@ namespace torchtap::base {
 /// The CRC-32 of `data`, continued from `crc`, the CRC-32 of the bytes before (0 for none). Uses libdeflate
 /// if torchtap was built with it.
 TORCHTAP_API std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexcept;
-/// The same without a library, three to four times slower.
+/// CRC-32 without a library, three to four times slower.
 std::uint32_t crc32_portable(std::uint32_t crc, const void* data, std::size_t size) noexcept;
 /// The CRC-32C (of Castagnoli's polynomial, RFC 3720) of `data`, continued as above: the checksum of
 /// TensorBoard's files.

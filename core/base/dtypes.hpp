@@ -30,7 +30,7 @@ TORCHTAP_API const Dtype* dtype_by_type(c10::ScalarType type);
 TORCHTAP_API const Dtype* dtype_by_name(const std::string& python);
 TORCHTAP_API const Dtype* dtype_by_storage(const std::string& storage);
 
-/// "float32" for any dtype, also for those that no file holds: "qint8".
+/// "float32" for any dtype, also for dtypes that no file holds: "qint8".
 TORCHTAP_API std::string dtype_text(c10::ScalarType type);
 /// The dtype of that text; nothing if this LibTorch has none.
 TORCHTAP_API std::optional<c10::ScalarType> dtype_of_text(const std::string& text);

@@ -4,7 +4,8 @@
 //
 // Every error that torchtap raises is one of LibTorch's exceptions (`c10::ValueError`, `c10::IndexError`,
 // `c10::TypeError`, all of them `c10::Error`), so that callers catch one family and can show
-// `what_without_backtrace()`. A message names the call, what was expected, what it got and what to do.
+// `what_without_backtrace()`. A message names the call, the expectation, the value that was given and the
+// remedy.
 
 #include <c10/util/Exception.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Gives access to private members of LibTorch's classes.
+// Exposes private members of LibTorch's classes, where it offers no other access.
 
 namespace torchtap::base {
 

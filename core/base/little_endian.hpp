@@ -45,7 +45,7 @@ void put_number(std::string& to, T number) {
   std::memcpy(&bits, &number, sizeof bits);
   put_bytes(to, bits, sizeof bits);
 }
-/// Reads what `put_number` wrote.
+/// Reads a number that `put_number` wrote.
 template <class T>
 T get_number(const char* bytes) noexcept {
   const auto bits = static_cast<detail::BitsOf<T>>(get_bytes(bytes, sizeof(T)));
@@ -111,8 +111,8 @@ std::string packed_counts(const std::vector<std::pair<std::uint32_t, Count>>& bi
   }
   return packed;
 }
-/// Reads what `packed_counts` wrote. False if it is damaged: also for a bin from `end` on, and for a count of
-/// 0 or above `most`.
+/// Reads counts that `packed_counts` wrote. False if it is damaged: also for a bin from `end` on, and for a
+/// count of 0 or above `most`.
 template <class Count>
 bool unpack_counts(std::string_view packed, std::uint32_t end, std::uint64_t most,
                    std::vector<std::pair<std::uint32_t, Count>>& bins) {

@@ -17,7 +17,7 @@ T& of_thread() {
     ~End() { delete std::exchange(object, nullptr); }
     [[gnu::noinline]] static void make(T*& object) {  // apart, so that the rest is compiled into callers
       object = new T();
-      static thread_local const End end{object};  // made once: what comes after it stays
+      static thread_local const End end{object};  // made once: a later object stays
       static_cast<void>(end);
     }
   };

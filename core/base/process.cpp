@@ -29,7 +29,7 @@ struct Process {
 };
 
 Process& process() {
-  static auto* const one = new Process;  // outlives all that may ask
+  static auto* const one = new Process;  // outlives all callers
   return *one;
 }
 

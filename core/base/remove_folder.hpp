@@ -1,6 +1,6 @@
 #pragma once
 
-/// Removes a folder with all that is in it.
+/// Removes a folder with its contents.
 
 #include <ftw.h>
 #include <stdio.h>
@@ -9,10 +9,10 @@
 
 namespace torchtap::base {
 
-/// Removes the file `path`, or the folder with all that is in it. Follows no links; what may not be removed
-/// stays.
+/// Removes the file `path`, or the folder with its contents. Follows no links; files that may not be removed
+/// stay.
 ///
-/// Not `std::filesystem::remove_all`: LibTorch's wheels export one that calls a function which they lack
+/// Not `std::filesystem::remove_all`: LibTorch's wheels export a copy that calls a function which they lack
 /// (2.11; pytorch issue 133437), and programs that link them crash there.
 inline void remove_folder(const std::string& path) {
   constexpr int kDescriptors = 16;

@@ -15,8 +15,8 @@
 namespace torchtap::base {
 namespace {
 
-// Of such pages, which the system may use by itself, no part is given away. They are not asked for: where it
-// has to find some first, as in a virtual machine, they take longer than small ones.
+// The system may use huge pages by itself: they are given back whole, never in parts. They are not asked for:
+// where it has to find some first, as in a virtual machine, they take longer than small ones.
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kRegion = std::size_t{32} << 20;  // mapped at once, at least
 constexpr std::size_t kAlignment = 64;
@@ -31,7 +31,7 @@ constexpr std::uintptr_t up(std::uintptr_t value, std::size_t unit) {
 class Blocks {
  public:
   static Blocks& instance() {
-    static auto* const one = [] {  // outlives all that it lends
+    static auto* const one = [] {  // outlives all memory that it lends
       ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
                        [] { instance().mutex_.unlock(); });
       return new Blocks;

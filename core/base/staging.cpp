@@ -19,7 +19,7 @@
 namespace torchtap::base {
 namespace {
 
-constexpr std::size_t kLongestName = 160;  // leaves room for what temporary names add (NAME_MAX is 255)
+constexpr std::size_t kLongestName = 160;  // leaves room for the rest of temporary names (NAME_MAX is 255)
 
 bool exists(const std::string& path) {
   struct stat status {};

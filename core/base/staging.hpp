@@ -24,7 +24,7 @@ struct TORCHTAP_API Target {
   /// The prefix of the temporary names of this target. They are in the same folder, so that renaming is one
   /// step.
   std::string temporary_prefix() const;
-  /// Where the old folder is while the new one is put in place, if the system has no atomic exchange.
+  /// The place of the old folder while the new one is put in place, if the system has no atomic exchange.
   std::string backup_path() const;
   /// Removes the folders that `resolve` made.
   void undo() const noexcept;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Tells whether a tensor has strided elements of its own.
+// Decides whether a tensor has strided elements of its own.
 
 #include <ATen/core/Tensor.h>
 
@@ -8,9 +8,9 @@
 
 namespace torchtap::base {
 
-/// Whether a defined tensor has elements of its own, in strides. Others may not even be asked for their
-/// sizes: sparse and nested ones, and the wrappers that vmap and grad of functorch make, which end before
-/// what was recorded of them is read.
+/// Whether a defined tensor has elements of its own, in strides. Code must not even ask others for their
+/// sizes: sparse and nested tensors, and the wrappers of functorch's vmap and grad, which end before their
+/// recorded copies are read.
 inline bool is_strided(const at::Tensor& tensor) {
   const c10::DispatchKeySet keys = tensor.key_set();
   return tensor.layout() == c10::kStrided && !keys.has(c10::DispatchKey::NestedTensor) &&
@@ -18,7 +18,7 @@ inline bool is_strided(const at::Tensor& tensor) {
          !keys.has(c10::DispatchKey::FuncTorchGradWrapper);
 }
 
-/// What a tensor is instead, and what to do: "layout Sparse; convert it with to_dense() first".
+/// The tensor's layout and the remedy: "layout Sparse; convert it with to_dense() first".
 inline std::string instead_of_strided(const at::Tensor& tensor) {
   if (tensor.layout() != c10::kStrided) {
     return c10::str("layout ", tensor.layout(), "; convert it with to_dense() first");

@@ -13,8 +13,8 @@ namespace torchtap::base {
 
 /// Whether LibTorch's thread_local objects of this thread can be used. Not after they were destroyed, as in
 /// the thread that called `exit`, or returned from `main`, while functions of `atexit` and destructors of
-/// static objects run. Ask before LibTorch's state of the thread is changed for the first time, too: what
-/// comes later is destroyed first.
+/// static objects run. Ask before LibTorch's state of the thread is changed for the first time, too: later
+/// objects are destroyed first.
 TORCHTAP_API bool thread_lives() noexcept;
 
 /// A number that no other thread of the process has or had.

@@ -38,7 +38,8 @@ class Buffer : public std::streambuf {
   OutputFile& file_;
 };
 
-/// Where `path` leads into /proc, as /dev/stdout does: to /proc/PROCESS/fd/NUMBER. Empty if it does not.
+/// The place in /proc that `path` leads to, as /dev/stdout does: /proc/PROCESS/fd/NUMBER. Empty if it does
+/// not.
 std::string in_proc(const std::string& path) {
   std::filesystem::path at = path;
   std::error_code error;
@@ -57,7 +58,7 @@ std::string in_proc(const std::string& path) {
 Descriptor open_in_place(const std::string& call, const std::string& path) {
   const std::string own = "/proc/" + std::to_string(::getpid()) + "/fd/";
   const std::string place = in_proc(path);
-  // Of a descriptor of this process a copy is made: it shares the place in the file, and may be a socket.
+  // A descriptor of this process is copied: the copy shares the place in the file, and may be a socket.
   const bool copied = place.compare(0, own.size(), own) == 0;
   Descriptor file(copied ? ::fcntl(std::atoi(place.c_str() + own.size()), F_DUPFD_CLOEXEC, 0)
                          : ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY));

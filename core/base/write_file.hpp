@@ -22,12 +22,12 @@ namespace torchtap::base {
 /// see `written_in_place`. A reader that leaves is an error here, and no signal.
 ///
 /// Throws `c10::ValueError` if the folder of `path` does not exist or if `path` is a folder, `c10::Error`
-/// naming file and reason if the system fails (disk full, no permission), and what `write` throws. On error
-/// the old file is unchanged and no temporary file is left.
+/// naming file and reason if the system fails (disk full, no permission), and the exceptions of `write`. On
+/// error the old file is unchanged and no temporary file is left.
 TORCHTAP_API void write_file(const std::string& call, const std::string& path,
                              const std::function<void(std::ostream&)>& write, bool sync = true);
 
-/// Whether `path` leads to something that is written to and never replaced: a pipe, a device, a descriptor.
+/// Whether `path` leads to a target that is written to and never replaced: a pipe, a device, a descriptor.
 TORCHTAP_API bool written_in_place(const std::string& path);
 
 }  // namespace torchtap::base

@@ -17,7 +17,7 @@
 
 namespace torchtap::core::extend {
 
-/// The facts that a reduction declares about its state while it is saved; they tell whether two states fit.
+/// The facts that a reduction declares about its state while it is saved: they show whether two states fit.
 struct TORCHTAP_API StateFact {
   std::string what;                 ///< the reduction, "Moments"
   std::uint32_t version = 0;        ///< of its state; 0 for a fact about the shape
@@ -63,8 +63,8 @@ class TORCHTAP_API Elements {
     join,  ///< a reader: makes a whole state of a part's bytes and whole tensors
   };
   Elements() = default;
-  /// Of a reader that takes or joins: the sizes of all elements, and the part that it takes, or from whose
-  /// bytes it makes all.
+  /// For a reader that takes a part or joins parts: the sizes of all elements, and the part that it takes, or
+  /// from whose bytes it makes the whole.
   Elements(Use how, std::vector<std::int64_t> all, std::int64_t from, std::int64_t size)
       : use(how), whole(std::move(all)), begin(from), length(size) {}
 
@@ -99,7 +99,7 @@ class TORCHTAP_API StateWriter final : public OutputArchive {
 
   /// The collected tensors, in order.
   std::vector<at::Tensor> tensors;
-  /// Which of these are made of elements: the size of all further dimensions, or 0 if it is not.
+  /// For each tensor that is made of elements the size of all further dimensions; 0 for the others.
   std::vector<std::int64_t> widths;
   Elements elements;
   const bool elements_beside;
@@ -107,11 +107,11 @@ class TORCHTAP_API StateWriter final : public OutputArchive {
   std::vector<StateFact> facts;
 };
 
-/// Reads what a `StateWriter` wrote. Tensors of other devices than the CPU are loaded to this thread's
-/// current device of that type, or to the CPU where there is none.
+/// Reads the state that a `StateWriter` wrote. Tensors of other devices than the CPU are loaded to this
+/// thread's current device of that type, or to the CPU where there is none.
 class TORCHTAP_API StateReader final : public InputArchive {
  public:
-  /// `tensors` are those of the writer, of the same shapes and dtypes; the state takes them over.
+  /// `tensors` are the writer's, or have the same shapes and dtypes; the state takes them over.
   StateReader(std::istream& stream, std::vector<at::Tensor> tensors);
   /// Reads a part of the state, with the part's rows of those `tensors` that are made of elements; or makes a
   /// whole state of a part's bytes and whole tensors. Such tensors need to have as many numbers, in any
@@ -138,7 +138,7 @@ TORCHTAP_API void note_shape(OutputArchive& archive, const char* what, bool shap
                              const std::vector<std::int64_t>& shape);
 /// `Elementwise::sizes` for a reduction that may be inside of one.
 TORCHTAP_API void declare_elements(OutputArchive& archive, std::vector<std::int64_t>& sizes);
-/// The same.
+/// As above, for reading.
 TORCHTAP_API void declare_elements(InputArchive& archive, std::vector<std::int64_t>& sizes);
 /// The device of a state that `archive` says was on device number `index` of type number `type`: as
 /// `device_of`, and this thread's of that type if a `StateReader` read it. Throws as `device_of`.

@@ -7,8 +7,9 @@ namespace torchtap::cuda {
 
 /// From now on `Moments`, `Histogram`, `LogHistogram` and `Count` read samples on CUDA devices with one to
 /// four kernels each, in place of the tens of operations of ATen that they are made of otherwise. Results are
-/// the same up to rounding: moments are computed in float64, in one order, and counts are exact. For samples
-/// of float16, bfloat16, float32, float64, integers and bool without omitted elements (`NonFinite::omit`).
+/// the same up to rounding: moments are computed in float64, in one order, and counts are exact. They serve
+/// samples of float16, bfloat16, float32, float64, integers and bool without omitted elements
+/// (`NonFinite::omit`).
 ///
 /// NVRTC, which LibTorch brings along, compiles the kernels: 0.3 s for the first sample of each dtype and
 /// device. The calling thread's current device is tried at once. Throws `c10::Error` that says what is

@@ -14,12 +14,12 @@ namespace torchtap::distributed {
 
 /// How `from_environment` makes a group.
 class TORCHTAP_API EnvironmentOptions {
-  /// How long to wait until all ranks have come, and then for each step.
+  /// The time to wait until all ranks have come, and then for each step.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(5);
   /// Precedes all keys in the store, so that torchtap never meets other users of it.
   TORCH_ARG(std::string, prefix) = "torchtap";
-  /// How long rank 0, which serves the store, waits in the destructor of its last `Group` for the other ranks
-  /// to destroy their groups.
+  /// The time that rank 0, which serves the store, waits in the destructor of its last `Group` for the other
+  /// ranks to destroy their groups.
   TORCH_ARG(std::chrono::milliseconds, linger) = std::chrono::seconds(10);
 };
 

@@ -36,7 +36,7 @@ class TORCHTAP_API Group {
                                               std::is_base_of_v<c10d::Backend, T>>>
   Group(const c10::intrusive_ptr<T>& group, const c10::intrusive_ptr<c10d::Store>& store = {})  // NOLINT
       : Group(base(group), store, 0) {}
-  /// The same for `*group`. An `intrusive_ptr` has to own the object, as with all of c10d's groups.
+  /// Makes a group of `*group`. An `intrusive_ptr` has to own the object, as with all of c10d's groups.
   template <class T, class = std::enable_if_t<std::is_base_of_v<c10d::ProcessGroup, T> ||
                                               std::is_base_of_v<c10d::Backend, T>>>
   Group(T& group, const c10::intrusive_ptr<c10d::Store>& store = {})  // NOLINT

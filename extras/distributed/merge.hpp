@@ -36,11 +36,11 @@ namespace torchtap::distributed {
 /// come within `MergeRanksOptions::timeout`, the others throw `c10::Error`; `Group` says which ranks the
 /// error names, and whether the group remains usable.
 ///
-/// States go to the ranks that merge them, in the order of ranks: small ones to the root, which broadcasts
-/// the result; of large ones each rank merges some, and a part of the elements of each that is elementwise
-/// (`core::Elementwise`), if a process group connects the CPUs of ranks. Only one rank computes each number,
-/// so ranks have the same bits even if their processors differ. A rank holds the result and two shares
-/// besides its own state for any number of ranks; where the root merges all, it holds two states.
+/// States go to the ranks that merge them, in the order of ranks. Small states go to the root, which
+/// broadcasts the result. If a process group connects the CPUs of ranks, each rank merges some of the large
+/// states, and a part of the elements of each elementwise one (`core::Elementwise`). Only one rank computes
+/// each number, so ranks have the same bits even if their processors differ. A rank holds the result and two
+/// shares besides its own state for any number of ranks; where the root merges all, it holds two states.
 TORCHTAP_API void merge_ranks(recorders::Recorder& recorder, const Group& group,
                               const MergeRanksOptions& options = {});
 /// Takes part in the merge of the other ranks, in a process that has no recorder. The root needs one.
@@ -51,7 +51,7 @@ TORCHTAP_API void refuse_ranks(const std::string& why, const Group& group,
                                const MergeRanksOptions& options = {}) noexcept;
 
 namespace detail {
-/// `sink`, which does not change, merged with those of the other ranks; null if nothing was merged.
+/// `sink`, which does not change, merged with the other ranks' sinks; null if nothing was merged.
 TORCHTAP_API std::unique_ptr<core::Sink> merged_sink(const core::Sink& sink, const Group& group,
                                                      const MergeRanksOptions& options);
 
@@ -71,7 +71,7 @@ class Lent {
 };
 }  // namespace detail
 
-/// The same for a single reduction, of this library or your own with cereal's `serialize`. It may not be read
+/// Merges a single reduction, of this library or your own with cereal's `serialize`. It may not be read
 /// meanwhile.
 ///
 ///     reductions::Moments moments;

@@ -20,9 +20,9 @@ enum class Order {
   tree,
 };
 
-/// How `merge_ranks` works. All ranks have to give the same options.
+/// The options of `merge_ranks`. All ranks have to give the same options.
 class TORCHTAP_API MergeRanksOptions {
-  /// How long to wait for another rank before it counts as lost. It has to exceed the time between the
+  /// The time to wait for another rank before it counts as lost. It has to exceed the time between the
   /// arrival of the first and of the last rank.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(5);
   /// The rank that decides, and merges what is not shared among ranks. It needs memory for two such states

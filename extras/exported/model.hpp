@@ -76,13 +76,14 @@ class TORCHTAP_API Model {
   bool tapped() const noexcept;
   /// The taps of each module, in the order of `modules`.
   std::vector<TapInfo> taps() const;
-  /// How often one forward calls the module at `path`. Throws `c10::IndexError` if it was not tapped.
+  /// The number of calls of the module at `path` in one forward. Throws `c10::IndexError` if it was not
+  /// tapped.
   std::int64_t calls(const std::string& path) const;
   /// The inputs; empty for a package that `torchtap.export` did not compile.
   std::vector<InputInfo> inputs() const;
   /// The file of the package.
   const std::string& file() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string file() && { return file(); }
   /// The package's own metadata.
   std::unordered_map<std::string, std::string> metadata() const;

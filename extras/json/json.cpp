@@ -6,7 +6,7 @@
 namespace torchtap::json {
 namespace {
 
-/// Of objects and arrays in each other: writing and reading a document is recursive.
+/// The limit of nesting: writing and reading a document is recursive.
 constexpr std::size_t kDeepest = 2000;
 constexpr auto kReplace = Json::error_handler_t::replace;
 
@@ -32,7 +32,7 @@ void write_lines(const Json& value, std::size_t depth, std::string& to) {
   }
 }
 
-/// Makes a document of what the parser finds. nlohmann's own looks for each member among those before it, and
+/// Makes a document of the parser's events. nlohmann's own looks for each member among those before it, and
 /// nests as deeply as a document says.
 class Builder : public nlohmann::json_sax<Json> {
  public:

@@ -19,7 +19,7 @@
 
 namespace torchtap::json {
 
-/// How values become JSON.
+/// Converts values to JSON.
 template <class T, class = void>
 struct Serializer : nlohmann::adl_serializer<T> {};
 
@@ -45,7 +45,7 @@ struct Serializer<T, std::enable_if_t<std::is_convertible_v<const T&, std::strin
   }
 };
 
-/// What is not known is null.
+/// An empty optional is null.
 template <class T>
 struct Serializer<std::optional<T>> {
   template <class Document>
@@ -71,14 +71,14 @@ TORCHTAP_API std::string text(const Json& document);
 TORCHTAP_API std::string lines(const Json& document);
 
 /// Throws `c10::ValueError`, whose message begins with `where`, if the text is not JSON, or nested so deeply
-/// that recursion over it could take all of the stack. Of members with one name it keeps all, and readers see
+/// that recursion over it could take all of the stack. It keeps all members with one name, and readers see
 /// the first.
 TORCHTAP_API Json parse(const std::string& text, const std::string& where = "");
-/// The same, and null if the text is no object.
+/// Parses an object; null if the text is no object.
 TORCHTAP_API Json parse_object(const std::string& text);
 
-/// Sets `to` if the value is of its type, and returns whether it is. A double may also be "NaN", "Infinity"
-/// or "-Infinity".
+/// Sets `to` and returns true if the value has its type. A double may also be "NaN", "Infinity" or
+/// "-Infinity".
 TORCHTAP_API bool read(const Json& value, bool& to);
 TORCHTAP_API bool read(const Json& value, std::int64_t& to);
 TORCHTAP_API bool read(const Json& value, double& to);
@@ -110,11 +110,11 @@ class TORCHTAP_API Reader {
   const Json* find(const std::string& name) const;
   /// Throws if there is none.
   Reader at(const std::string& name) const;
-  /// The members of an object; throws if it is none.
+  /// The members of an object; throws if the value is no object.
   std::vector<std::pair<std::string, Reader>> members() const;
-  /// The elements of an array; throws if it is none.
+  /// The elements of an array; throws if the value is no array.
   std::vector<Reader> elements() const;
-  /// The elements of the member of this name; none if there is no such array.
+  /// The elements of the member of this name; empty if there is no such array.
   std::vector<Reader> list(const std::string& name) const;
 
   template <class T>
@@ -140,7 +140,7 @@ class TORCHTAP_API Reader {
   }
   /// Throws that the value should be `wanted` if it is not `good`.
   void check(bool good, const std::string& wanted) const;
-  /// Throws what is wrong with the value.
+  /// Throws an error that says what is wrong with the value.
   [[noreturn]] void bad(const std::string& what) const;
 
  private:

@@ -61,7 +61,7 @@ bool Event::writes(std::size_t index) const {
     return index >= one.first && index <= one.first + 1 && one.name == name();
   });
   if (found == hidden_writes.end()) return false;
-  // Once it has run, what the condition was is not known any more.
+  // The condition's value is lost once the operation has run.
   if (found->condition == none || state_ != State::waiting) return true;
   const c10::IValue& condition = stack_[base_ + found->condition];
   return !condition.isBool() || condition.toBool();

@@ -18,12 +18,12 @@ struct FunctionSchema;
 
 namespace torchtap::operations {
 
-/// Which calls a `Scope` sees.
+/// The calls that a `Scope` sees.
 enum class Level {
   /// The operations that the program calls: one `aten::linear`, whatever LibTorch calls inside of it.
   program,
-  /// The operations that Python's `__torch_dispatch__` sees: instead of one that LibTorch composes of others
-  /// (CompositeImplicitAutograd), the others.
+  /// The operations that Python's `__torch_dispatch__` sees: LibTorch's composed operations
+  /// (CompositeImplicitAutograd) appear as their parts.
   leaf,
 };
 
@@ -51,8 +51,8 @@ class Values {
 
 /// One call of an operation. Valid only while the function of the scope runs.
 ///
-/// The function decides when the operation runs: `run()` runs it, and what an operation throws passes through
-/// it. If the function returns without having called `run()`, the operation runs then. So
+/// The function decides when the operation runs: `run()` runs it and passes on the operation's exceptions. If
+/// the function returns without having called `run()`, the operation runs then. So
 ///
 ///     operations::Scope scope([](operations::Event& event) {
 ///       look_at(event.arguments());   // before
@@ -79,7 +79,7 @@ class TORCHTAP_API Event {
   /// `c10::IndexError`.
   bool writes(std::size_t index) const;
 
-  /// Runs the operation. Throws what it throws, and `c10::ValueError` if it ran already.
+  /// Runs the operation. Throws the operation's exception, and `c10::ValueError` if it ran already.
   void run();
   /// Whether there are results: it ran, or was skipped.
   bool ran() const noexcept { return state_ == State::done; }

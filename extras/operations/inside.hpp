@@ -14,8 +14,8 @@ namespace torchtap::operations {
 ///       operations::run_inside(event, [](operations::Event& part) { count(part.name()); });
 ///     });
 ///
-/// No scope sees those. `inside` is called as a scope's callback is; it may call `run_inside` of what it is
-/// given, to see all that happens. Throws as `Event::run` does, and `c10::ValueError` if `inside` is empty.
+/// No scope sees those. `inside` is called as a scope's callback is; it may call `run_inside` of its event to
+/// see all nested operations. Throws as `Event::run` does, and `c10::ValueError` if `inside` is empty.
 TORCHTAP_API void run_inside(Event& event, const Callback& inside);
 
 }  // namespace torchtap::operations

@@ -27,18 +27,18 @@ using Callback = std::function<void(Event&)>;
 ///     }
 ///
 /// It sees operations of `aten` and of other libraries, from C++ and from TorchScript, in forward and in
-/// backward, and those that make a tensor from nothing. Threads that LibTorch starts for TorchScript's forks
-/// and for backward report to the same scope, so `callback` may be called by several at once; a thread of
-/// your own joins with `at::ThreadLocalStateGuard`. It does not see what does not pass LibTorch's dispatcher:
+/// backward, and factories such as `at::zeros`. Threads that LibTorch starts for TorchScript's forks and for
+/// backward report to the same scope, so `callback` may be called by several at once; a thread of your own
+/// joins with `at::ThreadLocalStateGuard`. It does not see what does not pass LibTorch's dispatcher:
 /// `x.data()`, writes through `data_ptr`, TorchScript's own instructions, code that was compiled ahead of
 /// time.
 ///
 /// TorchScript runs as it is written: it folds no constants, which would run operations of branches that the
 /// program does not take, and fuses nothing.
 ///
-/// Operations that `callback` itself calls are not reported, nor are those of torchtap's recorders. Scopes
-/// nest: the innermost is asked first, and its `Event::run` asks the one around it. A scope belongs to the
-/// thread that made it: destroy it there, scopes in reverse order. A scope that is destroyed in another
+/// Operations that `callback` itself calls are not reported, nor are operations of torchtap's recorders.
+/// Scopes nest: the innermost is asked first, and its `Event::run` asks the one around it. A scope belongs to
+/// the thread that made it: destroy it there, scopes in reverse order. A scope that is destroyed in another
 /// thread, or as a static object at the program's end, calls nothing any more; operations of its thread still
 /// ask it.
 ///

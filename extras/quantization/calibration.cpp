@@ -106,7 +106,7 @@ struct Calibrated {
   }
 };
 
-/// Adds what an entry recorded; `read` returns its value.
+/// Adds the data of an entry; `read` returns its value.
 template <class Read>
 void add_entry(Calibrated& to, const storage::EntryId& id, std::int64_t samples, const std::string& reduction,
                const Read& read, const QuantizationOptions& options) {

@@ -44,14 +44,14 @@ class TORCHTAP_API Calibration {
   /// The output 0 of the module at `path`, or else its input 0. Throws `c10::IndexError` that lists the
   /// nearest paths.
   const QuantizedTensor& at(const std::string& path) const&;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   QuantizedTensor at(const std::string& path) && { return at(path); }
   /// "mse": how the ranges were found; "" if unknown.
   const std::string& method() const noexcept { return method_; }
-  /// What `calibrate` left out, which stays in floating point, because no finite value was recorded of it:
+  /// Tensors that `calibrate` left in floating point, because no finite value was recorded of them:
   /// `the output 0 of "head" (Linear)`. Not part of files.
   const std::vector<std::string>& left_out() const& noexcept { return left_out_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<std::string> left_out() && { return std::move(left_out_); }
 
   /// Writes a JSON file (docs/format.md), whole or not at all. Throws what `json` throws, `c10::ValueError`
@@ -73,8 +73,8 @@ class TORCHTAP_API Calibration {
 
   /// A state_dict for a model that `torch.ao.quantization.prepare` made in Python with observers of minima
   /// and maxima: "conv1.activation_post_process.min_val" and "…max_val" for each output. Saved by
-  /// `storage::save`d and loaded there by `load_state_dict(torch.load(file), strict=False)`, it replaces the
-  /// run over the data. Inputs are left out, except that of the model ("quant").
+  /// `storage::save` and loaded there by `load_state_dict(torch.load(file), strict=False)`, it replaces the
+  /// run over the data. The only input among them is the model's ("quant").
   core::Value observers() const;
 
  private:
@@ -88,11 +88,11 @@ class TORCHTAP_API Calibration {
 /// does not say which tensor of its module was recorded, so it is taken for the slot 0 unless all were
 /// (`recorders::RecorderOptions::all_tensors`).
 ///
-/// Throws `c10::ValueError` that names the module for an entry that it cannot take: samples that are kept,
-/// gradients, what else `parameters` throws; and if no tensor is left.
+/// Throws `c10::ValueError` that names the module for an entry that it cannot take (kept samples, gradients,
+/// distributions that `parameters` refuses), and if no tensor is left.
 TORCHTAP_API Calibration calibrate(const storage::Recording& recording,
                                    const QuantizationOptions& options = {});
-/// The same for the data of a recorder: `calibrate(recorder.entries())`.
+/// Calibrates from the data of a recorder: `calibrate(recorder.entries())`.
 TORCHTAP_API Calibration calibrate(const std::vector<storage::Entry>& entries,
                                    const QuantizationOptions& options = {});
 

@@ -27,7 +27,7 @@ std::set<const void*>& rounded_now() {
 
 }  // namespace
 
-/// A weight that holds other values for a while. Its tensor stays the one that modules and optimizers hold.
+/// A weight that holds other values for a while. Modules and optimizers keep the parameter's tensor.
 class RoundedWeight {
  public:
   RoundedWeight(at::Tensor weight, Dtype dtype, std::int64_t axis)

@@ -40,12 +40,13 @@ class [[nodiscard]] TORCHTAP_API FakeQuantized {
 /// modules at once. Weights are rounded per channel (`weight_parameters`; the axis of transposed convolutions
 /// is 1). The rounded values are in new memory: a parameter keeps its identity, not its storage.
 ///
-/// Gradients pass through as for `at::fake_quantize_per_tensor_affine`, and reach the parameters; what an
-/// optimizer makes of the rounded weights is gone with them. A backward through a forward on the other side
-/// of `fake_quantize` or `remove` is LibTorch's error of a tensor that was changed in place.
+/// Gradients pass through as for `at::fake_quantize_per_tensor_affine`, and reach the parameters; updates of
+/// an optimizer to rounded weights are lost with them. A backward through a forward on the other side of
+/// `fake_quantize` or `remove` is LibTorch's error of a tensor that was changed in place.
 ///
 /// Throws `c10::ValueError` that names all paths that the model lacks, or a weight that another
-/// `FakeQuantized` rounds, and what `hooks::attach` and `weight_parameters` throw; nothing is changed then.
+/// `FakeQuantized` rounds, and all errors of `hooks::attach` and `weight_parameters`; nothing is changed
+/// then.
 ///
 /// A frozen TorchScript model has no modules (`torch.jit.freeze`).
 TORCHTAP_API FakeQuantized fake_quantize(const selectors::ModuleView& model, const Calibration& calibration);

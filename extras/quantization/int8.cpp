@@ -90,7 +90,7 @@ void look_into(const torch::jit::Block& block, Converted& found) {
   }
 }
 
-/// The methods that a graph calls, and those that they call.
+/// The methods that a graph calls, directly or through other methods.
 struct Called {
   std::set<std::pair<const c10::ClassType*, std::string>> methods;
   std::set<std::string> of_interfaces;  // whichever module they are of
@@ -137,9 +137,9 @@ torch::jit::Module script_copy(const torch::jit::Module& model) {
   return copy;
 }
 
-/// LibTorch's passes change a class, and the values of those of its modules that `forward` calls. Another
-/// module of the same class would have fewer values than its class has names, or others. Here it loses
-/// observers that its class has no more, and gets `made(type)` for each value that it lacks.
+/// LibTorch's passes change a class, but values only in those modules that `forward` calls. Another module of
+/// the same class would have fewer values than its class has names, or others. Here it loses observers that
+/// its class has no more, and gets `made(type)` for each value that it lacks.
 void complete(const torch::jit::Module& module, const std::vector<c10::TypePtr>& observers,
               const std::function<c10::IValue(const c10::TypePtr&)>& made) {
   const auto object = module._ivalue();

@@ -137,7 +137,7 @@ struct Reader {
     return results_.contains(prefix_ + name) ? numbers(results_.at(prefix_ + name)) : at::Tensor();
   }
   std::int64_t rows() const { return static_cast<std::int64_t>(all.size()); }
-  /// The same of each row, `[rows, 1]`; zeros if it has none.
+  /// A result for each row, `[rows, 1]`; zeros if it is absent.
   at::Tensor each(const char* name) const {
     at::Tensor found = own(name);
     if (!found.defined()) return at::zeros({rows(), 1}, at::kDouble);
@@ -184,7 +184,7 @@ struct Reader {
     }
   }
 
-  /// Of each row; not finite where it is unknown.
+  /// The bound of each row; not finite where it is unknown.
   at::Tensor bound(const at::Tensor& of, bool least) const {
     if (!of.defined() || of.numel() == 0) return at::full({rows()}, infinity, at::kDouble);
     TORCH_CHECK_VALUE(!channels || (of.dim() == 1 && of.numel() == rows()),
@@ -237,7 +237,7 @@ void spread(const Bin& bin, Range range, std::vector<double>& to) {
   to[last] += rest;
 }
 
-/// Of the points that fit between `outer`, which does, and `inner`, the one next to `inner`.
+/// The point next to `inner` among those that fit, between `outer`, which fits, and `inner`.
 template <class Fits>
 double innermost(double outer, double inner, const Fits& fits) {
   if (fits(inner)) return inner;
@@ -302,7 +302,7 @@ std::vector<Bin> with_bounds(const Distribution& of) {
   return bins;
 }
 
-/// The squared error of rounding as it is done: zero is exact, and what is beyond the range is clipped.
+/// The squared error of rounding: zero is exact, and values beyond the range are clipped.
 double rounding_error(const std::vector<Bin>& bins, Range range, const QuantizationOptions& options) {
   constexpr int kPoints = 16;  // in a bin
   const double levels = std::exp2(bits(options.dtype())) - 1;
@@ -367,8 +367,8 @@ Range least_squares(const Distribution& of, const QuantizationOptions& options) 
   const double step = (all.high - all.low) / static_cast<double>(counts.size());
   const Range best{all.low + step * static_cast<double>(first),
                    last + 1 == counts.size() ? all.high : all.low + step * static_cast<double>(last + 1)};
-  // The search takes the first step without a comparison, and does not know that zero is exact. Where both
-  // are nearly as good, wide bins cannot tell.
+  // The search takes the first step without a comparison, and does not know that zero is exact. Wide bins
+  // cannot decide between two ranges that are nearly as good.
   return !equal && rounding_error(bins, all, options) < 0.8 * rounding_error(bins, best, options) ? all
                                                                                                   : best;
 }

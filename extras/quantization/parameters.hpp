@@ -29,7 +29,7 @@ TORCHTAP_API Dtype dtype_of(std::string_view name);
 /// How many bits an integer of the dtype has.
 TORCHTAP_API std::int64_t bits(Dtype dtype) noexcept;
 
-/// Which range of the values the integers cover; values beyond it are clipped.
+/// The way to choose the range that the integers cover; values beyond it are clipped.
 enum class Method : std::uint8_t {
   /// From the least to the largest value: torch.ao's `MinMaxObserver`.
   min_max,
@@ -55,13 +55,13 @@ TORCHTAP_API Method method_of(std::string_view name);
 /// `QuantizationOptions().method(Method::entropy).dtype(Dtype::int8).symmetric(true)`.
 class TORCHTAP_API QuantizationOptions {
  public:
-  /// How the range is chosen.
+  /// The method that chooses the range.
   TORCH_ARG(Method, method) = Method::mse;
-  /// What is computed with.
+  /// The integers of the result.
   TORCH_ARG(Dtype, dtype) = Dtype::int8;
   /// A zero point in the middle of the integers and a range that is as wide on both sides of zero.
   TORCH_ARG(bool, symmetric) = false;
-  /// Of `Method::percentile`: how much of the values is inside of the range, in percent.
+  /// The percentage of values that `Method::percentile` keeps inside of the range.
   TORCH_ARG(double, percentile) = 99.99;
   /// The dimension of the tensor that the channels lie in, if the distribution has one row for each; from the
   /// end if negative.
@@ -97,9 +97,9 @@ struct TORCHTAP_API Parameters {
 TORCHTAP_API Parameters from_range(const at::Tensor& low, const at::Tensor& high,
                                    const QuantizationOptions& options);
 
-/// The parameters for what a reduction has seen. It takes the results of a `Histogram`, a `LogHistogram`,
-/// `Blocks`, or a `Series` with one of these, `Min` and `Max`. Results with a row for each kept element are
-/// per channel; if there are several histograms, the first one counts.
+/// The parameters for a distribution that a reduction has recorded. It takes the results of a `Histogram`, a
+/// `LogHistogram`, `Blocks`, or a `Series` with one of these, `Min` and `Max`. Results with a row for each
+/// kept element are per channel; if there are several histograms, the first one counts.
 ///
 /// `Method::min_max` needs `Min` and `Max` for exact bounds, and takes the outermost bins in use otherwise.
 /// The other methods need a histogram; in a bin, values count as equally distributed. `Min` and `Max` beside
@@ -111,7 +111,7 @@ TORCHTAP_API Parameters from_range(const at::Tensor& low, const at::Tensor& high
 /// fixed range leaves out more of the values than the method clips.
 TORCHTAP_API Parameters parameters(const core::Results& results, const QuantizationOptions& options = {});
 
-/// The same for a reduction.
+/// The parameters for a reduction.
 template <class R, class = std::enable_if_t<core::is_reduction_v<R>>>
 Parameters parameters(const R& reduction, const QuantizationOptions& options = {}) {
   return parameters(reduction.results(), options);

@@ -29,8 +29,8 @@ namespace {
 using Call = std::function<at::Tensor(const at::Tensor&)>;
 
 /// Runs a model from one of its modules on. The model is called with a single row of NaN, and the module gets
-/// the input that was kept of the whole batch: what comes before costs next to nothing, and if the output
-/// depends on it in another way, it is NaN or has another shape.
+/// the input that was kept of the whole batch: the modules before it cost next to nothing, and if the output
+/// depends on them in another way, it is NaN or has another shape.
 class Resumable {
  public:
   /// `watched` are the modules that it can run from.
@@ -66,7 +66,7 @@ class Resumable {
     try {
       output = call_(at::full_like(row, row.is_floating_point() ? NAN : 0.));
       if (output.sizes() != expected.sizes() || at::isnan(output).any().item<bool>()) output = at::Tensor();
-    } catch (const std::exception&) {  // one row, or NaN, is not what it can compute with
+    } catch (const std::exception&) {  // it cannot compute with one row, or with NaN
       output = at::Tensor();
     }
     resumed_.reset();
@@ -107,7 +107,7 @@ struct Trial {
   Calibration alone;
   std::size_t layer;
   std::vector<std::size_t> around;  // the layer and the modules around it, from the inside
-  std::optional<std::size_t> from;  // the one that it is resumed from
+  std::optional<std::size_t> from;  // the module where its run resumes
 };
 
 /// The tensors of each layer, for those calibrations that have it; in the order of the calibrations.
@@ -178,7 +178,7 @@ std::vector<LayerCost> measure_costs(const std::vector<model::ModuleRef>& module
     }
   }
 
-  // Two rows tell where each layer can be resumed: where that gives the same bits as the whole model.
+  // Two rows show whether a run that resumes at a layer gives the same bits as the whole model.
   Resumable model(modules, watched, call);
   const at::Tensor first = data.batch(0);
   if (first.dim() > 0 && first.size(0) > 1) try {

@@ -28,7 +28,7 @@ struct TORCHTAP_API Data {
   std::function<at::Tensor(std::int64_t)> batch;
 };
 
-/// How bad the output for batch i is, given the output of the model in floating point. The mean over the
+/// The error of the output for batch i, given the output of the model in floating point. The mean over the
 /// batches is taken.
 using Metric =
     std::function<double(const at::Tensor& output, const at::Tensor& expected, std::int64_t batch)>;
@@ -44,7 +44,7 @@ struct TORCHTAP_API LayerCost {
   std::string type;
   Dtype dtype = Dtype::int8;  ///< of its weight if it has one, otherwise of its output
   double cost = 0;            ///< the metric minus the metric of the floating-point model
-  std::int64_t weights = 0;   ///< elements of its weight, 0 if it has none that is quantized
+  std::int64_t weights = 0;   ///< elements of its weight, 0 if no weight is quantized
   bool resumed = false;       ///< measured without computing what comes before its part of the model
 };
 
@@ -70,7 +70,7 @@ TORCHTAP_API std::vector<LayerCost> sensitivity(torch::nn::Module& model,
                                                 const std::vector<Calibration>& calibrations,
                                                 const Data& data,
                                                 const Metric& metric = relative_squared_error);
-/// The same for a TorchScript model that takes a tensor and returns one.
+/// Measures a TorchScript model that takes a tensor and returns one.
 TORCHTAP_API std::vector<LayerCost> sensitivity(const torch::jit::Module& model,
                                                 const std::vector<Calibration>& calibrations,
                                                 const Data& data,
@@ -83,8 +83,8 @@ TORCHTAP_API std::vector<LayerCost> sensitivity(const torch::jit::Module& model,
 /// Steps that even lower the cost are always made. Weights that a calibration leaves in floating point have
 /// 32 bits. Layers without weights take the widest dtype.
 ///
-/// `costs` are those of `sensitivity` for `calibrations`. Throws `c10::ValueError` if they are not, or not
-/// finite, and if the budget is below what the narrowest dtypes need, which it names.
+/// `costs` are the results of `sensitivity` for `calibrations`. Throws `c10::ValueError` if they are not, or
+/// not finite, and if the budget is below what the narrowest dtypes need, which it names.
 TORCHTAP_API Calibration mixed_precision(const std::vector<LayerCost>& costs,
                                          const std::vector<Calibration>& calibrations,
                                          double bits_per_weight);

@@ -40,7 +40,7 @@ struct EveryModule::State : std::enable_shared_from_this<State> {
   std::size_t most = kFew;                    // of `modules`, before the dead are forgotten
   std::map<std::string, std::string> missed;  // types, with the reason
 
-  /// What calls are reported to. Never destroyed: programs call modules while they end.
+  /// The receivers of calls. Never destroyed: programs call modules while they end.
   struct All {
     std::shared_mutex mutex;
     std::vector<State*> states;

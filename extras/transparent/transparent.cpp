@@ -152,7 +152,7 @@ class Linkage final : public model::extend::InterposedCalls {
     }
   }
 
-  std::unordered_map<std::type_index, std::string> types_;  // to the problem with it; empty if none
+  std::unordered_map<std::type_index, std::string> types_;  // to the problem with it; empty if there is none
   std::unordered_map<std::type_index, bool> norms_;
 };
 
@@ -208,7 +208,7 @@ namespace detail {
 std::string why_blind() {
   std::string why;
   for (const auto& [type, problem] : Linkage::instance().types()) {
-    // Of norms the linker knows nothing: their calls are seen where the program has our definitions.
+    // The linker does not know norms: their calls are seen where the program has our definitions.
     if (problem.empty() && (norms_are_compiled_in || !Linkage::instance().is_norm(type))) return "";
     if (why.empty()) why = problem;
   }

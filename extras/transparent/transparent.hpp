@@ -1,6 +1,6 @@
 #pragma once
 
-/// Linking torchtap::transparent is all that a program needs; this header is for checking the result, and
+/// A program needs no more than linking torchtap::transparent; this header is for checking the result, and
 /// for hooks on every module of the program.
 
 #include <functional>
@@ -28,7 +28,7 @@ std::vector<std::string> check();
 ///     });
 ///
 /// It is attached to a module at the first call, before the hooks that are there, and runs in that call, too;
-/// `event.path()` is empty, as a call does not tell which model it belongs to, and `call_index()` is 0.
+/// `event.path()` is empty, as a call does not know its model, and `call_index()` is 0.
 ///
 /// It sees the calls that torchtap::transparent sees in this program (`check`), of modules that a
 /// `std::shared_ptr` owns. These it does not see: a `Sequential` itself, whose entries it sees; types

@@ -339,7 +339,7 @@ int rank(const Hook& hook) {
 
 }  // namespace
 
-// Exported for what torchtap loads into programs.
+// Exported for libraries that torchtap loads into programs.
 TORCHTAP_API Hook::Hook() {
   CounterPlaces& places = CounterPlaces::instance();
   const std::lock_guard lock(places.mutex);
@@ -498,8 +498,8 @@ void Call::after(CallTensors& outputs, CallTensors& inputs) {
   after(outputs);
 }
 
-// Gives the module an alias of each input: the alias's gradient is what flowed through this module, without
-// other uses of the same tensor. A view rather than a custom function, so that autograd records the module's
+// Gives the module an alias of each input: the alias's gradient flowed through this module, without other
+// uses of the same tensor. A view rather than a custom function, so that autograd records the module's
 // in-place operations as it would without hooks.
 void Call::alias_inputs(CallTensors& inputs) {
   for (std::int64_t i = 0; i < inputs.size(); ++i) {
@@ -531,8 +531,7 @@ void Call::alias_inputs(CallTensors& inputs) {
   }
 }
 
-// What the module did to the alias itself, and not by an operation on its values, it did to the caller's
-// tensor.
+// Hooks, `retain_grad`, data and gradient that the module set on the alias itself go to the caller's tensor.
 void Call::carry_over(const Input& input) {
   if (!input.original.defined()) return;
   torch::autograd::AutogradMeta& meta = *torch::autograd::impl::get_autograd_meta(input.tensor);

@@ -95,7 +95,7 @@ inline bool is_idle(const Gate& gate) noexcept {
 ///     if (call.idle()) return forward(arguments);
 ///     call.before(inputs);  …  call.after(outputs);
 ///
-/// If forward throws, the destructor does all that is needed.
+/// If forward throws, the destructor does the rest.
 class TORCHTAP_API Call {
  public:
   explicit Call(Gate& gate);
@@ -107,13 +107,12 @@ class TORCHTAP_API Call {
   static bool is_inside(const void* module) noexcept;
   /// Says that what is called next is the same call of the module.
   void hand_on() noexcept { hands_on_ = true; }
-  /// Whether the call of `module` that begins here is one that a holder has handed on, whose hooks run
-  /// already.
+  /// Whether a holder has handed on the call of `module` that begins here, so that its hooks run already.
   static bool hands_on(const void* module) noexcept;
 
   /// Whether the module has no hooks.
   bool idle() const noexcept { return plan_ == nullptr; }
-  /// Whether `before` and `after` have work to do.
+  /// Whether `before` and `after` have hooks to run.
   bool wants_inputs() const noexcept { return plan_->wants_inputs; }
   bool wants_outputs() const noexcept { return plan_->wants_outputs; }
   /// Leaves the gate and keeps the plan alive instead. For calls that may never end.

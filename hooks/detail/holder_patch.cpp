@@ -147,8 +147,8 @@ std::list<Run>& runs() {
 
 using RunIterator = std::list<Run>::iterator;
 
-/// The last run of the sequence, one that waits for its next entry if there is any: the others' entries may
-/// run in other fibers of this thread.
+/// The last run of the sequence, preferably one that waits for its next entry: the others' entries may run in
+/// other fibers of this thread.
 RunIterator find_run(const Sequence& sequence) {
   auto& stack = runs();
   auto found = stack.end();
@@ -160,7 +160,7 @@ RunIterator find_run(const Sequence& sequence) {
   return found;
 }
 
-/// Ends a run and the abandoned runs inside it. Those whose entries run are of other fibers.
+/// Ends a run and the abandoned runs inside it. Runs whose entries run belong to other fibers.
 class EndRun {
  public:
   explicit EndRun(RunIterator run) : run_(run) {}
@@ -273,8 +273,8 @@ void destroy(AnyModulePlaceholder* holder) {
   reinterpret_cast<Destroy>(const_cast<void*>(original[Slot]))(holder);
 }
 
-/// Whether another copy of torchtap has patched the holder whose table this is. No library has such a table,
-/// so memory in front of one that a library has is not read.
+/// Whether another copy of torchtap has made this table of a holder. No library has such a table, so memory
+/// in front of a library's own table is not read.
 bool is_of_another_copy(Table table) {
   Dl_info library;
   if (::dladdr(table, &library) != 0) return false;

@@ -7,7 +7,7 @@
 /// only the code that made the holder knows it. Another holder in its place would therefore break `at<M>()`,
 /// `ptr<M>()` or `clone()` for user-defined modules. Instead the holder stays the same object, and while
 /// hooks are attached its virtual table pointer refers to a copy of its own table in which `forward`, `copy`
-/// and the destructors are ours. Type information, layout and everything else that LibTorch reads are
+/// and the destructors are torchtap's. Type information, layout and everything else that LibTorch reads are
 /// unchanged, and detaching restores the pointer.
 ///
 /// This is outside ISO C++ and relies on the Itanium C++ ABI, which GCC and Clang follow on Linux, macOS and

@@ -34,8 +34,8 @@ class HookPointListener {
   ~HookPointListener() = default;
 };
 
-/// Base of modules that run hooks around their own `forward` (see `hooks::Hooked`). Its members begin with
-/// torchtap, because those of the module, which may be called gate, are found beside them.
+/// Base of modules that run hooks around their own `forward` (see `hooks::Hooked`). Its members' names begin
+/// with torchtap, because the module's own members, which may be called gate, are found beside them.
 ///
 /// Hooks belong to the object: a copy or a clone starts without any.
 class TORCHTAP_API HookPoint : public model::extend::RunsHooks {

@@ -209,7 +209,7 @@ class Argument<const T&, std::enable_if_t<!std::is_same_v<T, at::Tensor>>> {
 };
 
 /// A tensor reference: the caller's own variable, unless a hook replaced the tensor. If forward then assigns
-/// another one, the caller gets that.
+/// another tensor, the caller gets that.
 template <>
 class Argument<at::Tensor&> {
  public:

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Runs the hooks of a call whose hooks all run before forward, or all after it.
+/// Runs the hooks of a call that has them on one side only: all before forward, or all after it.
 
 #include <cstdint>
 
@@ -8,7 +8,7 @@
 
 namespace torchtap::hooks::detail {
 
-/// Runs the hooks on one side of a call, before or after forward, where none needs the other side. Unlike a
+/// Runs the hooks on one side of a call, before or after forward, if no hook needs the other side. Unlike a
 /// `Call` it leaves nothing behind that has to be carried from one side to the other.
 class OneSide {
  public:

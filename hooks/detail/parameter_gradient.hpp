@@ -13,7 +13,7 @@ namespace torchtap::hooks::detail {
 /// Puts the hook behind the tensor's others, and notes the tensor in it. Throws `c10::NotImplementedError` if
 /// Python's hooks are there.
 void attach_to_leaf(const at::Tensor& leaf, const std::shared_ptr<Hook>& hook);
-/// Takes it off again, with all that attaching made.
+/// Takes it off again, with everything that attaching made.
 void detach_from_leaf(Hook& hook) noexcept;
 
 }  // namespace torchtap::hooks::detail

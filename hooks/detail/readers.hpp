@@ -31,7 +31,7 @@ class Readers {
  private:
   struct alignas(128) Notes {
     std::array<std::atomic<const Gate*>, 13> gates{};
-    std::size_t depth = 0;  // no note lies beyond it; written by the thread alone
+    std::size_t depth = 0;  // no note above it; written by the thread alone
     std::atomic<bool> taken{true};
     Notes* next = nullptr;
   };
@@ -56,8 +56,8 @@ inline void Readers::leave(Gate& gate) noexcept {
     gate.readers.fetch_sub(1);
     return;
   }
-  // Almost always the last. A note stays where it is: who reads the notes meanwhile could miss one that
-  // moves.
+  // Almost always the last. A note stays where it is: a thread that reads the notes meanwhile could miss it
+  // if it moved.
   notes_->gates[place - 1].store(nullptr);
   while (notes_->depth != 0 && notes_->gates[notes_->depth - 1].load(std::memory_order_relaxed) == nullptr) {
     --notes_->depth;

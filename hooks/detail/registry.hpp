@@ -47,8 +47,8 @@ class TORCHTAP_API Registry final : public HookPointListener {
 
   /// Called when the module itself is destroyed.
   void lost(HookPoint& point) noexcept override;
-  /// Called by the patched destructor of `holder` before the original one. `patch` is the one that its table
-  /// led to at dispatch; it may serve another holder by now.
+  /// Called by the patched destructor of `holder` before the original one. `patch` belonged to its table at
+  /// dispatch; it may serve another holder by now.
   void lost(HolderPatch& patch, const torch::nn::AnyModulePlaceholder* holder) noexcept;
   /// Called when the `AnyModule` around `holder` was copied: the copy calls the same module.
   void copied(HolderPatch& patch, const torch::nn::AnyModulePlaceholder* holder,

@@ -178,11 +178,11 @@ std::vector<ScriptCode*> Codes::sorted() {
   return sorted;
 }
 
-// Decides for all code at once which functions have the operators, so that a caller's variant always tells
+// Decides for all code at once which functions have the operators, so that a caller's variant always shows
 // how its callees were compiled.
 std::vector<Codes::Change> Codes::changes() {
   const std::vector<ScriptCode*> sorted = this->sorted();
-  std::unordered_set<const ScriptCode*> around;  // functions that have hooks or call one that has
+  std::unordered_set<const ScriptCode*> around;  // functions that have hooks or call such a function
   for (auto* code : sorted) {
     bool is_around = code->doors != 0;
     for (const auto* callee : code->callees) {

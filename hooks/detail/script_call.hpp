@@ -47,13 +47,13 @@ InterposedTable& script_table();
 const void* script_key(const void* object, int method) noexcept;
 
 /// The operators of hooks. Each takes the object at the end, or an object that leads to it. Nodes have the
-/// attribute `function_attribute`, the address of a `ScriptFunction`; where the object is found in others,
-/// those of `before`, `after` and `enter` have `slots_attribute`, the slot in each, from the outermost one
-/// inwards.
+/// attribute `function_attribute`, the address of a `ScriptFunction`; if the object is found inside of
+/// others, nodes of `before`, `after` and `enter` have `slots_attribute`, the slot in each, from the
+/// outermost one inwards.
 struct ScriptOperators {
   c10::Symbol before;  ///< `(arguments…, self) -> (arguments…)`, where no hook sees outputs
   c10::Symbol after;   ///< `(value, self) -> value`, where no hook sees inputs
-  /// Where some see both: what `enter` returns goes to `leave`.
+  /// If some hook sees both, the result of `enter` goes to `leave`.
   c10::Symbol enter;  ///< `(arguments…, self) -> (arguments…, call)`
   c10::Symbol leave;  ///< `(value, call) -> value`
   c10::Symbol function_attribute, slots_attribute;

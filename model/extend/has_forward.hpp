@@ -44,7 +44,7 @@ struct SequentialForward<T, std::void_t<decltype(&T::template forward<at::Tensor
     : std::is_same<decltype(&T::template forward<at::Tensor, at::Tensor&>),
                    at::Tensor (torch::nn::SequentialImpl::*)(at::Tensor&)> {};
 
-/// Whether the forward of `T` is the one that it inherits from `torch::nn::SequentialImpl`.
+/// Whether `T` inherits its forward from `torch::nn::SequentialImpl`.
 template <class T>
 constexpr bool is_sequential() {
   if constexpr (std::is_base_of_v<torch::nn::SequentialImpl, T>) {
@@ -54,7 +54,7 @@ constexpr bool is_sequential() {
   }
 }
 
-/// Records what is known about the forward of modules of exactly this type; see `ModuleRef::has_forward`.
+/// Records the facts about the forward of modules of exactly this type; see `ModuleRef::has_forward`.
 template <class Model>
 void note_model() {
   if constexpr (!may_have_forward<Model>()) {

@@ -54,8 +54,8 @@ enum class Following {
 
 /// Records whether a type can be followed. Thread-safe; the last record of a type counts.
 TORCHTAP_API void note_type(const std::type_info& type, Following following);
-/// The record of a type; if there is none, that of another type of this name (plug-ins may each have their
-/// own); empty if there is none either.
+/// The record of a type; if there is none, the record of another type of this name (plug-ins may each have
+/// their own); empty if there is none either.
 TORCHTAP_API std::optional<Following> noted_type(const std::type_info& type);
 
 /// Notes that the program got a pointer to the module by the module's own type. Calls through it are not

@@ -44,7 +44,7 @@ struct Doors {
   }
 };
 
-/// Which tensors of a module an exported model hands to hooks; `doors.point` runs them.
+/// The tensors of a module that an exported model hands to hooks; `doors.point` runs them.
 struct Taps {
   bool inputs = false;
   bool outputs = false;
@@ -73,8 +73,8 @@ struct Node {
   std::shared_ptr<const Node> root;  // null for the root itself
 };
 
-/// Whether the entries of the sequence tell all about its calls. The forward of a derived type may do more
-/// than its base.
+/// Whether the sequence's calls consist of its entries' calls. The forward of a derived type may do more than
+/// its base.
 bool is_its_entries(const torch::nn::SequentialImpl& sequence);
 
 /// Gives torchtap's own code access to the node of a ModuleRef.

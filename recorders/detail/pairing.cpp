@@ -78,7 +78,7 @@ Turns& turns_of(const Pairing* pairing, const core::Context* context, std::size_
   return waiting().turns.emplace_back(Turns{pairing, context, of});
 }
 
-/// Which forward of a root this is in a context, from 1.
+/// The number of this forward of a root in a context, from 1.
 std::uint64_t turn(const Pairing* pairing, const core::Context* context, std::size_t root,
                    const hooks::Forwards& forwards) {
   Turns& turns = turns_of(pairing, context, root);

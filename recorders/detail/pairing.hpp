@@ -18,7 +18,7 @@ namespace torchtap::recorders::detail {
 
 class Record;
 
-/// A call of the recorded module, and what arrived for it.
+/// A call of the recorded module, and the tensors that arrived for it.
 struct Pair {
   std::weak_ptr<Record> owner;
   const Record* record = nullptr;
@@ -34,11 +34,11 @@ struct Pair {
   bool complete() const;
 };
 
-/// How the samples of a record find their companions (`RecorderOptions::with`): call k of the recorded module
-/// with call k of the other one, in one forward of their root. If their roots differ, forward f of one root
-/// in a context (`Context::together`) belongs to forward f of the other; where a root cannot be hooked, all
-/// calls in the context count as one forward. Whichever comes first waits; tensors that still wait when the
-/// forward or the context ends are counted as unmatched and released.
+/// Pairs the samples of a record with their companions (`RecorderOptions::with`): call k of the recorded
+/// module with call k of the other one, in one forward of their root. If their roots differ, forward f of one
+/// root in a context (`Context::together`) belongs to forward f of the other; where a root cannot be hooked,
+/// all calls in the context count as one forward. Whichever comes first waits; tensors that still wait when
+/// the forward or the context ends are counted as unmatched and released.
 class Pairing {
  public:
   /// Throws `c10::ValueError` if a companion's path leads nowhere, `c10::NotImplementedError` if it is one of
@@ -56,7 +56,7 @@ class Pairing {
  private:
   bool elsewhere_;                         // their root cannot be hooked, or a companion is of another model
   bool hooked_ = true;                     // all roots can be
-  std::vector<hooks::Forwards> forwards_;  // of each root, that of the recorded module first
+  std::vector<hooks::Forwards> forwards_;  // of each root, the recorded module's first
   std::vector<std::size_t> root_of_;       // of the recorded module, then of its companions
 };
 

@@ -98,11 +98,11 @@ class Record : public std::enable_shared_from_this<Record> {
     }
   }
 
-  /// Pairs samples of `module` with what `RecorderOptions::with` names, as long as the hooks are kept.
+  /// Pairs samples of `module` with the companions of `RecorderOptions::with`, as long as the hooks are kept.
   std::vector<hooks::Handle> pair(const model::ModuleRef& module);
   /// Called by the hook of the `index`th companion.
   void on_companion(hooks::Event& event, std::size_t index);
-  /// Counts what waited in vain.
+  /// Counts the tensors that waited in vain.
   void count_unmatched(const Pair& pair) noexcept;
   /// Samples and companions that found no partner.
   std::int64_t unmatched() const noexcept { return unmatched_.load(); }
@@ -112,7 +112,7 @@ class Record : public std::enable_shared_from_this<Record> {
   void on_forward(const hooks::Tensors& tensors);
 
   std::int64_t samples() const noexcept {
-    const std::int64_t counted = samples_.load();  // first: what is forgotten is subtracted from it
+    const std::int64_t counted = samples_.load();  // first: samples that are forgotten are subtracted from it
     const ThreadSinks* const others = thread_sinks_.load(std::memory_order_acquire);
     return others == nullptr ? counted : counted + others->folded();
   }
@@ -136,7 +136,7 @@ class Record : public std::enable_shared_from_this<Record> {
   std::int64_t module() const noexcept { return module_; }
   core::Value value() const;
   core::Results results() const;
-  /// The entry for `Recorder::save`, as of one moment. Throws if samples are spooled.
+  /// The entry for `Recorder::save`, all of one moment. Throws if samples are spooled.
   storage::Entry entry() const;
   std::int64_t slots() const;
   core::Value slot(std::int64_t index) const;
@@ -145,13 +145,13 @@ class Record : public std::enable_shared_from_this<Record> {
   void reset();
   core::Value take();
 
-  /// Why there may be no samples although the module ran, or what was left out and why; empty if nothing is
-  /// known.
+  /// Why there may be no samples although the module ran, or how many were left out and why; empty if nothing
+  /// is known.
   std::string note() const;
   /// "ForwardOutput "layer1" (Conv2d)": how messages begin.
   std::string describe() const;
 
-  /// A copy of the data, as of one moment. Throws if samples are spooled.
+  /// A copy of the data, all of one moment. Throws if samples are spooled.
   RecordData data() const;
   /// Replaces the data.
   void put(RecordData data);
@@ -234,7 +234,7 @@ class Record : public std::enable_shared_from_this<Record> {
   mutable std::mutex mutex_;
   mutable std::vector<SlotData> slots_;   // one, or with all_tensors all slots seen so far
   mutable std::int64_t recorded_ = 0;     // samples in `slots_`, under the lock
-  std::atomic<std::int64_t> samples_{0};  // without those that thread sinks count; written under the lock
+  std::atomic<std::int64_t> samples_{0};  // without the samples of thread sinks; written under the lock
   std::atomic<std::int64_t> refused_{0};  // events that the condition refused
   std::atomic<std::int64_t> dropped_{0};  // for lack of room
   std::atomic<std::int64_t> without_tensors_{0};

@@ -9,7 +9,7 @@ RecordData Record::data() const {
   return copied();
 }
 
-/// Copies: what is computed of them does not make threads wait that record.
+/// Copies the data, so that computations with it do not make recording threads wait.
 RecordData Record::copied() const {
   const std::lock_guard lock(mutex_);
   merge_thread_sinks();

@@ -153,7 +153,7 @@ void Record::merge_thread_sinks() const {
 }
 
 /// Called under the lock. Empties the thread sinks and `recorded_`, and returns how many samples they had.
-/// The caller subtracts that from `samples_`, because other threads may record at the same time.
+/// The caller subtracts this number from `samples_`, because other threads may record at the same time.
 std::int64_t Record::forget_samples() {
   std::int64_t samples = recorded_;
   if (ThreadSinks* const others = thread_sinks_.load()) samples += others->clear();

@@ -10,7 +10,7 @@
 namespace torchtap::recorders::detail {
 namespace {
 
-/// How often it was changed in place; -1 if that is not counted.
+/// The number of changes in place; -1 if they are not counted.
 std::int64_t version_of(const at::Tensor& tensor) {
   return !tensor.defined() || tensor.is_inference() ? -1 : static_cast<std::int64_t>(tensor._version());
 }

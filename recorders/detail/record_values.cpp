@@ -195,7 +195,7 @@ core::Value Record::take() {
   const std::lock_guard lock(mutex_);
   merge_thread_sinks();
   core::Value value = value_of(slots_);
-  // Thread sinks are not cleared: what threads fold after the merge belongs to the next value.
+  // Thread sinks are not cleared: samples that threads fold after the merge belong to the next value.
   samples_.fetch_sub(std::exchange(recorded_, 0));
   forget_rest();
   return value;

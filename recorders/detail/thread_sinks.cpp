@@ -13,7 +13,7 @@ namespace torchtap::recorders::detail {
 namespace {
 
 /// More places than processors: two threads of one place wait for each other although they could run at the
-/// same time, also while the one that holds the lock does not run.
+/// same time, even if the thread with the lock does not run.
 std::size_t place_count() {
   static const std::size_t count =
       std::clamp<std::size_t>(4 * std::size_t{std::thread::hardware_concurrency()}, 8, 64);

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Folds the tensors of one event into several reductions, all or none.
+/// Folds the tensors of one event into their reductions together: all of them or none.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
@@ -19,8 +19,8 @@ struct Update {
 
 /// Folds each sample into its sink, all of them or none: if one throws, every sink stays as it was.
 ///
-/// Sinks that can check a sample do so first. Of the others, one is updated in place and the rest as copies,
-/// as in `reductions::Series`.
+/// Sinks that can check a sample do so first. Among the others, one is updated in place and the rest as
+/// copies, as in `reductions::Series`.
 void update_together(c10::ArrayRef<Update> updates);
 
 }  // namespace torchtap::recorders::detail

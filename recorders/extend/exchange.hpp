@@ -36,8 +36,8 @@ struct TORCHTAP_API Portion {
 
 /// Copies the data of a recorder, and replaces it by data of more processes.
 struct TORCHTAP_API Exchange {
-  /// Copies of each subrecorder's data, in order, each as of one moment. Throws `c10::ValueError` if samples
-  /// are spooled, if a value was set by hand, or if the recorder was moved from.
+  /// Copies of each subrecorder's data, in order, each of one moment. Throws `c10::ValueError` if samples are
+  /// spooled, if a value was set by hand, or if the recorder was moved from.
   static std::vector<Portion> take(const Recorder& recorder);
   /// The reduction without samples; null if every sample is kept.
   static std::unique_ptr<core::Sink> blank(const Recorder& recorder);

@@ -32,7 +32,7 @@ L next_above(double x) {
                                            : rounded;
 }
 
-/// Number of bits from the leading to the last one that is set.
+/// Number of bits from the first to the last set bit.
 template <class L>
 int significant_bits(L x) {
   int exponent = 0;

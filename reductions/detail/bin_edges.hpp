@@ -12,9 +12,8 @@
 
 namespace torchtap::reductions::detail {
 
-/// Finds bins whose edges are low + i * width to the last bit in type L, as those of a growing range are: a
-/// value is compared with the edge nearest to it, which is computed. So it does not matter where the values
-/// are.
+/// Finds bins whose edges are low + i * width to the last bit in type L, as in a growing range: a value is
+/// compared with the edge nearest to it, which is computed. So it does not matter where the values are.
 template <class L>
 struct EvenRuler {
   bool fits = false;       ///< whether the edges are such

@@ -21,7 +21,7 @@ struct BinRange {
 
   /// [bins + 1]
   std::vector<double> edges(std::int64_t bins) const;
-  /// Moves the counts of these bins to those of `coarser`, in each of `kept` rows of `stride` counters.
+  /// Moves the counts of these bins to the bins of `coarser`, in each of `kept` rows of `stride` counters.
   void regroup(const BinRange& coarser, std::int64_t bins, std::int64_t kept, std::int64_t stride,
                std::int64_t* counters) const;
 };

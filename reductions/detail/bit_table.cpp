@@ -133,7 +133,7 @@ void BitTable::add(c10::ScalarType type, const char* data, const Layout& layout)
   const auto part = [&, outer = outer, kept = kept, inner = inner, columns = columns](
                         std::int64_t k0, std::int64_t k1, std::int64_t c0, std::int64_t c1) {
     std::uint32_t slots[kChunk];
-    // A contiguous piece: all columns of some kept elements, or some columns of one row.
+    // A contiguous piece has all columns of some kept elements, or some columns of one row.
     const bool whole = c1 - c0 == columns;
     const std::int64_t rows = whole ? 1 : (k1 - k0) * inner;
     const std::int64_t length = whole ? (k1 - k0) * inner * columns : c1 - c0;

@@ -64,7 +64,7 @@ class BitTable {
 
   BitBins bins_;
   bool dense_ = false;
-  std::vector<std::int64_t> first_;  // the column where each octave begins; -1 for those that did not come
+  std::vector<std::int64_t> first_;  // the column where each octave begins; -1 for an octave without values
   std::int64_t columns_ = 0;         // in use
   Owned counts_;                     // [kept elements, at least `columns_`]
 };

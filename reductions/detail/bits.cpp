@@ -233,7 +233,7 @@ using Words = hn::ScalableTag<std::conditional_t<std::is_same_v<T, double>, std:
 template <class T>
 using Slots = hn::Rebind<std::uint32_t, Words<T>>;
 
-/// The bits of Lanes(d) numbers, those of the half types as float32.
+/// The bits of Lanes(d) numbers; half types are widened to float32.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_bits(D d, const T* x) {
   if constexpr (std::is_same_v<T, c10::Half>) {
@@ -288,7 +288,7 @@ class Finder {
     }
   }
 
-  /// The slots of all, those of zeros and NaN included.
+  /// The slots of all numbers, also of zeros and NaN.
   HWY_INLINE V find_all(const T* x) const {
     const D d;
     if constexpr (std::is_same_v<T, double>) {

@@ -11,7 +11,7 @@
 
 namespace torchtap::reductions::detail {
 
-/// The arguments of a reduction in text: those of "histogram:64:-4:4" are "64", "-4" and "4".
+/// The arguments of a reduction in text: "64", "-4" and "4" in "histogram:64:-4:4".
 using Arguments = std::vector<std::string>;
 
 /// A reduction that has a name. To add one, add a line to the list in catalogue.cpp.
@@ -24,7 +24,7 @@ struct Named {
 
 const std::vector<Named>& all_named();
 
-/// The number that an argument is. Throws `c10::ValueError` if it is none.
+/// The number that an argument is. Throws `c10::ValueError` if the argument is no whole number.
 std::int64_t whole_number(const std::string& argument);
 
 }  // namespace torchtap::reductions::detail

@@ -53,7 +53,7 @@ bool beats(T x, T y) noexcept {
   return x < y || (is_nan(y) && !is_nan(x));
 }
 
-/// True for all that beat, and perhaps for others, but in one comparison.
+/// True if x beats y, and perhaps otherwise, but in one comparison.
 template <bool kLargest, class T>
 bool may_beat(T x, T y) noexcept {
   if constexpr (!std::is_floating_point_v<T>) return kLargest ? x > y : x < y;

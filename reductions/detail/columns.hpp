@@ -26,7 +26,7 @@ bool can_offer(c10::ScalarType sample, c10::ScalarType values) noexcept;
 /// larger, where NaN is larger than any number, or smaller. Equal ones do not count as better, so that the
 /// earlier row wins.
 void offer(const Best& best, const Memory& row, std::int64_t index);
-/// The same for elements of one column, of width 1, which are rows from `index` on.
+/// Offers elements of one column, of width 1, which are rows from `index` on.
 void offer_run(const Best& best, const Memory& run, std::int64_t index);
 
 /// The least and largest number of each kept element, and how many were NaN.

@@ -15,7 +15,7 @@
 namespace torchtap::reductions::detail {
 
 /// While it lives, companions in this thread have only the chosen rows: a reduction inside of `by` and
-/// `where` sees the sample's rows and those of its companions.
+/// `where` sees the same rows of the sample and of its companions.
 class Selection {
  public:
   /// `rows` index the rows that a companion of shape `shape` has. Both must outlive the selection.
@@ -38,7 +38,7 @@ class Selection {
 /// 0.
 at::Tensor as_rows(const at::Tensor& tensor, std::int64_t dims);
 
-/// The same in memory, as a `Pass` chooses rows of it.
+/// The rows in memory, as a `Pass` chooses among them.
 at::Tensor as_source(const at::Tensor& sample, std::int64_t dims);
 
 /// The companion of that name, whose shape is how the sample's begins; contiguous. `what` is the class that
@@ -56,7 +56,7 @@ at::Tensor side_by_side(const char* what, const std::string& name, const at::Ten
 /// A reduction before its first sample, which shows the names of its results.
 class Beginning {
  public:
-  /// `own`: the name of a result that class `what` adds to those of `inner`.
+  /// `own`: the name of a result that class `what` adds to the results of `inner`.
   Beginning(const char* what, std::string own, const Any& inner);
   /// After an update. Throws `c10::ValueError`, and makes `inner` what it was, if it has a result of that
   /// name.

@@ -212,7 +212,7 @@ const Memory* Intake::whole(const Pass& pass) const {
   return folding_.over_all && !any_shape_ && fitting_rows(pass) ? kernels_of(pass).memory() : nullptr;
 }
 
-/// How the rows of a sample lie that is as those before.
+/// The layout of the rows of a sample that resembles the samples before.
 struct Intake::Form {
   std::int64_t rows = 1, numel = 1;  // of each row
   bool split = false;                // a row is not one piece of memory

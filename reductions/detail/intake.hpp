@@ -1,6 +1,6 @@
 #pragma once
 
-/// Does the part of an update that all reductions share: checks the sample, finds its rows, counts them.
+/// The intake of a sample, which all reductions share: checks the sample, finds its rows, counts them.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
@@ -81,7 +81,7 @@ struct TORCHTAP_API Rows {
   std::int64_t count = 0;            ///< rows
   bool single = false;               ///< elementwise: the sample itself is the one row
   at::Tensor finite;                 ///< shaped like `view`: the elements to take; undefined if all
-  at::Tensor omitted;  ///< [kept...], int64: number of elements left out; undefined if none can be
+  at::Tensor omitted;  ///< [kept...], int64: number of elements left out; undefined if none can be left out
 
   at::IntArrayRef kept() const { return view.sizes().slice(folded.size()); }
   /// Sums `values`, shaped like `view`, over the rows. The result may share its storage.
@@ -122,7 +122,7 @@ class TORCHTAP_API Intake {
   /// the same dtype, and with non-finite elements propagated. Otherwise nothing is returned, and `open` has
   /// to look.
   std::optional<Lines> lines(const Pass& pass) const;
-  /// The same, side by side: chosen rows that are no neighbours are copied.
+  /// The lines side by side: chosen rows that are no neighbours are copied.
   std::optional<Lines> adjacent_lines(const Pass& pass) const;
   /// As `lines`, of all elements folded into one number; null if this does not apply.
   const Memory* whole(const Pass& pass) const;
@@ -133,12 +133,12 @@ class TORCHTAP_API Intake {
   bool knows(const Pass& pass) const;
   /// Counts the rows of `lines` or `fitting_rows`, or the elements of `whole`.
   void count_rows(std::int64_t rows) noexcept { count_ += rows; }
-  /// Counts what `open` returned.
+  /// Counts the rows that `open` returned.
   void commit(const Rows& rows);
 
   /// Throws `c10::ValueError` if the configurations, given as text, or the shapes differ.
   void check_merge(const Intake& other, const std::string& mine, const std::string& theirs) const;
-  /// Adds what `other` counted; call after `check_merge`.
+  /// Adds the counts of `other`; call after `check_merge`.
   void merge(const Intake& other);
   /// For `assign`: `value` replaces all samples so far, or counts as one sample if there were none.
   void check_assign(const at::Tensor& value) const;

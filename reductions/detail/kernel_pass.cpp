@@ -36,7 +36,7 @@ bool is_plain(c10::ScalarType type) {
          kernels() != nullptr;
 }
 
-/// A copy whose elements lie in memory as those of `like`, a dense tensor of the same shape.
+/// A copy whose elements have the order in memory of `like`, a dense tensor of the same shape.
 at::Tensor copy_like(const at::Tensor& like, const at::Tensor& tensor) {
   return at::empty_strided(like.sizes(), like.strides(), tensor.options()).copy_(tensor);
 }
@@ -227,7 +227,7 @@ const std::vector<SlotCounts>* KernelPass::count_bits(const Folding& folding, Bi
   return nullptr;
 }
 
-/// Whether the total of a small sample comes from what else was asked for, which counts and extrema may.
+/// Whether the total of a small sample comes from other reads, which suffice unless moments are needed.
 bool KernelPass::total_of_reads() const noexcept {
   return plain_ && whole_asked_ && !whole_needs_.moments && !no_reads();
 }
@@ -282,8 +282,8 @@ Summary KernelPass::total() const {
   return summarize({at::kDouble, static_cast<const char*>(x.data_ptr()), x.numel()}, {true, true});
 }
 
-/// The sample with its elements in the order in memory of the states, which all have the same. Where samples
-/// are channels-last, the states become so, too, once, instead of every sample being copied into their order.
+/// The sample with its elements in the order in memory of the states, which all have the same. If samples are
+/// channels-last, the states become so, too, once, instead of every sample being copied into their order.
 at::Tensor KernelPass::beside(std::initializer_list<at::Tensor*> states) const {
   const base::RecordingMode quiet;
   at::Tensor sample = this->sample().detach();

@@ -33,8 +33,8 @@ struct Memory {
 /// One pass of the kernels over a sample, as part of a `Pass`.
 ///
 /// The kernels read strided CPU samples of float32, float64, float16 or bfloat16, in pieces that depend only
-/// on the shape and are combined in order, so the number of threads does not change the result. Of other
-/// samples, of foldings that they cannot express, and in a build without kernels, only small contiguous CPU
+/// on the shape and are combined in order, so the number of threads does not change the result. For other
+/// samples, for foldings that they cannot express, and in a build without kernels, only small contiguous CPU
 /// samples have an answer.
 ///
 /// A pass over chosen rows reads them where they lie if the kernels can; for all else they are copied side by
@@ -67,7 +67,7 @@ class TORCHTAP_API KernelPass {
     if (memory_.data == nullptr) (void)sample();
     return &memory_;
   }
-  /// Where chosen rows lie that are no neighbours; null otherwise, or once they were copied.
+  /// The places of chosen rows that are no neighbours; null otherwise, or once they were copied.
   const Scattered* scattered() const noexcept {
     const Chosen* const chosen = this->chosen();
     return memory_.data == nullptr && chosen != nullptr && chosen->where.data != nullptr ? &chosen->where
@@ -98,7 +98,7 @@ class TORCHTAP_API KernelPass {
 
  protected:
   explicit KernelPass(const at::Tensor& sample);
-  /// Of ascending rows of a contiguous sample on the CPU.
+  /// A pass over ascending rows of a contiguous sample on the CPU.
   KernelPass(const KernelPass& whole, c10::ArrayRef<std::int64_t> rows);
   ~KernelPass() = default;
 
@@ -125,7 +125,7 @@ class TORCHTAP_API KernelPass {
     at::Tensor gathered;  // once they are asked for
   };
 
-  // Most passes over small samples need none of it, and then neither make nor destroy it.
+  // Most passes over small samples do not need it, and then neither make nor destroy it.
   struct Seldom {
     std::optional<Chosen> chosen;
     at::Tensor ordered;               // the same elements, contiguous; undefined if the sample is
@@ -139,7 +139,7 @@ class TORCHTAP_API KernelPass {
   }
   bool no_reads() const noexcept { return !seldom_ || seldom_->reads.empty(); }
 
-  const at::Tensor& source_;  // the sample, or what rows are chosen of
+  const at::Tensor& source_;  // the sample, or the tensor that rows are chosen from
   std::int64_t numel_ = 0;
   c10::ScalarType type_ = c10::ScalarType::Undefined;
   bool plain_ = false;

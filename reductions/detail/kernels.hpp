@@ -27,7 +27,7 @@ struct Kernels {
   /// Adds one to the counter of each of `n` elements.
   void (*count_bins)(c10::ScalarType type, const void* x, std::size_t n, const BinEdges& edges,
                      std::int64_t* counts);
-  /// The same with separate counters for each element; counters of neighbours lie one after another.
+  /// Counts with separate counters for each element; counters of neighbours lie one after another.
   void (*count_columns)(c10::ScalarType type, const void* x, std::size_t n, const BinEdges& edges,
                         std::int64_t* counts);
 

@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace torchtap::reductions::detail::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Up to this many slots, counting bits is faster than one counter per slot.
+/// Up to this many slots, counting bits is faster than a counter for each slot.
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
 constexpr std::size_t kFewSlots = 256;
 #elif HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3

@@ -61,7 +61,7 @@ class EvenSlots {
   }
 
  private:
-  /// The same for values that are not below the upper edge, and for NaN.
+  /// Corrects slots of values that are not below the upper edge, and of NaN.
   template <class D, class B = hn::Vec<hn::RebindToUnsigned<D>>>
   HWY_INLINE B correct(D d, hn::Vec<D> v, B found) const {
     const hn::RebindToUnsigned<D> bits;
@@ -79,7 +79,7 @@ class EvenSlots {
 
 /// Finds slots by a `NearRuler`. Values are often near one or two edges, such as zeros near the edge 0: so
 /// two edges are remembered, and values near them are compared with them. Values near others are compared
-/// with what a table has.
+/// with a table's edges.
 template <class L, class R>
 class NearSlots {
  public:
@@ -93,7 +93,7 @@ class NearSlots {
         boundaries_(edges.rulers<L>().boundaries.data()),
         nan_(static_cast<Word>(edges.bins() + 2) << kFraction) {}
 
-  /// As that of `EvenSlots`.
+  /// Finds slots as `EvenSlots` does.
   template <class D, class T>
   HWY_INLINE void operator()(D d, const T* x, hn::Vec<hn::RebindToUnsigned<D>>& a,
                              hn::Vec<hn::RebindToUnsigned<D>>& b) {

@@ -58,7 +58,7 @@ HWY_INLINE void merge_exchange(std::size_t n, const F& exchange) {
   }
 }
 
-/// The same for at most `kVectors` vectors of columns.
+/// Halves at most `kVectors` vectors of columns.
 template <std::size_t kVectors, class T>
 void halve_tile(const T* x, std::size_t rows, std::size_t width, std::size_t stride, std::uint64_t odd, T* to,
                 Key<T>* keys) {

@@ -31,8 +31,8 @@ HWY_INLINE void add_extrema(D d, V x, V& low, V& high, std::size_t& zeros) {
 }
 
 /// As above for float16 or bfloat16, on their bits: one vector holds twice as many elements as a vector of
-/// floats. The bits of positive numbers ascend; those of negative numbers, which have the sign bit set,
-/// descend.
+/// floats. The bits of positive numbers ascend, and the bits of negative numbers, which have the sign bit
+/// set, descend.
 using Halves = hn::ScalableTag<std::uint16_t>;
 using SignedHalves = hn::ScalableTag<std::int16_t>;
 

@@ -9,7 +9,7 @@
 namespace torchtap::reductions::detail {
 
 std::uint64_t fingerprint(const at::Tensor& rows) {
-  constexpr std::int64_t kBytes = 256, kRows = 1024;  // of a row, and rows: enough to tell them apart
+  constexpr std::int64_t kBytes = 256, kRows = 1024;  // of a row, and rows: enough to distinguish tensors
   if (!rows.is_cpu() || rows.numel() == 0) return 0;
   const base::RecordingMode quiet;
   const at::Tensor plain = rows.contiguous();

@@ -11,7 +11,7 @@
 namespace torchtap::reductions::detail {
 
 /// A generator of our own, so that recording never advances the program's: SplitMix64 (Steele, Lea & Flood
-/// 2014). One word of state, the same numbers on every machine.
+/// 2014). It has one word of state, and gives the same numbers on every machine.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
@@ -45,8 +45,8 @@ class Random {
 };
 
 /// A number that depends on how rows of a tensor on the CPU begin; 0 for any other, which would have to be
-/// waited for. Generators of one seed that are mixed with it are independent where their data are not the
-/// same: those of parts that are merged later (ranks, files).
+/// waited for. Generators of one seed that are mixed with it are independent if their data differ, as in
+/// parts that are merged later (ranks, files).
 std::uint64_t fingerprint(const at::Tensor& rows);
 
 }  // namespace torchtap::reductions::detail

@@ -21,7 +21,7 @@ constexpr std::int64_t kReadAtOnce = 65536;  // elements: about 20 us, and enoug
 constexpr std::int64_t kUnits = 64;          // with this many units, kept elements need not be split further
 constexpr std::int64_t kShortRun = 32;       // elements: below, the call overhead exceeds the summing
 constexpr std::int64_t kNarrow = 64;         // columns: below, several rows are read as one
-constexpr std::int64_t kJoined = 65536;  // bytes: what `Kernels::run` takes as one, so that bits are the same
+constexpr std::int64_t kJoined = 65536;  // bytes that `Kernels::run` takes as one, so that bits are the same
 
 std::int64_t parts(std::int64_t whole, std::int64_t part) {
   return (whole + part - 1) / part;
@@ -82,7 +82,7 @@ class Reader {
     for (auto& counting : read_.countings)
       counting.slots.resize(static_cast<std::size_t>(layout_.kept * counting.edges->counters()));
     for (auto& counting : read_.bit_countings) counting.kept.resize(static_cast<std::size_t>(layout_.kept));
-    if (has_runs(layout_)) {  // all that have bins
+    if (has_runs(layout_)) {  // every layout that has bins
       read_runs();
     } else {
       read_columns();
@@ -198,7 +198,7 @@ class Reader {
       if (kept == 1) tally.give(0);
     };
     const std::int64_t units = groups * segments * ranges;
-    if (units == 1) return read_units(0, 1);  // as of few rows of one key
+    if (units == 1) return read_units(0, 1);  // say few rows of one key
     parallel(units, numel_, read_units);
   }
 

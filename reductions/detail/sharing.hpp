@@ -11,7 +11,7 @@ namespace torchtap::reductions::detail {
 inline SharesPass* sharing(Any& reduction) noexcept {
   return static_cast<SharesPass*>(core::Access::sink(reduction).pass_member());
 }
-/// The same, for reading.
+/// Access for reading.
 inline const SharesPass* sharing(const Any& reduction) noexcept {
   return static_cast<const SharesPass*>(core::Access::sink(reduction).pass_member());
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Folds small samples in plain C++ loops, without the dispatcher and without allocations. Where they name no
+/// Folds small samples in plain C++ loops, without the dispatcher and without allocations. If they name no
 /// dtype, the state is float64.
 
 #include <c10/core/ScalarType.h>
@@ -25,18 +25,18 @@ Summary summarize(const Memory& x, Needs needs);
 std::int64_t sum_integers(const Memory& x);
 
 /// Adds each element to `sum`, of float32 (for float32 and half types), float64 (for any) or int64 (for
-/// integers). False, and nothing done, for another pair of dtypes.
+/// integers). Returns false, and does nothing, for another pair of dtypes.
 bool add(const Memory& x, c10::ScalarType to, void* sum);
 
-/// Writes each element to `numbers`, of float32 (not for float64) or float64. False, and nothing done, for
-/// another pair of dtypes.
+/// Writes each element to `numbers`, of float32 (not for float64) or float64. Returns false, and does
+/// nothing, for another pair of dtypes.
 bool copy(const Memory& x, c10::ScalarType to, void* numbers);
 
 enum class Extreme { min, max, abs_max };
 /// Replaces each number in `state` by the element if that is more extreme; NaN wins. The state has the dtype
 /// of `x`, or int64 for the magnitudes of integers.
 void take_extreme(const Memory& x, Extreme which, void* state);
-/// The same with one number, which is a value of `type`, the dtype of the state.
+/// Takes one number, which is a value of `type`, the dtype of the state.
 void take_extreme(double number, c10::ScalarType type, Extreme which, void* state);
 void take_extreme(std::int64_t number, c10::ScalarType type, Extreme which, void* state);
 /// The most extreme of all elements of integers or bool.
@@ -48,7 +48,7 @@ void add_power(const Memory& x, double p, double* sum);
 double sum_of_powers(const Memory& x, double p);
 /// state = state * decay + x * (1 - decay).
 void decay(const Memory& x, double decay, double* state);
-/// The same for all elements as one row after another, into a single number.
+/// Decays a single number by all elements as one row after another.
 void decay_all(const Memory& x, double decay, double* state);
 
 /// Adds the elements, as the `count`-th, to means and sums of squared deviations (Welford 1962).

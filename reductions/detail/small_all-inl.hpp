@@ -43,7 +43,7 @@ class Lanes {
   double lanes_[kLanes] = {};
 };
 
-/// Takes what is not finite out of the sums: for samples that have such elements.
+/// Leaves NaN and infinities out of the sums: for samples that have such elements.
 Summary summarize_finite(const Memory& x) {
   Summary all;
   each_block(x, [&](const double* block, std::int64_t, std::int64_t n) HWY_ATTR {

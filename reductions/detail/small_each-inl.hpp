@@ -1,4 +1,4 @@
-/// Loops of small.cpp that fold each element into a number of its own.
+/// Loops of small.cpp that fold each element into its own number.
 
 // Highway includes this file once per instruction set.
 #if defined(TORCHTAP_REDUCTIONS_DETAIL_SMALL_EACH_INL_HPP) == defined(HWY_TARGET_TOGGLE)
@@ -70,7 +70,7 @@ void take_extreme(const Memory& x, Extreme which, void* state) {
       if (which == Extreme::abs_max) {
         take(numbers, [](T old, T next) HWY_ATTR {
           const T magnitude(static_cast<std::uint16_t>(bits_of(next) & 0x7FFFu), T::from_bits());
-          // The bits of magnitudes ascend, and those of NaN are above infinity's.
+          // The bits of magnitudes ascend, and NaN has greater bits than infinity.
           return bits_of(magnitude) > bits_of(old) ? magnitude : old;
         });
       } else {

@@ -32,7 +32,7 @@ struct BitBins {
   std::int64_t zero() const noexcept { return nan() + 1; }
   std::int64_t slots() const noexcept { return nan() + 2; }
   std::int64_t per_octave() const noexcept { return std::int64_t{1} << mantissa_bits; }
-  /// The least magnitude in bin `magnitude`; that of bin infinity() is 2^128.
+  /// The least magnitude in bin `magnitude`; bin infinity() has 2^128.
   double edge(std::int64_t magnitude) const noexcept;
 };
 

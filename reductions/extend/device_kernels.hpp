@@ -39,11 +39,11 @@ class TORCHTAP_API DeviceKernels {
   /// Adds the numbers of NaN, infinities and zeros among all elements; int64 `[]`.
   virtual void count_kinds(const DeviceRows& rows, const at::Tensor& nan, const at::Tensor& infinities,
                            const at::Tensor& zeros) = 0;
-  /// Adds the counts of each bin, of what lies below and above, and of NaN; int64 `[kept, bins + 3]`. `edges`
-  /// is float64 `[bins + 1]`, on the device.
+  /// Adds the counts of each bin, of values below and above the range, and of NaN; int64 `[kept, bins + 3]`.
+  /// `edges` is float64 `[bins + 1]`, on the device.
   virtual void count_bins(const DeviceRows& rows, const at::Tensor& edges, const at::Tensor& counts) = 0;
-  /// The same for a range that grows as `BinRange` does: the state is moved to the bins of the new range
-  /// first. `min` and `max` are float64 `[]`, `exponent` and `start` int64 `[]`.
+  /// Counts in a range that grows as `BinRange` does: the state is moved to the bins of the new range first.
+  /// `min` and `max` are float64 `[]`, `exponent` and `start` int64 `[]`.
   virtual void count_growing_bins(const DeviceRows& rows, const at::Tensor& min, const at::Tensor& max,
                                   const at::Tensor& exponent, const at::Tensor& start,
                                   const at::Tensor& counts) = 0;

@@ -25,8 +25,8 @@ struct Contents {
 /// under `damage` instead of thrown; a newer format is always thrown.
 Manifest read_manifest(const std::string& call, const std::string& path, int directory, bool lenient,
                        Contents& contents);
-/// The same with all of `Contents`. Throws `c10::ValueError` if samples cannot be appended, because an entry
-/// was reduced.
+/// Reads the manifest and all of `Contents`. Throws `c10::ValueError` if samples cannot be appended, because
+/// an entry was reduced.
 Contents read_contents(const std::string& call, const std::string& path, int directory, bool lenient);
 
 /// Writes `manifest.json` and puts it in place in one step.

@@ -15,8 +15,8 @@ struct JoinedEntry {
   std::vector<RecordedEntry> parts;
 };
 
-/// Loads the recordings and joins their entries: those of the first one in its order, then others. Throws
-/// `c10::ValueError` if reductions differ, and unless `all_modules` if modules do.
+/// Loads the recordings and joins their entries: entries of the first recording in its order, then others.
+/// Throws `c10::ValueError` if reductions differ, and unless `all_modules` if modules do.
 std::vector<JoinedEntry> joined_by_module(const std::vector<std::string>& paths, bool all_modules);
 
 /// The samples of an entry that is spooled in some of the recordings: copies of the files that hold them.

@@ -23,7 +23,7 @@ constexpr int kMaxDepth = 100;
 void check_value(const std::string& call, const std::string& where, const core::Value& value);
 
 /// Returns the pickle of `value`, which must have passed `check_value`. Calls `store(key, data, size)` with
-/// the bytes of each tensor, or of several small ones that follow one another in a list; tensors that are
+/// the bytes of each tensor, or of several small tensors that follow one another in a list; tensors that are
 /// the same view of the same storage are stored once.
 std::string pickle(const core::Value& value,
                    const std::function<void(const std::string&, const void*, std::size_t)>& store);

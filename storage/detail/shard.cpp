@@ -95,7 +95,7 @@ void Shard::write(c10::ScalarType dtype, const void* data, std::size_t size) {
   part.record.size += size;
 }
 
-// Undoes `complete`: without its first header, readers take the file for one that is being filled.
+// Undoes `complete`: without its first header, readers take the file for an unfinished shard.
 void Shard::reopen() {
   const std::string nothing(4, '\0');
   write_at(0, nothing.data(), nothing.size());

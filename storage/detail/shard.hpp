@@ -46,7 +46,7 @@ class Shard {
   /// Declares the bytes written since the last commit to be these complete samples. Undefined samples have no
   /// bytes.
   void commit(const std::vector<Run>& runs);
-  /// Discards what was written since the last commit.
+  /// Discards everything since the last commit.
   void rollback();
 
   std::uint64_t bytes() const noexcept { return bytes_; }

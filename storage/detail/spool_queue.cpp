@@ -21,7 +21,7 @@ void Spool::Impl::raise(const char* call, const std::string& why) const {
               "continues.");
 }
 
-/// A buffer of kPiece bytes: the one that was released last, because it may still be in the cache.
+/// A buffer of kPiece bytes: preferably the last released one, which may still be in the cache.
 std::unique_ptr<char[]> Spool::Impl::buffer() {
   {
     const std::lock_guard lock(mutex);

@@ -68,7 +68,7 @@ class Unpickler : private PickleMachine {
   // --- globals
 
   /// C++'s torch::save writes modules, optimizers, tensors and vectors as objects of one class without code,
-  /// whose attributes are what it saved. Every other object is of TorchScript, which has its own readers.
+  /// whose attributes are their parts. Every other object is of TorchScript, which has its own readers.
   Node& object_class(const std::string& module, const std::string& name) {
     const std::string mangled = "__torch__.___torch_mangle_";
     const bool number = module.compare(0, mangled.size(), mangled) == 0 &&

@@ -56,7 +56,7 @@ class ZipWriter {
 };
 
 /// Reads records by name. Every offset and size in the file is checked before it is used: records lie inside
-/// the file, and all of them together are not larger than it.
+/// the file, and together they are not larger than the file.
 class TORCHTAP_API ZipReader {
  public:
   /// Throws `c10::ValueError` if `file` is not such a container or is damaged. `file` must outlive the

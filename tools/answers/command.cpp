@@ -25,7 +25,7 @@ bool asks_for_help(const std::string& word) {
 /// The words of the answer that a command line may ask for; whether there is one is another question.
 ///
 /// --help counts wherever it stands before "--", after which another program's words come. Unlike in the
-/// program, nothing that is wrong beside it prevents the answer.
+/// program, an error beside it does not prevent the answer.
 std::string words_of(const std::vector<std::string>& words) {
   if (words.empty()) return "--help";
   const auto& first = words.front();

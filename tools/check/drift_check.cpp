@@ -41,7 +41,7 @@ core::Results run_of_blocks(const core::Results& all, std::int64_t begin, std::i
   return run;
 }
 
-/// Where windows of at least `rows` rows begin, and the number of blocks.
+/// The first block of each window of at least `rows` rows, and the number of blocks.
 std::vector<std::int64_t> window_starts(const core::Results& all, std::int64_t rows) {
   if (!all.contains("rows")) return {0, 1};
   const at::Tensor each = all.at("rows").to(at::kCPU, at::kLong).contiguous();
@@ -77,7 +77,7 @@ std::optional<rules::Finding> drift_finding(const views::monitor::DriftTest& tes
   for (std::size_t i = 0; i + 1 < starts.size(); ++i) {
     const views::monitor::Drift drift =
         test.compare(results.contains("rows") ? run_of_blocks(results, begin, starts[i + 1]) : results);
-    if (!std::isfinite(drift.limit)) continue;  // too few blocks: with those of the next
+    if (!std::isfinite(drift.limit)) continue;  // too few blocks: joins the next window
     begin = starts[i + 1];
     judged = true;
     ++windows;

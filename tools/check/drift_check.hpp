@@ -8,10 +8,10 @@
 
 #include <torchtap/rules/rules.hpp>
 
-/// Whether what a recording has differs from a reference by more than the reference from itself.
+/// Judges whether a recording differs from a reference by more than blocks of the reference differ from it.
 namespace torchtap::tools {
 
-/// What can be said about the drift of a recording.
+/// The verdict on the drift of a recording.
 struct DriftVerdict {
   std::vector<rules::Finding> findings;
   /// Path, kind and slot of each tensor that was judged.
@@ -23,8 +23,8 @@ struct DriftVerdict {
 
 /// Compares each tensor that both recordings have by `views::monitor::DriftTest`: `reference` has results of
 /// `Blocks`; `recording` has those, of which each run of about 256 rows is a window, or of
-/// `LogHistogram(3, over_all)`, which is one. Of each tensor the worst window that drifted is a finding.
-/// Throws what `views::monitor::Reference::load` and `storage::load` throw.
+/// `LogHistogram(3, over_all)`, which is one. The worst window of each tensor that drifted is a finding.
+/// Throws as `views::monitor::Reference::load` and `storage::load` do.
 DriftVerdict judge_drift(const std::string& recording, const std::string& reference,
                          const rules::Rules& rules);
 

@@ -96,7 +96,7 @@ struct CompareAsked {
   bool csv = false;
 };
 
-/// Compares two lists of samples, those of one shape together: a call of LibTorch for each of a million small
+/// Compares two lists of samples, equal shapes together: a call of LibTorch for each of a million small
 /// samples would take minutes.
 class Samples {
  public:
@@ -158,7 +158,7 @@ class Samples {
   const std::string& name_;
   const Tolerance tolerance_;
   Comparison& result_;
-  std::int64_t first_ = 0;  // of those that wait
+  std::int64_t first_ = 0;  // the first waiting sample
   std::vector<at::Tensor> a_, b_;
 };
 
@@ -236,8 +236,8 @@ const Compared* first_difference(const std::vector<Compared>& rows) {
   return first;
 }
 
-/// Where two checkpoints have no name in common but for such as "epoch", takes away what stands in front of
-/// the names that both have otherwise: "state_dict." of one, nothing or "model.module." of the other.
+/// If two checkpoints share only names like "epoch", takes away the prefixes by which the other names differ:
+/// "state_dict." of one, nothing or "model.module." of the other.
 void share_names(Layers& a, Layers& b) {
   const auto each_end = [](const std::string& path, const auto& visit) {
     for (std::size_t at = 0; at <= path.size();) {
@@ -251,7 +251,7 @@ void share_names(Layers& a, Layers& b) {
       fronts_in_b[end].push_back(std::move(front));
     });
   }
-  constexpr std::size_t kMost = 8;  // such as "weight" stand behind all kinds of things, and tell nothing
+  constexpr std::size_t kMost = 8;  // ends like "weight" stand behind many different prefixes
   std::map<std::pair<std::string, std::string>, std::size_t> shared;  // ends behind what is in front in A, B
   for (const auto& layer : a.all) {
     const auto& same = fronts_in_b[layer.path];
@@ -318,7 +318,7 @@ bool has_prints(const std::string& path) {
   return std::string(magic, sizeof magic) == "TTF1";
 }
 
-/// Throws for an option that says nothing of what is compared.
+/// Throws for an option that does not apply to the compared files.
 void refuse(const CLI::App& command, const std::vector<std::string>& names, const std::string& remedy) {
   for (const std::string& name : names) TORCH_CHECK_VALUE(command.count(name) == 0, name, " is for ", remedy);
 }

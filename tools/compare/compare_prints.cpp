@@ -71,7 +71,7 @@ std::vector<std::string> window(std::int64_t forwards, std::int64_t skip) {
   return {"--forwards", std::to_string(forwards), "--skip", std::to_string(skip)};
 }
 
-/// How often one module was called at most.
+/// The largest number of calls of one module.
 std::int64_t calls_of(const prints::Run& run) {
   std::int64_t most = 0;
   for (const auto& call : run.calls()) most = std::max<std::int64_t>(most, call.ordinal + 1);
@@ -98,8 +98,8 @@ int compare_prints(const PrintsOptions& options) {
   std::array<prints::Run, 2> runs{prints::Run::read(files[0]), prints::Run::read(files[1])};
   std::array<std::int64_t, 2> forwards{options.forwards, options.forwards};
   for (std::size_t side = 0; programs && side < 2; ++side) {
-    // Where no model was seen, a module that is called again is taken for the next forward. The other side
-    // knows how often one forward calls it.
+    // On a side where no model was seen, a module that is called again is taken for the next forward. The
+    // other side knows how often one forward calls it.
     const std::int64_t calls = calls_of(runs[1 - side]);
     if (!runs[side].model_is_unseen() || runs[1 - side].model_is_unseen() || options.forwards != 1 ||
         calls < 2)

@@ -1,5 +1,7 @@
 #pragma once
 
+// `torchtap compare` of prints files, or of two programs that write them.
+
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -15,13 +15,13 @@ class ComparedProgram {
   /// `torchtap preload`.
   bool python() const noexcept { return interpreter_end_ != 0; }
   /// Runs it, so that it writes fingerprints to `file`, with further options of `torchtap preload` or of
-  /// `python3 -m torchtap_compare`. What it prints goes to this command's stderr. Throws `c10::Error` if it
-  /// fails or writes nothing.
+  /// `python3 -m torchtap_compare`. Its output goes to this command's stderr. Throws `c10::Error` if it fails
+  /// or writes nothing.
   void run(const std::string& file, const std::vector<std::string>& options) const;
 
  private:
   const std::string line_;
-  // Where the options of Python's interpreter end; 0 for a program that is not a Python script.
+  // The end of the options of Python's interpreter; 0 for a program that is not a Python script.
   std::size_t interpreter_end_ = 0;
 };
 

@@ -1,5 +1,7 @@
 #pragma once
 
+// Prints the comparison of two recordings, files or traces, line by line.
+
 #include <string>
 #include <vector>
 
@@ -25,9 +27,9 @@ struct CompareOptions {
   Format format = Format::table;
 };
 
-/// Prints the lines, and a sentence that names the one that differs `first`, or says that all agree. A line
-/// is one "module" or "tensor", which is `thing`; `columns` are those of name and context, and `agree` begins
-/// the sentence in place of "All 3 modules agree".
+/// Prints the lines, and a sentence that names the `first` difference, or says that all agree. A line is one
+/// "module" or "tensor", which is `thing`; `columns` are for name and context, and `agree` begins the
+/// sentence in place of "All 3 modules agree".
 void print_compared(const std::vector<Compared>& rows, const Compared* first, const CompareOptions& options,
                     const std::vector<Table::Column>& columns, const std::string& thing,
                     const std::string& agree = "");

@@ -13,7 +13,7 @@ struct Pair {
   const Layer* b;  ///< null if B lacks the module
 
   const Layer& either() const { return a != nullptr ? *a : *b; }
-  /// Whether a side has samples. A side without the module is like one that never called it.
+  /// Whether a side has samples. A side without the module counts as if it never called the module.
   bool ran() const {
     return (a != nullptr && a->entry.samples() > 0) || (b != nullptr && b->entry.samples() > 0);
   }

@@ -251,7 +251,7 @@ void compare(const Statistics& a, const Statistics& b, double tolerance, Movemen
   }
 }
 
-/// Where blocks tell, they decide; values that are not finite on one side alone remain a difference.
+/// Blocks decide if they judged the tensor; values that are not finite on one side alone remain a difference.
 void judge(const DriftVerdict& drift, std::int64_t slot, Movement& movement) {
   const auto& b = *movement.pair.b;
   slot = std::max<std::int64_t>(slot, 0);

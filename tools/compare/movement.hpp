@@ -18,8 +18,8 @@ namespace torchtap::tools {
 /// differ. NaN if either histogram is empty.
 double wasserstein(const Bins& a, const Bins& b, std::int64_t row = -1);
 
-/// The change of a result that does not enter the distance by itself; for several numbers, the change of the
-/// one that differs most.
+/// The change of a result that does not enter the distance by itself; for several numbers, the largest
+/// change.
 struct Change {
   std::string name;
   double a = 0;
@@ -38,7 +38,7 @@ struct Movement {
   Pair pair;
   std::int64_t slot = -1;
   Keys keys;
-  /// "close", "different"; "drifted" where blocks tell; or the reason why the two cannot be compared.
+  /// "close", "different"; "drifted" if blocks decide; or the reason why the two cannot be compared.
   std::string status = "same";
   bool judged = false;  ///< by blocks, not by `distance`
   std::string detail;
@@ -60,8 +60,8 @@ struct Movement {
   const Change* largest() const;
 };
 
-/// The movement of all pairs, in order. Two modules agree if their `distance` is at most `tolerance`; those
-/// that `drift` has judged, if they have not drifted, however large it is.
+/// The movement of all pairs, in order. Two modules agree if their `distance` is at most `tolerance`; modules
+/// that `drift` has judged agree if they have not drifted, however large it is.
 std::vector<Movement> movements(const std::vector<Pair>& pairs, double tolerance,
                                 const DriftVerdict& drift = {});
 

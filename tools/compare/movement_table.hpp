@@ -1,5 +1,7 @@
 #pragma once
 
+// Prints how far the statistics of two recordings are apart.
+
 #include <string>
 #include <vector>
 
@@ -13,7 +15,7 @@ struct MovementOptions {
   std::string a, b;
   double tolerance = 0.1;
   Format format = Format::table;
-  /// What blocks could not judge, and why.
+  /// Tensors that blocks could not judge, and why.
   std::vector<std::string> notes = {};
 };
 

@@ -144,8 +144,8 @@ class Printed {
 
   std::string cause() const {
     const prints::Divergence& first = *answer_.first;
-    // Without a module that is all there is between, a trial speaks of what the module around returns, and
-    // fingerprints of what differs inside of it.
+    // A trial of the module around explains that module's outputs, and fingerprints explain the difference
+    // inside of it.
     const bool around = answer_.tried && answer_.tried->unseen.empty();
     if (first.kind == Kind::between && around && !first.cause.empty()) return first.cause;
     if (answer_.tried && !answer_.tried->cause.empty()) return answer_.tried->cause;
@@ -391,7 +391,7 @@ class Printed {
         if (!finding.before.empty())
           place += (place.empty() ? " in front of " : " and in front of ") +
                    numbered(finding.before, finding.before_call);
-        // What calls models is no module.
+        // The caller of models is no module.
         const auto language = a_.header().find("language");
         const bool program =
             finding.call_a == prints::kNone && language != a_.header().end() && language->second == "python";

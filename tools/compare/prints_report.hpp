@@ -1,5 +1,7 @@
 #pragma once
 
+// Prints the comparison of two prints files, as text or as JSON.
+
 #include <optional>
 #include <string>
 #include <vector>

@@ -30,7 +30,7 @@ Json tensor_of(const prints::Run& b, std::uint32_t index) {
           {"slot", record.slot}};
 }
 
-/// The digest of the first tensor that a call was given, by which it is known among threads; null of one
+/// The digest of the first input of a call, which identifies it among threads; zeros if there is only one
 /// thread.
 std::array<std::uint64_t, 2> given(const prints::Run& run, std::uint32_t call) {
   if (call == prints::kNone || run.sequences().size() < 2 || run.calls()[call].inputs.empty()) return {};

@@ -1,5 +1,7 @@
 #pragma once
 
+// Runs two compared programs again, to prove or acquit the suspects.
+
 #include <array>
 #include <optional>
 #include <string>
@@ -24,22 +26,23 @@ struct SecondPass {
     std::string reason;     ///< why it is not proved
     std::string search;     ///< why no cause was found, if it was not looked for to the end
     std::string operation;  ///< the first one inside that differs
-    /// The module that was tried for what lies between two others: all that A did there, and that B was not
-    /// seen to call.
+    /// The module of A that was tried for the stretch between two others: it is all that A did there, and was
+    /// not seen in B.
     std::string unseen;
   };
-  bool own_is_a = true;  ///< A's modules were tried with what B gave them, or B's with what A gave them
-  std::vector<std::optional<Tried>> tried;  ///< of each of `asked_of`; of those that are modules
+  bool own_is_a = true;  ///< A's modules were tried with B's inputs, or B's modules with A's
+  std::vector<std::optional<Tried>> tried;  ///< for each of `asked_of` that is a module
   std::string input_cause;
   std::string input_search;  ///< why no cause was found, if it was not looked for to the end
 };
 
-/// What a second pass is about, in the order of events: suspects, and modules that fingerprints do not judge.
+/// The subjects of a second pass, in the order of events: suspects, and modules that fingerprints do not
+/// judge.
 std::vector<const views::compare::Divergence*> asked_of(const views::compare::Verdict& verdict);
 
-/// Runs both again, and tries the suspects in the one that is Python's. Writes its files into `folder`.
-/// Throws `c10::Error` if a program fails, or does not do again what it did.
-/// `windows` are the options that choose the forwards of each.
+/// Runs both again, and tries the suspects in Python's run. Writes its files into `folder`. Throws
+/// `c10::Error` if a program fails, or does not do again what it did. `windows` are the options that choose
+/// the forwards of each.
 SecondPass second_pass(const std::array<ComparedProgram, 2>& programs,
                        const std::array<std::vector<std::string>, 2>& windows, const std::string& folder,
                        const views::compare::Run& a, const views::compare::Run& b,

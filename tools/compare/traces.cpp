@@ -35,7 +35,7 @@ bool same_place(const Node& a, const Node& b) {
          module_of(a) == module_of(b);
 }
 
-/// The nodes of both in order: those that both begin with, what is between, and those that both end with.
+/// The nodes of both in order: the common beginning, the different middle, and the common end.
 std::vector<NodePair> pair_up(const History& a, const History& b) {
   const std::int64_t both = std::min(a.size(), b.size());
   std::int64_t front = 0;

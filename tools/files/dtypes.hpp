@@ -1,5 +1,7 @@
 #pragma once
 
+// Dtypes by name, and integers whose dtype LibTorch lacks.
+
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 

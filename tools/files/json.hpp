@@ -1,5 +1,7 @@
 #pragma once
 
+// Tensors as JSON, and printing of JSON.
+
 #include <ATen/core/Tensor.h>
 
 #include <torchtap/json/json.hpp>

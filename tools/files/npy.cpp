@@ -84,7 +84,7 @@ NpyReader::NpyReader(const std::string& path) : path_(path), stream_(open_to_rea
 }
 
 void NpyReader::parse(const std::string& header) {
-  // A Python dict literal with these three keys in any order.
+  // The header is a Python dict literal with these three keys in any order.
   const auto value = [&](const std::string& key, const std::string& pattern) {
     std::smatch match;
     if (!std::regex_search(header, match, std::regex("['\"]" + key + "['\"]\\s*:\\s*" + pattern))) {

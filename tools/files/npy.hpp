@@ -11,7 +11,7 @@
 /// https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 namespace torchtap::tools {
 
-/// Whether a file is one, by its suffix or its first bytes.
+/// Whether a file is an .npy file, by its suffix or its first bytes.
 bool is_npy(const std::string& path);
 
 /// Reads a `.npy` file of format version 1 to 3, in C or Fortran order, of either byte order.
@@ -25,7 +25,7 @@ class NpyReader {
   explicit NpyReader(const std::string& path);
 
   const std::vector<std::int64_t>& shape() const noexcept { return shape_; }
-  /// The whole array; with `map`, only what is used of it takes memory.
+  /// The whole array; with `map`, only the parts that are used take memory.
   at::Tensor read(bool map = false);
   /// `count` rows of the first dimension, starting at `first`. In C order only these are read. Throws
   /// `c10::ValueError` if there are too few.

@@ -57,7 +57,7 @@ class Member {
   const std::string member_;
 };
 
-/// Extrema as far as bins tell, and sums as if each value lay in the middle of its bin.
+/// Extrema from the bins, and sums as if each value lay in the middle of its bin.
 HistogramValue with_estimates(HistogramValue value, double min, double max) {
   value.min = min;
   value.max = max;

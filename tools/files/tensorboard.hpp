@@ -10,10 +10,10 @@
 namespace torchtap::tools {
 
 /// Writes the results of an entry under the tag `name`: a histogram for each of its histograms, which are
-/// summed over their kept elements, and a scalar for each single number. Of `Blocks`, each block is a step,
-/// with its histogram, mean, rms, std, min, max, share of zeros, NaN and infinities. Returns what was
-/// written: "tag", "kind"
-/// ("histogram" or "scalar") and "steps" of each. Nothing for an entry without results of reductions.
+/// summed over their kept elements, and a scalar for each single number. For `Blocks`, each block is a step,
+/// with its histogram, mean, rms, std, min, max, share of zeros, NaN and infinities. Returns "tag", "kind"
+/// ("histogram" or "scalar") and "steps" of each tag that was written. Nothing for an entry without results
+/// of reductions.
 Json write_to_tensorboard(views::tensorboard::EventFile& file, const std::string& name,
                           const storage::RecordedEntry& entry);
 

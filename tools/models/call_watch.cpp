@@ -149,7 +149,7 @@ c10::IValue call(const torch::jit::Module& model, const std::string& method,
     try {
       diagnosis = diagnose(model, method, arguments);
     } catch (const std::exception&) {
-      // The first error is more informative than one of the search for its place.
+      // The first error is more informative than an error of the search for its place.
     }
     TORCH_CHECK_VALUE(diagnosis.empty(), diagnosis);
     throw;

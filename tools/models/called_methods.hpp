@@ -1,5 +1,7 @@
 #pragma once
 
+// Finds the methods by which a TorchScript model calls its modules.
+
 #include <torch/csrc/jit/api/module.h>
 
 #include <map>

@@ -29,7 +29,7 @@ bool is_package(const std::string& path) {
     // Without the folder around everything, which older versions do not write.
     return zip.has_folder("data/aotinductor/") || zip.has_folder("aotinductor/");
   } catch (const c10::Error&) {
-    return false;  // damaged: what reads it says how
+    return false;  // damaged: its reader reports the error
   }
 }
 

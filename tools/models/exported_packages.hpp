@@ -10,7 +10,7 @@
 
 #include "inputs.hpp"
 
-/// Packages of AOTInductor (.pt2) for the subcommands. Where torchtap::exported is not built, every use is an
+/// Packages of AOTInductor (.pt2) for the subcommands. If torchtap::exported is not built, every use is an
 /// error that says so.
 namespace torchtap::tools {
 
@@ -31,7 +31,7 @@ class Package {
   /// Runs the model with the tensors of a batch, flattened in order, on `device`. Throws `c10::ValueError`
   /// for a batch that holds anything else.
   c10::IValue call(const Batch& batch, at::Device device) const;
-  /// Prints what is tapped, as a table or as JSON.
+  /// Prints the taps, as a table or as JSON.
   void list(bool json) const;
 
  private:

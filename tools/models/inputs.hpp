@@ -40,8 +40,8 @@ const char* describe_inputs();
 ///   [0, 1], and [N, 1, H, W] for three dimensions. Other idx files keep values and dtype.
 /// - `batch` splits inputs along their first dimension; the last call gets the rest.
 /// - Random inputs are normal for floats and whole numbers in [0, high) for integers (high is 2 by default).
-/// They come from their own generator; floats equal the ones of Python's
-///   `torch.randn(shape, generator=torch.Generator().manual_seed(seed))`.
+/// They come from their own generator; floats equal Python's
+/// `torch.randn(shape, generator=torch.Generator().manual_seed(seed))`.
 class Inputs {
  public:
   /// Opens every file. Throws `c10::ValueError` if there are no inputs, for files combined with random

@@ -14,8 +14,8 @@ class App;
 /// Loads and calls TorchScript files for the subcommands.
 namespace torchtap::tools {
 
-/// Loads a TorchScript file. Throws `c10::ValueError` for other files; the message says which kind of file it
-/// is and what to do.
+/// Loads a TorchScript file. Throws `c10::ValueError` for other files; the message names the kind of the file
+/// and the remedy.
 torch::jit::Module load_model(const std::string& path, at::Device device = at::kCPU);
 
 /// Adds `--library`: loads shared libraries into the process for the operators that they register.

@@ -1,5 +1,7 @@
 #pragma once
 
+// Counts parameters, buffers and their bytes.
+
 #include <torch/csrc/jit/api/module.h>
 
 #include <cstdint>

@@ -21,7 +21,7 @@ CLI::Validator place();
 /// Adds --overwrite, which means the same in every command that writes.
 CLI::Option* add_overwrite(CLI::App& command, bool& overwrite);
 /// Throws `c10::ValueError` if something is at `path` that may not be replaced. An empty folder is free, and
-/// so is what is written in place, such as /dev/stdout.
+/// so is a target that is written in place, such as /dev/stdout.
 void check_free(const std::string& path, bool overwrite);
 
 /// Rejects a value that is itself an option of `command`, as in "--save --overwrite".

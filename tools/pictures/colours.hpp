@@ -15,12 +15,12 @@ inline constexpr Colour kNan{255, 0, 255};
 inline constexpr Colour kInfinite{255, 160, 0};
 
 /// The values that the ends of a colour map stand for: widened by each tensor and never narrowed, so that
-/// pictures that follow each other do not flicker. The outermost thousandth at either end does not count. Any
-/// dtype of numbers; complex ones by their absolute values.
+/// pictures that follow each other do not flicker. The outermost thousandth at either end does not count.
+/// Takes any dtype of numbers; complex ones by their absolute values.
 class Range {
  public:
   Range() = default;
-  /// One that `widen` does not change. Throws `c10::ValueError` unless `low < high`, both finite.
+  /// A fixed range, which `widen` does not change. Throws `c10::ValueError` unless `low < high`, both finite.
   Range(double low, double high);
   /// Takes the finite values in.
   void widen(const at::Tensor& values);

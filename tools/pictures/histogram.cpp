@@ -97,8 +97,8 @@ Image HistogramOverTime::draw(const Range& range, std::size_t width, std::size_t
     if (index != last) {
       for (std::size_t y = 0; y < height; ++y) {
         const double low = middle + span / 2 - static_cast<double>(y + 1) * step;
-        // The root shows what is rare beside what is frequent. Eight times as much as if all values were
-        // evenly spread is the brightest.
+        // The root shows rare values beside frequent ones. Eight times as much as if all values were evenly
+        // spread is the brightest.
         const float density = share_between(column, low, low + step) * static_cast<float>(height);
         drawn[y] = viridis(std::sqrt(std::min(1.0F, density / 8)));
       }

@@ -13,7 +13,7 @@
 namespace torchtap::tools::pictures {
 
 /// A histogram for each tensor, in its own column: time goes to the right, values upwards; frequent values
-/// are bright. When there are more columns than it keeps, pairs of them become one, so memory is bounded.
+/// are bright. If there are more columns than it keeps, pairs of them become one, so memory is bounded.
 class HistogramOverTime {
  public:
   void add(const at::Tensor& values);

@@ -12,7 +12,7 @@
 namespace torchtap::tools::pictures {
 namespace {
 
-/// How maps are laid out.
+/// The layout of maps.
 struct Grid {
   std::size_t columns = 1, rows = 1;
   std::size_t width = 1, height = 1;  // of a map, in pixels
@@ -47,7 +47,7 @@ Grid grid_of(std::size_t count, std::size_t h, std::size_t w, std::size_t width,
   return grid;
 }
 
-/// The mean of the values under a pixel; of one that is not finite, that one.
+/// The mean of the values under a pixel; NaN or infinity if one of them is not finite.
 double value_under(const double* map, std::size_t h, std::size_t w, std::size_t x, std::size_t y,
                    const Grid& grid) {
   if (grid.down == 1) return map[y / grid.up * w + x / grid.up];

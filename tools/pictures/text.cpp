@@ -5,7 +5,7 @@ namespace {
 
 constexpr std::size_t kColumns = 5, kRows = 7;
 
-// The characters from ' ' to '~', 5 x 7 pixels each: a letter for each row, from '0' for 00000 to 'V' for
+// The characters from ' ' to '~' have 5 x 7 pixels each: a letter for each row, from '0' for 00000 to 'V' for
 // 11111.
 // clang-format off
 constexpr char kFont[] =

@@ -1,4 +1,4 @@
-// The agent: records in a program that knows nothing of torchtap. It is loaded by LD_PRELOAD together with
+// The agent: records in a program that does not mention torchtap. It is loaded by LD_PRELOAD together with
 // libtorchtap_transparent, configured by the environment, and saves when the program ends.
 #include "agent.hpp"
 
@@ -63,10 +63,10 @@ struct Agent {
   /// costs nothing.
   std::atomic<bool> forked{false};
   std::mutex beginning;
-  std::atomic<pid_t> process{::getpid()};  // not that of a child of vfork, which runs in its parent's memory
+  std::atomic<pid_t> process{::getpid()};  // not a child of vfork, which runs in its parent's memory
   /// The process is about to end and all is saved: nothing is done in its calls any more.
   std::atomic<bool> over{false};
-  std::atomic<bool> called_later{false};  // a module, by what the program does at its end
+  std::atomic<bool> called_later{false};  // by code that runs at the program's end
 };
 
 Agent* agent = nullptr;
@@ -130,7 +130,7 @@ void on_called_module(Module& module) {
   meet([&](Session& session) { return session.meet(module); });
 }
 
-/// Which method of which module runs; none for a function that belongs to no module.
+/// The method that runs; none for a function that belongs to no module.
 std::optional<torch::jit::Method> method_of(torch::jit::GraphFunction& function,
                                             const std::vector<c10::IValue>& stack) {
   if (stack.empty() || !stack.front().isModule()) return std::nullopt;
@@ -188,8 +188,8 @@ void in_child() {
   forget_watch();
 }
 
-/// Among the last of the functions that run at a normal end, and the first to save in those that come by no
-/// function of ours: exits inside of the C library (`err`, the last thread's end).
+/// Runs among the last functions of a normal end. It is the first to save at exits inside of the C library
+/// (`err`, the last thread's end), which call no function of torchtap.
 void at_end() {
   end_normally();
   if (!is_active() || !agent->called_later) return;

@@ -117,8 +117,8 @@ for wrong options.)";
 /// The environment of the program.
 struct Environment {
   std::string libraries, sanitizer;
-  /// The program's own libraries, from a colon on, if they would come in another order because of ours: of
-  /// two that define a function, such as two BLAS, the first has the calls.
+  /// The program's own libraries, from a colon on, if torchtap's libraries would change their order: of two
+  /// that define a function, such as two BLAS, the first has the calls.
   std::string order;
 
   explicit Environment(const std::string& program, const std::vector<std::string>& own) {
@@ -126,8 +126,8 @@ struct Environment {
     libraries = tools::find_library("libtorchtap_preload.so").string() + ":" +
                 tools::find_library(TORCHTAP_TRANSPARENT_LIBRARY).string();
     if (const char* others = std::getenv("LD_PRELOAD")) libraries += std::string(":") + others;
-    // AddressSanitizer's library wants to be loaded first. It works behind ours, which define none of the
-    // functions that it replaces but `_exit` and `abort`, and call the next definition of these.
+    // AddressSanitizer's library wants to be loaded first. It works behind torchtap's, which define only
+    // `_exit` and `abort` of the functions that it replaces, and call the next definition of these.
     if (const char* theirs = std::getenv("ASAN_OPTIONS")) sanitizer = std::string(theirs) + ":";
     sanitizer += "verify_asan_link_order=0";
     if (!reordered(own, libraries_of(program, libraries))) return;
@@ -144,7 +144,7 @@ void replace_by(std::vector<std::string>& program) {
   ::execvp(arguments[0], arguments.data());
 }
 
-/// The same with torchtap in it.
+/// Replaces the child by the program with torchtap in it.
 void become(Config config, const Environment& environment, std::vector<std::string>& program) {
   config.process = ::getpid();  // exec keeps the process id
   if (!environment.order.empty()) config.libraries = environment.libraries;

@@ -1,5 +1,7 @@
 #pragma once
 
+// The configuration that `torchtap preload` passes to the agent.
+
 #include <cereal/cereal.hpp>
 #include <cereal/types/string.hpp>
 #include <cereal/types/vector.hpp>
@@ -19,7 +21,7 @@ inline constexpr char kVariable[] = "TORCHTAP_PRELOAD";
 struct Config {
   std::string what = "output";
   tools::Which which;
-  std::string reduce;              ///< text for `reductions::Named`; empty: keep every sample
+  std::string reduce;              ///< text for `reductions::parse`; empty: keep every sample
   std::vector<std::int64_t> over;  ///< the dimensions that count as rows
   bool elementwise = false;        ///< each sample is a row; otherwise, without `over`, each element is
   /// Or trace: log the first forward; report: measure modules; explore: show models as a live page;
@@ -45,7 +47,7 @@ struct Config {
   double every = 0;                ///< seconds between intermediate saves; 0: save only at the end
   std::int64_t process = 0;        ///< process id of the program itself, not of its children
   std::int64_t alarms_before = 0;  ///< bytes of alarms.jsonl before the program began; only of the launcher
-  std::string libraries;           ///< LD_PRELOAD for other programs that it starts; empty: what it has
+  std::string libraries;           ///< LD_PRELOAD for other programs that it starts; empty: its own
   std::string reports;             ///< folder in which processes leave their reports for the launcher
 
   template <class Archive>

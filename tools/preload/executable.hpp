@@ -1,10 +1,12 @@
 #pragma once
 
+// Finds the file of a program, and reasons why LD_PRELOAD has no effect on it.
+
 #include <string>
 
 namespace torchtap::tools::preload {
 
-/// Where the shell would find the program, and whether it can be run.
+/// The place where the shell finds the program, and the shell's status if it cannot be run.
 struct Executable {
   std::string path;
   int status = 127;  ///< of the shell: 0, 127 not found, 126 not executable
@@ -14,7 +16,7 @@ Executable find_executable(const std::string& program);
 /// The dynamic loader of a program; empty if it has none, or is a script.
 std::string loader_of(const std::string& file);
 
-/// Why LD_PRELOAD has no effect on it, as far as the file tells; empty if it does not tell.
+/// Why LD_PRELOAD has no effect on it; empty if the file shows no reason.
 std::string obstacle_of(const std::string& file);
 
 }  // namespace torchtap::tools::preload

@@ -1,4 +1,4 @@
-// Where forwards begin and end.
+// Finds the beginnings and ends of forwards in threads.
 #include "explore_threads.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -60,7 +60,7 @@ ExploreMode::Thread& ExploreMode::thread_here() {
 
 /// A module that can be seen is called in this thread. Before the hooks of the explorer.
 void ExploreMode::before(Model& model, const Module& module, const hooks::Event& call) {
-  // The watched model's objects of the thread have to be destroyed after ours.
+  // The watched model's objects of the thread have to be destroyed after the agent's.
   if (Thread::here() == nullptr) model.watched->end_forward();
   Thread& thread = thread_here();
   if (thread.backward_elsewhere.exchange(false)) end_in_backward(thread);
@@ -132,7 +132,7 @@ void ExploreMode::close(Thread& thread, std::size_t from, bool whole) {
   }
 }
 
-/// Which modules a forward calls.
+/// Learns the modules that a forward calls.
 void ExploreMode::learn(const Running& running) {
   for (const Module* module : running.pass->called_modules()) {
     if (running.model->visible.count(module) != 0) running.model->called.insert(module);

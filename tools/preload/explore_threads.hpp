@@ -1,5 +1,7 @@
 #pragma once
 
+// The state of a thread in which `ExploreMode` follows forwards.
+
 #include <atomic>
 #include <memory>
 #include <vector>

@@ -31,7 +31,7 @@ class Fingerprinting final : public recorders::Stream {
     if (models_.insert(model).second) begun().write_weights(modules);
   }
 
-  /// Writes what is left. Returns how many tensors were written.
+  /// Writes the buffered fingerprints. Returns how many tensors were written.
   std::int64_t end() {
     const std::lock_guard lock(mutex_);
     if (!prints_) return 0;

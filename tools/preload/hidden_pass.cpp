@@ -1,4 +1,4 @@
-// Where one forward pass ends and the next begins.
+// Finds the end of a forward pass and the beginning of the next.
 #include "hidden_pass.hpp"
 
 #include <torch/nn/module.h>

@@ -54,7 +54,7 @@ class Pass {
   std::int64_t calls_without_new_ = 0;  // of the first, since a module was called for the first time
   std::atomic<std::int64_t> operations_{0};
   mutable std::mutex mutex_;
-  /// The memory of its inputs, and of what was computed from them.
+  /// The memory of its inputs, and of tensors computed from them.
   std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> computed_;
 };
 

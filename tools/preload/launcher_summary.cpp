@@ -152,7 +152,7 @@ void tell_alarms(std::vector<std::string>& lines, const Report& report, const st
   const ToldAlarms told = alarms_told(report.directory, from, shown);
   const std::size_t number = told.raised.size();
   const auto written = static_cast<std::int64_t>(number);
-  const std::int64_t raised = std::max(written, report.alarms);  // a killed process tells no number
+  const std::int64_t raised = std::max(written, report.alarms);  // a killed process reports no number
   std::string words = raised == 0 ? "no alarms" : counted(raised, "alarm") + ": " + shown + "/alarms.jsonl";
   if (written < raised) {
     words = counted(raised, "alarm") + ", of which " + std::to_string(raised - written) +

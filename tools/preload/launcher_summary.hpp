@@ -1,5 +1,7 @@
 #pragma once
 
+// The launcher's messages after the program has ended.
+
 #include <string>
 #include <vector>
 
@@ -13,9 +15,8 @@ namespace torchtap::tools::preload {
 /// `sh -c './program'` leaves its recording there.
 void settle(std::vector<Report>& reports, const Config& config);
 
-/// The messages after the program has ended, a sentence each: what was recorded and where, gaps in
-/// recordings, and why there is no recording. `shown` is the user's spelling of the directory, `file` the
-/// program's file.
+/// The messages after the program has ended, a sentence each: the recordings and their places, gaps in them,
+/// and why there is no recording. `shown` is the user's spelling of the directory, `file` the program's file.
 std::vector<std::string> summarize(const std::vector<Report>& reports, const Config& config,
                                    const std::string& shown, const Ended& program, const std::string& file);
 

@@ -1,12 +1,14 @@
 #pragma once
 
+// Facts about the libraries of this process.
+
 #include <string>
 
 namespace torchtap::tools::preload {
 
 /// Whether any object in this process other than LibTorch and torchtap links LibTorch as a shared library.
 bool program_uses_torch() noexcept;
-/// The file of a LibTorch in this process other than the one that torchtap uses; empty if there is none.
+/// The file of a LibTorch in this process that is not torchtap's; empty if there is none.
 std::string other_torch();
 /// Whether a Python interpreter is loaded.
 bool program_uses_python() noexcept;

@@ -26,7 +26,7 @@ std::vector<model::ModuleRef> without_ownership(const std::vector<model::ModuleR
   return refs;
 }
 
-/// Those that expire with the model: its own, or those of all its parts if no shared pointer owns it.
+/// Pointers that expire with the model: its own, or its parts' if no shared pointer owns it.
 std::vector<std::weak_ptr<const Module>> lives_of(const std::vector<model::ModuleRef>& modules) {
   std::vector<std::weak_ptr<const Module>> lives;
   for (const model::ModuleRef& module : modules) {
@@ -158,7 +158,7 @@ void Models::let_go(const std::function<bool(FoundModel&)>& gone) {
     one->visible.clear();
   }
   all_.erase(std::remove_if(all_.begin(), all_.end(), is_dead), all_.end());
-  // Parts of a model may live longer than it does.
+  // Parts of a model may live longer than the model.
   for (auto place = places_.begin(); place != places_.end();) {
     const bool dead = place->second.model->gone() && place->second.owner.expired();
     place = dead ? places_.erase(place) : std::next(place);

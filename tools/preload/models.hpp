@@ -1,5 +1,7 @@
 #pragma once
 
+// Finds the models of a program by the calls that it makes on them.
+
 #include <ATen/core/ivalue.h>
 #include <torch/nn/module.h>
 
@@ -40,7 +42,7 @@ struct FoundModel {
   std::unordered_map<const torch::nn::Module*, model::ModuleRef> visible;  // whose calls can be seen
   bool ran = false;                                                        // so that it stays what it is
 
-  // Of its passes so far.
+  // From its passes so far.
   Pass::Modules called;  // of the visible ones
   /// Calls of the first module, in evaluation and in training mode; 0 until a backward ended a pass.
   std::array<std::int64_t, 2> calls_before_backward{};
@@ -58,8 +60,9 @@ struct FoundModel {
   Pass::Modules expected() const;
 };
 
-/// The models of the program: what it asks for parameters or modules, or sets to train or eval, and methods
-/// of TorchScript that it calls. A model that is a part of another is not listed itself. Not thread-safe.
+/// The models of the program: roots that it asks for parameters or modules, or sets to train or eval, and
+/// methods of TorchScript that it calls. A model that is a part of another is not listed itself. Not
+/// thread-safe.
 class Models {
  public:
   struct Rules {
@@ -76,12 +79,12 @@ class Models {
   std::shared_ptr<FoundModel> found(const torch::nn::Module& root);
   /// The model of a module that is called; null if no living model has it. Notes its type then.
   FoundModel* of(const torch::nn::Module& module);
-  /// The model of a method, as which it is added if it is new; null if there are too many.
+  /// The model of a method, which is added if it is new; null if there are too many.
   FoundModel* of(const torch::jit::Method& method);
   /// The entry of a module that lives; null if there is none.
   const model::ModuleRef* place_of(const torch::nn::Module& module) const;
-  /// Lets go of models that the program destroyed. Those that ran are kept, and given to `gone` first; they
-  /// are left as they are where that returns false.
+  /// Lets go of models that the program destroyed. Models that ran are kept, and given to `gone` first; if it
+  /// returns false, they are left as they are.
   void let_go(const std::function<bool(FoundModel&)>& gone);
   /// In a forked child: the models of the parent that live.
   void inherit(const Models& parent);

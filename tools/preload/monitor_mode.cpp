@@ -159,7 +159,7 @@ std::string MonitorMode::beside(const std::string& path, std::size_t number) con
       .string();
 }
 
-/// What is left is judged, or the reference written.
+/// Judges the unfinished window, or writes the reference.
 void MonitorMode::end(Model& model) {
   if (!model.monitor.has_value()) return;
   try {
@@ -171,7 +171,7 @@ void MonitorMode::end(Model& model) {
   model.monitor.reset();
 }
 
-/// Models that the program destroyed: what they left is judged.
+/// Judges the unfinished windows of models that the program destroyed.
 void MonitorMode::let_go_of_the_dead() {
   models_.let_go([this](FoundModel& model) {
     end(static_cast<Model&>(model));

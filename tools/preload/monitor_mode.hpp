@@ -25,8 +25,9 @@ namespace torchtap::tools::preload {
 /// Watches the program's models for alarms (`torchtap preload --monitor`), or learns references of them
 /// (`--learn`).
 ///
-/// Each model has a monitor, from its first call on until it is destroyed or the program ends. Of a crash, an
-/// abort or an uncaught exception the rings of the last inputs stay, from which the launcher makes incidents.
+/// Each model has a monitor, from its first call on until it is destroyed or the program ends. After a crash,
+/// an abort or an uncaught exception the rings of the last inputs stay, from which the launcher makes
+/// incidents.
 class MonitorMode final : public Mode {
  public:
   explicit MonitorMode(const Config& config);

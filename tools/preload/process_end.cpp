@@ -27,7 +27,7 @@ namespace {
 struct Watch {
   sem_t wake;
   std::atomic<bool> started{false};
-  std::atomic<pid_t> process{0};  // the process that owns the watching thread; 0 if none
+  std::atomic<pid_t> process{0};  // the process that owns the watching thread; 0 if there is none
   std::atomic<bool> requested{false};
   std::atomic<int> signal{0};  // the signal that ends the process
   std::atomic<bool> finished{false}, given_up{false};
@@ -177,9 +177,9 @@ void watch(double every) noexcept {
   the_watch.requested = false;
   the_watch.signal = 0;
   the_watch.finished = the_watch.given_up = false;
-  // Exits inside of the C library come by none of our functions. What is registered now runs before what the
-  // program and LibTorch have made so far is destroyed. That includes LibTorch's pool of threads, whose lock
-  // can never be had afterwards.
+  // Exits inside of the C library come by none of our functions. A function that is registered now runs
+  // before the objects that the program and LibTorch have made so far are destroyed. That includes LibTorch's
+  // pool of threads, whose lock can never be had afterwards.
   if (!is_bad_end) {
     static_cast<void>(at::get_num_threads());
     std::atexit(end_normally);

@@ -3,9 +3,9 @@
 /// Calls `finish` when a process ends, in whichever way.
 ///
 /// At a normal end, `return` from `main` or `exit`, that is before any thread_local or static object is
-/// destroyed and before functions of `atexit` run: what LibTorch and the program have made is still there.
-/// Nothing of ours runs after it. At a bad end (`abort`, a failed assert, an uncaught exception) another
-/// thread saves, and this one waits for it only as long as it gets on: this one may hold any lock.
+/// destroyed and before functions of `atexit` run: all objects of LibTorch and of the program still exist. No
+/// code of torchtap runs after it. At a bad end (`abort`, a failed assert, an uncaught exception) another
+/// thread saves, and this one, which may hold any lock, waits for it only as long as it makes progress.
 namespace torchtap::tools::preload {
 
 /// Makes this process save its recording when a signal ends it, and every `every` seconds unless that is 0.

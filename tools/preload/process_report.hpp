@@ -1,5 +1,7 @@
 #pragma once
 
+// The report that each process leaves to the launcher.
+
 #include <cereal/cereal.hpp>
 #include <cereal/types/set.hpp>
 #include <cereal/types/string.hpp>
@@ -54,8 +56,8 @@ bool write(const Report& report, const std::string& folder) noexcept;
 void tell(Report& report, const std::string& folder, bool ended);
 /// The report of one process; its `process` is 0 if there is no readable report.
 Report read_report(const std::string& folder, std::int64_t process) noexcept;
-/// Where this process saves: `save`; "save-PID" of another process than the program, or of the program that
-/// it became by exec, which the report notes.
+/// The place where this process saves: `save`; "save-PID" for another process than the program, or for the
+/// program that it became by exec, which the report notes.
 std::string own_place(Report& report, const Config& config);
 /// Throws `c10::ValueError` if something is at `place` that may not be replaced. The launcher has asked
 /// before the program began, of the first place.

@@ -1,4 +1,4 @@
-// What the dynamic loader would load, by asking it.
+// Lists the libraries that the dynamic loader would load, by asking it.
 #include "program_libraries.hpp"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What a command prints; its errors are not shown. Empty if it fails.
+/// The output of a command; its errors are not shown. Empty if it fails.
 std::string printed_by(const std::vector<std::string>& command, const std::string& preloaded) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return {};
@@ -78,7 +78,7 @@ std::vector<std::string> libraries_of(const std::string& program, const std::str
   if (loader.empty()) return {};
   std::vector<std::string> libraries;
   std::istringstream lines(printed_by({loader, "--list", program}, preloaded));
-  // "\tlibm.so.6 => /lib/libm.so.6 (0x00007f…)", or without "… =>" for a path.
+  // Lines are "\tlibm.so.6 => /lib/libm.so.6 (0x00007f…)", or without "… =>" for a path.
   for (std::string line; std::getline(lines, line);) {
     const std::size_t begin = line.find('/'), end = line.rfind(" (0x");
     if (begin == std::string::npos || end == std::string::npos || end < begin) continue;
@@ -117,7 +117,7 @@ std::string other_torch_in(const std::vector<std::string>& libraries) {
 std::string with_version(const std::string& torch) {
   std::string version = torch == own_torch() ? TORCH_VERSION : "";
   const fs::path folder = fs::path(torch).parent_path().parent_path();
-  // Of pytorch.org's zip, and of Python's package.
+  // In pytorch.org's zip, and in Python's package.
   if (version.empty()) std::getline(std::ifstream(folder / "build-version"), version);
   std::ifstream python(folder / "version.py");
   for (std::string line; version.empty() && std::getline(python, line);) {

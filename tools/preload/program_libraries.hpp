@@ -1,5 +1,7 @@
 #pragma once
 
+// The shared libraries of a program before it runs.
+
 #include <string>
 #include <vector>
 

@@ -38,7 +38,7 @@ std::string kind_of(const Module& module, const std::string& type) {
   return kind;
 }
 
-/// The same for one of TorchScript, recorded by the module's method.
+/// The kind of a TorchScript module, which is recorded by its method.
 std::string kind_of(const model::ModuleRef& module) {
   std::string kind = module.qualified_type() + "." + module.method();
   for (const auto& parameter : module.script().named_parameters(/*recurse=*/false)) {
@@ -269,7 +269,7 @@ void Session::note_ran(const model::ModuleRef& module) {
   if (report_.ran_paths.size() < kMostPaths) report_.ran_paths.insert(module.path());
 }
 
-/// Whether one more can be attached. Counts the module as left out if not.
+/// Whether one more can be attached. If not, counts the module as left out.
 bool Session::has_room(const model::ModuleRef& module, std::size_t attached) {
   if (attached < kMost) return true;
   ++left_out_[module.type()];
@@ -297,7 +297,7 @@ std::int64_t Session::first_free(const std::vector<std::int64_t>& slots, std::si
   return found == slots.end() ? std::int64_t{-1} : *found;
 }
 
-/// The slot of a module outside of models that was created anew: one whose module is gone, was of the same
+/// The slot of a module outside of models that was created anew: the slot's module is gone, was of the same
 /// kind, and was called after the same module. -1 if there is none.
 std::int64_t Session::find_slot(const std::string& kind, Trail& trail) {
   const std::int64_t anchor = trail.anchor();
@@ -379,7 +379,7 @@ void Session::attach(const std::vector<model::ModuleRef>& modules) {
   for (const auto& recorder : recorders_) recorder->attach(modules);
 }
 
-/// Where this process saves: what was asked for, or NAME-PID.
+/// The place where this process saves: `save`, or NAME-PID.
 std::string Session::free_place() const {
   if (owns_directory_) return config_.save;
   const std::string base = config_.save + "-" + std::to_string(process_);

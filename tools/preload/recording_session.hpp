@@ -1,5 +1,7 @@
 #pragma once
 
+// The recording that the agent makes in one process.
+
 #include <ATen/core/ivalue.h>
 #include <sys/types.h>
 #include <torch/nn/module.h>
@@ -41,7 +43,7 @@ namespace torchtap::tools::preload {
 /// locks.
 class Session {
  public:
-  /// `parent`: that of the process that this one was forked from, which is left to it.
+  /// `parent`: the session of the parent of a forked process, which is left to the parent.
   explicit Session(const Config& config, Session* parent = nullptr);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -51,8 +53,7 @@ class Session {
   /// Call for each module call. Attaches the recorder on the module's first call if it is selected. Returns
   /// true if it is the first module of all, or the first attached: then call `begin`.
   bool meet(torch::nn::Module& module);
-  /// The same for a method of TorchScript that the program calls. Attaches to all modules that its code
-  /// calls.
+  /// Call for each method of TorchScript that the program calls. Attaches to all modules that its code calls.
   bool meet(const torch::jit::Method& method);
   /// Tells the launcher that modules run, and waits for readers if any module is attached.
   void begin();
@@ -93,7 +94,7 @@ class Session {
   struct KnownScript {
     Script owner;
     std::int64_t slot = -1;
-    bool called = false;  // by the program itself: what its code calls is known, too
+    bool called = false;  // by the program itself: calls inside of its code are known, too
   };
 
   bool meet_on_stack(const torch::nn::Module& module);

@@ -121,8 +121,8 @@ void ReportMode::join(Model& model, const void* first, const model::ModuleRef* m
   if (!model.running) begin_repeat(model, first, module);
 }
 
-/// Whether the thread of the step, which may wait for others, is between passes as far as can be seen: its
-/// pass is over, or has called all that it calls and can have no backward, or nothing happened for a second.
+/// Whether the thread of the step, which may wait for others, is between passes: its pass is over, or has
+/// called all of its modules and can have no backward, or nothing happened for a second.
 bool ReportMode::rests() const {
   if (passed_) return !in_backward_;
   const bool runs = std::any_of(step_.begin(), step_.end(), [](const Model* model) {
@@ -271,7 +271,7 @@ void ReportMode::stop() noexcept {
 void ReportMode::set_phase(report::Phase phase) {
   passed_ = phase == report::Phase::between;
   for (Model* model : step_) {
-    // An earlier pass's model is told of each backward only by what the engine runs of it.
+    // Of a backward, an earlier pass's model sees only the nodes that the engine runs for it.
     if (model->running) model->recording->phase(model->over ? report::Phase::between : phase);
   }
 }

@@ -28,14 +28,14 @@
 
 namespace torchtap::tools::preload {
 
-/// Measures what the modules of the program's models cost (`torchtap preload --report`).
+/// Measures the cost of the modules of the program's models (`torchtap preload --report`).
 ///
-/// A repeat is a forward pass with the backwards of what it made, which may come in a pass of other models.
-/// It begins with the first call of a module that can be seen, or of a method of TorchScript. The next one
+/// A repeat is a forward pass with the backwards of its results, which may come in a pass of other models. It
+/// begins with the first call of a module that can be seen, or of a method of TorchScript. The next one
 /// begins with the next call after a backward, or after the program set a model to train or eval or asked it
 /// for its parameters, or where `Pass` finds that the first module begins again; the operations between two
 /// calls are followed for that only while it may be needed, which is not in a training loop. One thread is
-/// measured at a time; another one has its turn when that one is between passes.
+/// measured at a time; another has its turn between the passes of the first.
 class ReportMode final : public Mode {
  public:
   explicit ReportMode(const Config& config);
@@ -64,9 +64,9 @@ class ReportMode final : public Mode {
     std::unique_ptr<views::report::Report> report;
     std::optional<views::report::Repeat> recording;
     const void* first = nullptr;  // the module, or object, of which the recording's first call was
-    hooks::Handle first_hook;  // before those of the report, so that the repeat ends before the call counts
-    bool running = false;      // a repeat
-    bool over = false;         // another pass began; a backward may still reach what this repeat made
+    hooks::Handle first_hook;     // before the report's hooks, so that the repeat ends before the call counts
+    bool running = false;         // a repeat
+    bool over = false;            // another pass began; a backward may still reach what this repeat made
     views::report::Measurements last;  // when the model is gone
   };
 

@@ -18,7 +18,7 @@ namespace torchtap::tools::preload {
 namespace {
 
 /// A process of the same group that only reports which signals it gets. A signal that also reaches it was
-/// sent to the whole group and need not be forwarded; the signal itself does not tell.
+/// sent to the whole group and need not be forwarded; the signal itself does not show that.
 class Witness {
  public:
   Witness() {

@@ -1,5 +1,7 @@
 #pragma once
 
+// Runs the program as a child that behaves as if it ran in this process.
+
 #include <sys/types.h>
 
 #include <functional>

@@ -1,5 +1,7 @@
 #pragma once
 
+// Reads alarms back from alarms.jsonl, for the launcher.
+
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -27,7 +27,7 @@ namespace torchtap::tools::preload {
 
 /// Logs the first forward pass of a process (`torchtap preload --trace`).
 ///
-/// Of TorchScript that is the first call of a method from C++. The forward of a C++ model is compiled into
+/// For TorchScript that is the first call of a method from C++. The forward of a C++ model is compiled into
 /// the program, so where it begins and ends has to be guessed. It begins when the first of the modules is
 /// called that can be seen, and ends when
 ///
@@ -82,7 +82,7 @@ class TraceMode final : public Mode {
   Models models_;
   std::shared_ptr<FoundModel> model_;  // the largest
 
-  // Of the pass that is being logged.
+  // The pass that is being logged.
   std::thread::id thread_;
   hooks::Handle first_;  // on the module that was called first
   bool has_inputs_ = false;

@@ -1,5 +1,7 @@
 #pragma once
 
+// The interface of the agent's views: trace, report, explorer and monitor.
+
 #include <ATen/core/ivalue.h>
 
 #include <functional>
@@ -48,8 +50,8 @@ class Mode {
   /// Around a fork, in the parent.
   virtual void lock() = 0;
   virtual void unlock() = 0;
-  /// The state that a forked child continues with. This one stays locked, as the child's thread is not the
-  /// one that locked it.
+  /// The state that a forked child continues with. This one stays locked, as another thread than the child's
+  /// locked it.
   virtual Mode* for_child() = 0;
 
  protected:

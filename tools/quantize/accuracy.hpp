@@ -5,16 +5,16 @@
 
 #include <cstdint>
 
-/// How often a classifier is right.
+/// Measures how often a classifier is right.
 namespace torchtap::tools {
 
-/// The classes of each image, the most likely one first: int64 `[images, classes]`. `result` is what a model
-/// returned: scores `[images, classes]`, or a tuple, list or dict that begins with them. Among equal scores
-/// the lower class comes first, as in `argmax`, and NaN comes before numbers. Throws `c10::ValueError` for
+/// The classes of each image, the most likely one first: int64 `[images, classes]`. `result` is a model's
+/// output: scores `[images, classes]`, or a tuple, list or dict that begins with them. Among equal scores the
+/// lower class comes first, as in `argmax`, and NaN comes before numbers. Throws `c10::ValueError` for
 /// another result.
 at::Tensor ranking_of(const c10::IValue& result);
 
-/// What was right so far.
+/// The right answers so far.
 struct Accuracy {
   std::int64_t images = 0;
   std::int64_t classes = 0;

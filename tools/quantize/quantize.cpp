@@ -57,8 +57,8 @@ struct QuantizeOptions {
   bool overwrite = false;
 };
 
-/// How much of the outputs is left beside the error, in decibels: ten times the logarithm of their squares
-/// by those of the differences. Infinite if nothing differs.
+/// The signal-to-noise ratio of the outputs in decibels: ten times the logarithm of their squares over the
+/// squares of the differences. Infinite if nothing differs.
 double signal_to_noise(const c10::IValue& expected, const c10::IValue& got) {
   const auto tensors = [](const c10::IValue& result) {
     std::vector<at::Tensor> all;
@@ -84,7 +84,7 @@ double signal_to_noise(const c10::IValue& expected, const c10::IValue& got) {
   return 10 * std::log10(signal / noise);
 }
 
-/// Runs both on a batch before the file is written: what was converted need not run.
+/// Runs both on a batch before the file is written: the converted model may fail to run.
 double tried(torch::jit::Module& model, torch::jit::Module& int8, const std::vector<c10::IValue>& batch) {
   const c10::IValue expected = model.forward(copies(batch));
   try {

@@ -41,7 +41,7 @@ void print_table(const std::vector<const Layer*>& layers) {
 void print_note(const Layer& layer) {
   const std::string& note = layer.entry.note();
   if (note.empty()) return;
-  // Of what was left out the note says what it is; else it is a guess.
+  // For samples that were left out the note is exact; otherwise it is a guess.
   const bool guess = layer.entry.samples() == 0 && note.rfind("the program", 0) == 0;
   print_wrapped(std::cout,
                 shown_path(layer.path) + (guess ? " has no samples: maybe " : ": ") + printable(note));

@@ -11,7 +11,7 @@ namespace torchtap::tools {
 /// The output formats of `show`.
 enum class Format { table, json, csv };
 
-/// Prints what is known of samples that are not there, if anything is.
+/// Prints why samples are missing, if it is known.
 void print_note(const Layer& layer);
 
 /// The manifest's entry of one module.

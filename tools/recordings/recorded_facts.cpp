@@ -37,7 +37,7 @@ double sum_of(const Statistic* one) {
   return one == nullptr || one->bins.has_value() ? 0 : one->values.nansum().item<double>();
 }
 
-/// Whether a result that is NaN tells nothing: 0 / 0 for a single value or a constant, or no value at all.
+/// Whether NaN is a normal result: 0 / 0 for a single value or a constant, or no value at all.
 bool may_be_nan(const Statistics& row, const Statistic& one) {
   return is_any_of(one.base(), {"std", "skewness", "kurtosis", "covariance", "correlation"}) ||
          row.beside(one, "sum_squares") != nullptr;
@@ -183,14 +183,14 @@ void take_nonfinite(const Statistics& row, Facts& facts) {
     }
   }
   const double known = facts.nan.value_or(0) + facts.inf.value_or(0);
-  // Of no values, a mean is NaN.
+  // A mean of no values is NaN.
   if (known > 0 || (!nan && !inf) || facts.count == 0.0) return;
   facts.count.reset();
   if (nan) facts.nan = 1;
   if (inf) facts.inf = 1;
 }
 
-/// How many rows a reduction folded, if its state tells.
+/// The number of rows that a reduction folded, if its state has it.
 std::optional<double> rows_of_state(const std::vector<core::SavedSink>& states, std::size_t slot) {
   if (slot >= states.size()) return std::nullopt;
   const std::string& recipe = states[slot].recipe;
@@ -229,7 +229,7 @@ void read_statistics(const Layer& layer, const Statistics& row, const std::vecto
   take_nonfinite(row, facts);
 }
 
-/// Of the catalogue, between -1 and 1 and not 0: those that values are compared with.
+/// The catalogue's limits for values, between -1 and 1 and not 0.
 std::vector<double> thresholds() {
   std::vector<double> all;
   for (const rules::RuleInfo& rule : rules::catalogue()) {
@@ -243,7 +243,7 @@ std::vector<double> thresholds() {
   return all;
 }
 
-/// Makes two bins of the one that `edge` lies in. `above`: finite values greater than it.
+/// Cuts the bin in which `edge` lies into two. `above`: the number of finite values above `edge`.
 void cut_bins(Facts& facts, double edge, double above) {
   for (std::size_t i = facts.bins.size(); i-- > 0;) {
     rules::Bin& bin = facts.bins[i];
@@ -256,8 +256,8 @@ void cut_bins(Facts& facts, double edge, double above) {
   }
 }
 
-/// The share of channels in which less than 1 % of the elements are nonzero, of samples whose dimension 1 is
-/// that of channels. Of three dimensions it may be that of time.
+/// The share of channels in which less than 1 % of the elements are nonzero, if dimension 1 of the samples
+/// has the channels. With three dimensions it may be time.
 std::optional<double> inactive_channels(const Result& samples) {
   at::Tensor active;
   double each = 0;
@@ -318,7 +318,7 @@ void read_samples(const Result& samples, Facts& facts) {
   facts.inactive_channels = inactive_channels(samples);
 }
 
-/// Of modules with paths: which have others inside, and which may have run without being called.
+/// Of modules with paths: whether they have modules inside, and may have run without being called.
 class Structure {
  public:
   explicit Structure(const Layers& layers) : layers_(layers) {
@@ -393,7 +393,7 @@ std::vector<std::vector<rules::Finding>> findings_of(const std::vector<RecordedT
   std::map<std::tuple<std::string, std::string, std::string>, std::vector<std::size_t>> alike;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto& entry = rows[i].layer->entry;
-    // Nothing tells which of a file's named tensors belong together.
+    // Named tensors of a file do not say which of them belong together.
     const bool alone = rows[i].facts.tensor == rules::Tensor::parameter;
     alike[{alone ? "#" + std::to_string(i) : entry.kind(), entry.samples() == 0 ? "" : entry.reduction(),
            keys_text(rows[i].statistics.keys)}]

@@ -12,7 +12,7 @@
 /// The facts of a recording's tensors, for the rules.
 namespace torchtap::tools {
 
-/// Where the tensors of an entry of this kind are, in the words of the rules; an output if it has none.
+/// The rules' kind for tensors of an entry of this kind; an output if it has none.
 inline rules::Tensor tensor_of(const std::string& kind) {
   if (kind.empty()) return rules::Tensor::output;
   const auto* const known = recorders::find_kind(kind);
@@ -22,7 +22,7 @@ inline rules::Tensor tensor_of(const std::string& kind) {
                           : rules::Tensor::input;
 }
 
-/// A tensor of a recording: its results, if it keeps results, and the facts that these or its samples tell.
+/// A tensor of a recording: its results, if it keeps results, and the facts from these or from its samples.
 struct RecordedTensor {
   const Layer* layer;
   Statistics statistics;  ///< empty if the entry keeps samples
@@ -32,10 +32,10 @@ struct RecordedTensor {
 /// A row for each tensor and key, in the order of the recording; one for an entry without samples. The values
 /// of samples are read only `with_samples`; otherwise nothing is known of them.
 ///
-/// Results of every reduction are read for what they tell: counts of `Count`, `Histogram`, `LogHistogram` and
-/// `Blocks`; means, deviations and norms of any number of kept elements, which are pooled; extrema. `EMA`,
-/// `First`, `Last` and `Mean` of several elements give extrema, too, which are compared with those of other
-/// modules. A NaN or infinite result tells that there are such values, but not how many.
+/// Facts come from results of every reduction: counts of `Count`, `Histogram`, `LogHistogram` and `Blocks`;
+/// means, deviations and norms of any number of kept elements, which are pooled; extrema. `EMA`, `First`,
+/// `Last` and `Mean` of several elements give extrema, too, which are compared with the extrema of other
+/// modules. A NaN or infinite result shows that there are such values, but not how many.
 std::vector<RecordedTensor> recorded_tensors(const Layers& layers, bool with_samples);
 
 /// The findings of the rules for each of `rows`. Rows of other kinds, reductions or keys are not compared

@@ -27,10 +27,10 @@ struct Layers {
   /// Whether a manifest names the entries, in the order of the model; otherwise the names of files do.
   bool recorded = false;
 
-  /// By path or alias; if none matches, by index ("3"; "#3" is always an index). Throws `c10::IndexError`
+  /// By path or alias; if nothing matches, by index ("3"; "#3" is always an index). Throws `c10::IndexError`
   /// that lists the nearest names.
   const Layer& at(const std::string& name) const;
-  /// All modules for "", otherwise the one that `at` finds.
+  /// All modules for "", otherwise the module that `at` finds.
   std::vector<const Layer*> chosen(const std::string& name) const;
   /// Whether it is one file, whose name says nothing of a module.
   bool is_file() const { return !recorded && all.size() == 1; }

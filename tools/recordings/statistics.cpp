@@ -204,7 +204,7 @@ std::vector<Result> pooled(const std::vector<Result>& results) {
     const auto add = [&](const char* name, at::Tensor tensor) {
       all.push_back({member + name, false, {std::move(tensor)}});
     };
-    // Of blocks that have finite elements, or one that has none.
+    // Results of the blocks that have finite elements, or of one block if there are none.
     const at::Tensor known = each.masked_select(each.isnan().logical_not());
     const at::Tensor present = known.numel() == 0 ? each : known;
     if (base == "low" || base == "high") {
@@ -290,7 +290,7 @@ std::optional<Grouped> grouped(const std::string& reduction) {
   return Grouped{reduction.substr(by.size(), name_end - by.size()), rest};
 }
 
-/// The results of one key: its row of each, or those of other shapes for other keys, such as "counts.3".
+/// The results of one key: its row of each, or its own results if shapes differ by key, such as "counts.3".
 std::vector<Result> of_key(const std::vector<Result>& results, const std::string& name, std::int64_t row,
                            std::int64_t key) {
   const std::string end = "." + std::to_string(key);

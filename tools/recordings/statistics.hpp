@@ -71,7 +71,7 @@ struct Statistics {
   std::int64_t slot = -1;
   std::vector<Statistic> all;
   Keys keys;
-  Keys left_out;  ///< how many rows had no key, for each of `keys` and what comes before it
+  Keys left_out;  ///< how many rows had no key, for each of `keys` within the keys before it
 
   /// Null if there is none.
   const Statistic* find(const std::string& name) const;
@@ -88,7 +88,7 @@ struct Statistics {
 /// written by Python, by results called "mean" and "variance", "counts" and "edges", or "counts", "low" and
 /// "high".
 bool has_statistics(const storage::RecordedEntry& entry);
-/// Whether any entry has.
+/// Whether any entry has statistics.
 bool has_statistics(const Layers& layers);
 
 /// The results of an entry, one per slot and per key that has rows. A variance becomes a "std", counts and

@@ -184,8 +184,7 @@ std::string in_all(const std::vector<Row>& rows, const Of& of) {
   return rows.empty() ? "" : of(rows.front());
 }
 
-/// The lines under the table: what was recorded, the ranges of the histograms, and the meaning of the marks.
-/// "relu3: 37 rows without a key of labels", once for each `by`.
+/// Says how many rows were left out: "relu3: 37 rows without a key of labels", once for each `by`.
 std::vector<std::string> left_out(const std::vector<Row>& rows) {
   std::vector<std::string> all;
   for (const auto& row : rows) {
@@ -202,6 +201,8 @@ std::vector<std::string> left_out(const std::vector<Row>& rows) {
   return all;
 }
 
+/// Prints the lines under the table: what was recorded, the ranges of the histograms, the rows that were left
+/// out, and the meaning of the marks.
 void print_legend(const std::vector<Row>& rows, const std::vector<Column>& columns) {
   std::set<std::int64_t> modules;
   for (const auto& row : rows) modules.insert(row.layer->index);

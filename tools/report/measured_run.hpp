@@ -29,12 +29,12 @@ struct Measured {
   views::report::Measurements results;
   /// Why the run ended early, for stderr; empty if it did not.
   std::string error;
-  /// The signal that ended it early; 0 if none did.
+  /// The signal that ended it early; 0 if there was none.
   int signal = 0;
 };
 
 /// Runs the model `warmup` and `repeat` times on the same inputs. Measurements before an exception of the
-/// model, or a signal, are in the results. Throws what is wrong with the file or the inputs.
+/// model, or a signal, are in the results. Throws errors of the file and of the inputs.
 Measured measure(const MeasureOptions& options);
 
 }  // namespace torchtap::tools

@@ -28,7 +28,7 @@ std::string ending_of(const std::string& path) {
   return dot == std::string::npos || (slash != std::string::npos && slash > dot) ? "" : path.substr(dot);
 }
 
-/// How ffmpeg is to write a file, by the ending of its name.
+/// ffmpeg's options for writing a file, by the ending of its name.
 std::vector<std::string> encoding_of(const std::string& ending) {
   if (ending == ".gif")
     return {"-vf", "split[a][b];[a]palettegen=stats_mode=diff[p];[b][p]paletteuse=dither=none", "-f", "gif"};
@@ -36,7 +36,7 @@ std::vector<std::string> encoding_of(const std::string& ending) {
     return {"-c:v",      "libvpx-vp9", "-b:v",      "0", "-crf",     "30",      "-row-mt", "1",
             "-deadline", "realtime",   "-cpu-used", "8", "-pix_fmt", "yuv420p", "-f",      "webm"};
   if (ending == ".mkv") return {"-c:v", "ffv1", "-f", "matroska"};
-  // Fragments: what is on disk can be played, whenever the writer is killed.
+  // Fragments can be played as far as they are on disk, whenever the writer is killed.
   return {"-c:v",
           "libx264",
           "-preset",
@@ -87,7 +87,7 @@ class Video final : public Film {
       : path_(path),
         width_(width),
         height_(height),
-        // Ctrl-C is ours: ffmpeg ends when its pictures do.
+        // This process handles Ctrl-C: ffmpeg ends when its pictures do.
         ffmpeg_(command(path, width, height, fps), pictures_[0], messages_.descriptor(),
                 messages_.descriptor(), program::Program::CtrlC::is_ours) {
     pictures_.close(0);

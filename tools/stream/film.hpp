@@ -8,7 +8,7 @@
 
 #include "pictures/image.hpp"
 
-/// Where the frames of a video go.
+/// The receivers of a video's frames.
 namespace torchtap::tools::stream {
 
 /// Takes pictures of one size.
@@ -22,13 +22,13 @@ class Film {
   virtual void add(const pictures::Image& image) = 0;
   /// Throws `c10::Error` if the film could not be finished.
   virtual void finish() = 0;
-  /// Where it is: a file or a folder.
+  /// Its place: a file or a folder.
   virtual std::string place() const = 0;
 };
 
 /// Whether the program ffmpeg can be run.
 bool has_ffmpeg();
-/// Whether a file name ends as those of videos that ffmpeg is asked for: .mp4, .mkv, .webm, .gif.
+/// Whether a file name has the ending of a video that ffmpeg makes: .mp4, .mkv, .webm, .gif.
 bool is_video_name(const std::string& path);
 
 /// A video, by a child process of ffmpeg, which ends by itself when this process is killed. A video in mp4

@@ -55,7 +55,7 @@ class Panels {
 
   PanelOptions options_;
   std::map<std::string, Panel> panels_;
-  std::vector<std::string> order_;  // of those that were added
+  std::vector<std::string> order_;  // of the added panels
   std::size_t drawn_ = 0;           // how many there were at the first drawing
   std::size_t left_out_ = 0;
 };

@@ -23,7 +23,7 @@ struct Asked {
 
 /// Adds the name of the stream, `--names`, `--what`, `--every`, `--hz`, `--wait-for` and `--directory`.
 void add_subscription(CLI::App& command, Asked& asked);
-/// Connects. `label` is what `torchtap streams` calls this reader.
+/// Connects. `label` names this reader in `torchtap streams`.
 views::stream::Reader open(const Asked& asked, const std::string& label, views::stream::WhenFull when_full);
 
 /// Throws `c10::Error` if the stream broke off before its program ended it; `saved` says what is left of it.
@@ -31,7 +31,7 @@ void check_end(const views::stream::Reader& reader, const std::string& saved = "
 
 /// "layer1.0", "layer1.0#1" for slot 1, "layer1.0:mean" for a result.
 std::string title_of(const views::stream::Frame& frame);
-/// The same for people: the model itself is "(root)".
+/// A title for people: the model itself is "(root)".
 std::string shown_title_of(const views::stream::Frame& frame);
 /// "output", "grad-input": the word of `--what` for the kind of a frame.
 std::string word_of(const views::stream::Frame& frame);

@@ -186,7 +186,7 @@ void summarize(const TailOptions& options, const Reader& reader, const Saved* sa
               << (reader.demoted() ? ": the publisher waited too long and went on.\n" : ".\n");
 }
 
-/// The signal that ended it; 0 if none did.
+/// Returns the signal that ended it; 0 if there was none.
 int tail(const TailOptions& options) {
   const bool waits = !options.save.empty() && !options.skip;
   Reader reader = open(options.asked, "torchtap tail", waits ? WhenFull::wait : WhenFull::skip);

@@ -91,7 +91,7 @@ void understand(VideoOptions& options) {
   options.panels.range = pictures::Range(low, high);
 }
 
-/// Where the pictures go. Checks that nothing is there.
+/// The receiver of the pictures. Checks that nothing is there.
 class Target {
  public:
   explicit Target(const VideoOptions& options)
@@ -230,7 +230,7 @@ std::string film_stream(const VideoOptions& options, Panels& panels, Target& tar
   return reader.broken();
 }
 
-/// The signal that ended it; 0 if none did.
+/// Returns the signal that ended it; 0 if there was none.
 int video(VideoOptions& options) {
   understand(options);
   Panels panels(options.panels);

@@ -122,7 +122,7 @@ class Watched {
     std::ostringstream text;
     print_table(text, width);
     std::vector<std::string> lines = split(text.str());
-    // The titles, a line for each module, and what is said below.
+    // The titles, a line for each module, and the notes below.
     const auto rows = lines.begin() + 1;
     std::vector<std::string> below(rows + static_cast<std::ptrdiff_t>(rows_.size()), lines.end());
     for (auto& line : reasons(width)) below.push_back(std::move(line));
@@ -158,7 +158,7 @@ class Watched {
 
   void print_table(std::ostream& stream, std::size_t width) const {
     Table table({{"module", Table::Align::left, Table::kAlways, 8, true},
-                 {"kind", Table::Align::left, 10},  // tells rows of one module apart
+                 {"kind", Table::Align::left, 10},  // distinguishes rows of one module
                  {"sample", Table::Align::right, 3},
                  {"tensor", Table::Align::left, 5},
                  {"mean", Table::Align::right, 9},
@@ -184,7 +184,7 @@ class Watched {
     table.print(stream, width);
   }
 
-  /// Which modules have no data, and why, in lines.
+  /// The modules without data, with the reasons, in lines.
   std::vector<std::string> reasons(std::size_t width) const {
     std::map<std::string, std::string> modules;
     for (const auto& [key, row] : rows_) {
@@ -204,7 +204,7 @@ class Watched {
   std::string text_;  // what the program said last
 };
 
-/// The signal that ended it; 0 if none did.
+/// Returns the signal that ended it; 0 if there was none.
 int watch(WatchOptions& options) {
   if (options.asked.hz == 0) options.asked.hz = 5;
   Reader reader = open(options.asked, "torchtap watch", WhenFull::skip);

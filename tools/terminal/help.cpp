@@ -22,7 +22,8 @@ class Formatter : public CLI::Formatter {
   }
   /// Before it is laid out.
   std::string make(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const {
-    // As CLI::Formatter::make_help, which since CLI11 2.5 breaks description and footer into lines itself.
+    // Does as CLI::Formatter::make_help, which since CLI11 2.5 breaks description and footer into lines
+    // itself.
     const std::string text =
         introduction(app, std::move(name)) +
         titled(make_positionals(app) + make_groups(app, mode) + make_subcommands(app, mode)) + "\n";

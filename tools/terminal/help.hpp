@@ -25,9 +25,9 @@ class Notes {
 
   /// Adds --quiet to a command.
   void add_option(CLI::App& command);
-  /// Prints what was kept if the exit status is neither 0 nor 1.
+  /// Prints the kept text if the exit status is neither 0 nor 1.
   void end(int status);
-  /// The same for a command that ends its process itself.
+  /// Ends the output of a command that ends its process itself.
   static void end_process(int status);
 
  private:

@@ -3,14 +3,14 @@
 #include <cstddef>
 #include <string>
 
-/// How --help fits the terminal. Knows neither CLI11 nor LibTorch.
+/// Fits --help to the terminal. Knows neither CLI11 nor LibTorch.
 namespace torchtap::tools {
 
-/// The columns of a line of help: those of the terminal, from 40 to 100.
+/// The columns of a line of help: as many as the terminal has, from 40 to 100.
 std::size_t help_width();
 
-/// In help that is not laid out, a line "\vNAME\vDESCRIPTION" is an option or a command, and what follows
-/// "\f" is the text at its end; other lines stay as they are.
+/// In help that is not laid out, a line "\vNAME\vDESCRIPTION" is an option or a command, and "\f" begins the
+/// text at its end; other lines stay as they are.
 inline constexpr char kHelpEntry = '\v';
 inline constexpr char kHelpFooter = '\f';
 

@@ -132,7 +132,7 @@ ScriptError split(const std::string& message) {
 std::string explain(const std::exception& error) {
   const ScriptError parts = split(message_of(error));
   std::string text = for_shells(parts.cause);
-  // Where a recorder is at fault, the message has named the module, and the model's code is right.
+  // If a recorder is at fault, the message has named the module, and the model's code is right.
   const bool of_recorder = parts.cause.find("(while recording ") != std::string::npos;
   if (!parts.traceback.empty() && !of_recorder) text += "\n" + parts.traceback;
   return printable(text, /*keep_lines=*/true);

@@ -14,7 +14,7 @@ namespace torchtap::tools {
 using views::text::counted;
 using views::text::printable;
 
-/// The candidate nearest to `word`; "" if none is near.
+/// The candidate nearest to `word`; "" if there is none nearby.
 std::string meant(const std::string& word, const std::vector<std::string>& candidates);
 
 /// `; did you mean "list"?`, or "".

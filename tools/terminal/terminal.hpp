@@ -30,7 +30,7 @@ inline std::string shape_to_text(const std::vector<std::int64_t>& shape) {
 /// The number of columns of the terminal on a descriptor; 0 if it is not a terminal or does not report its
 /// size.
 int terminal_columns(int descriptor);
-/// The width of a line of stdout: COLUMNS if set, otherwise the terminal's. For a pipe, the width of the
+/// The width of a line of stdout: COLUMNS if set, otherwise the terminal's. For a pipe it is the width of the
 /// terminal on stderr. No limit (SIZE_MAX) for a file, or without a terminal.
 std::size_t line_width();
 

@@ -67,7 +67,7 @@ bool same_multiset(const Fingerprint& a, const Fingerprint& b) {
          a.either == b.either;
 }
 
-/// How far apart is what does not depend on the order.
+/// The relative error of the sums that do not depend on the order.
 double error_in_any_order(const Fingerprint& a, const Fingerprint& b) {
   if (same_multiset(a, b)) return 0;
   if (a.nans != b.nans || a.infinities != b.infinities) return std::numeric_limits<double>::infinity();
@@ -90,7 +90,7 @@ std::string reordered(const Fingerprint& a, const Fingerprint& b) {
   if (a.dims != b.dims || a.dims < 2 || a.dims > 6) return {};
   Sizes order(a.dims);
   std::iota(order.begin(), order.end(), 0);
-  std::vector<std::pair<int, std::string>> found;  // those that move the fewest dimensions first
+  std::vector<std::pair<int, std::string>> found;  // the fewest moved dimensions first
   while (std::next_permutation(order.begin(), order.end())) {
     Sizes places;  // those longer than 1, which have to be in another order for values to be
     bool fits = true;
@@ -121,7 +121,7 @@ std::string reordered(const Fingerprint& a, const Fingerprint& b) {
   return ", such as " + found[0].second + (found.size() > 1 ? " or " + found[1].second : "");
 }
 
-/// "B = 2 A - 1", if that is what the samples and the sums say.
+/// "B = 2 A - 1", if the samples and the sums agree with it.
 std::string linear(const Fingerprint& a, const Fingerprint& b) {
   const auto n = static_cast<double>(a.numel());
   const auto count = static_cast<int>(std::min<std::int64_t>(a.numel(), Fingerprint::kSamples));

@@ -1,6 +1,6 @@
 #pragma once
 
-/// How far two fingerprints are apart, and in which way, as far as fingerprints can tell.
+/// The differences between two fingerprints, in numbers and in words.
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace torchtap::views::compare {
 
-/// How far two tensors are apart, as far as their fingerprints tell.
+/// The difference between two tensors, as their fingerprints show it.
 struct Difference {
   bool same_bits = false;  ///< whether dtype, shape and the bits of all elements are the same
   /// The relative error, infinite if shapes, or the numbers or places of NaN or infinities differ. Whole
@@ -22,14 +22,14 @@ struct Difference {
   double elements = 1;    ///< how many there are, at least 1
   bool reshaped = false;  ///< the shapes differ, though not the number of elements
 
-  /// Whether nothing that is computed from it can be judged: rounding makes no other shapes, NaN or whole
-  /// numbers, and what does is unlike rounding.
+  /// Whether rounding cannot explain the difference (another shape, NaN or whole number): nothing that is
+  /// computed from it can be judged then.
   bool breaks() const noexcept { return !std::isfinite(error) || (unit == 0 && error > 0); }
 };
 
-/// How far several tensors are apart, or may be: the largest error and |scale|.
+/// The largest error and |scale| of several tensors.
 struct Extent {
-  double error = 0, scale = 0;  ///< of those that do not break
+  double error = 0, scale = 0;  ///< of all that do not break
   bool broken = false;          ///< something among these `breaks`, and is not in `error`
 
   /// Takes in the difference of another tensor.
@@ -38,22 +38,22 @@ struct Extent {
     if (difference.breaks()) return;
     error = std::max(error, difference.error), scale = std::max(scale, std::abs(difference.scale));
   }
-  /// Whether a difference is at most as large as these. One that is NaN counts as larger.
+  /// Whether a difference is at most as large as these. A difference of NaN counts as larger.
   bool holds(const Difference& difference) const {
     return difference.same_bits || (difference.error <= error && std::abs(difference.scale) <= scale);
   }
 };
 
-/// How far two fingerprints are apart. Sizes count as equal if they differ only in dimensions of size 1, or
-/// as those of a tensor and of its `view` do. Where dimensions are in another order (NCHW and NHWC), it
-/// compares what does not depend on the order.
+/// The difference between two fingerprints. Sizes count as equal if they differ only in dimensions of size 1,
+/// or as a tensor's and its `view`'s do. If dimensions are in another order (NCHW and NHWC), it compares sums
+/// that do not depend on the order.
 TORCHTAP_API Difference difference(const Fingerprint& a, const Fingerprint& b);
 
 /// Whether it has whole numbers, or true and false.
 TORCHTAP_API bool is_whole(const Fingerprint& print);
 
 /// "B is rounded to bfloat16", "B = 0.5 A", "the same values in another order: B = A.transpose(0, 1)"; empty
-/// if the fingerprints tell nothing.
+/// if the fingerprints show no relation.
 TORCHTAP_API std::string in_words(const Fingerprint& a, const Fingerprint& b);
 
 }  // namespace torchtap::views::compare

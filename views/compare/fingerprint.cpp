@@ -160,7 +160,7 @@ class Elements {
   }
 
   std::int64_t item_ = 0;  // bytes
-  std::size_t dims_ = 0;   // innermost first, those that lie side by side as one
+  std::size_t dims_ = 0;   // innermost first; neighbours without a gap are one
   std::array<std::int64_t, Fingerprint::kDims + 1> sizes_, strides_;
 };
 
@@ -346,7 +346,7 @@ Norms norms(const Fingerprint& a, const Fingerprint& b) {
   };
   double unit = 1;
   const auto lost = [](double square) { return square < 1e-290 || std::isinf(square); };
-  const bool scaled = lost(a.sum_sq) || lost(b.sum_sq);  // squares of what is very large or small
+  const bool scaled = lost(a.sum_sq) || lost(b.sum_sq);  // squares of very large or small numbers
   if (scaled) {
     unit = std::numeric_limits<double>::min();
     for (int l = 0; l < Fingerprint::kSketch; ++l)

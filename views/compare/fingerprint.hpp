@@ -1,6 +1,6 @@
 #pragma once
 
-/// 800 bytes that say of a tensor of any size whether, how far and in which way another one differs.
+/// 800 bytes about a tensor of any size, which show whether, how far and in which way another tensor differs.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
@@ -22,16 +22,16 @@ namespace torchtap::views::compare {
 struct TORCHTAP_API Fingerprint {
   static constexpr int kSketch = 64, kSamples = 32, kDims = 8;  ///< how many there are at most
 
-  std::uint8_t version = 1;  ///< of what these bytes are
+  std::uint8_t version = 1;  ///< of the layout of these bytes
   std::uint8_t dtype = 0;    ///< the number of the tensor's c10::ScalarType
   std::uint8_t dims = 0;     ///< how many dimensions the tensor has
   std::uint8_t flags = 0;    ///< reserved
-  /// Of what is not finite: a hash of where NaN, inf and -inf are. 0 if all is finite, or if an older version
-  /// made the fingerprint.
+  /// A hash of the places of NaN, inf and -inf. 0 if all is finite, or if an older version made the
+  /// fingerprint.
   std::uint32_t places = 0;
   std::int64_t sizes[kDims] = {};  ///< of the dimensions
-  /// Of dtype, shape and the bits of all elements, in order: NH of UMAC (Black et al. 1999) and Fletcher's
-  /// sum, by blocks. All NaN count as one number, -0 and 0 as two. It is no cryptographic hash.
+  /// The digest of dtype, shape and the bits of all elements, in order: NH of UMAC (Black et al. 1999) and
+  /// Fletcher's sum, by blocks. All NaN count as one number, -0 and 0 as two. It is no cryptographic hash.
   std::uint64_t digest[2] = {};
   /// The sum modulo 2^32, the XOR and the OR of the bits of all elements, which do not depend on the order.
   std::uint32_t words = 0, exclusive = 0, either = 0;

@@ -86,7 +86,7 @@ class Data {
   }
 
  private:
-  /// An undefined tensor is what None is in Python.
+  /// An undefined tensor is None in Python.
   static void nothing(frames::Frame& frame) {
     frame.result = "value";
     frame.text = "None";
@@ -108,8 +108,8 @@ class Data {
 
 namespace detail {
 
-/// Writes fingerprints of the arguments and results of each operation of this thread while it lives: what a
-/// call does, where the program is asked for its tensors.
+/// Writes fingerprints of the arguments and results of each operation of this thread while it lives: inside
+/// of calls that `FingerprintsOptions::values` names.
 class Inside {
  public:
   Inside(PrintsFile& file, frames::Frame call)

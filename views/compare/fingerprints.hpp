@@ -29,9 +29,9 @@ struct TORCHTAP_API CallId {
 struct TORCHTAP_API FingerprintsOptions {
   /// How many forwards of each thread are written; 0 for all.
   TORCH_ARG(std::int64_t, forwards) = 1;
-  /// How many are left out before, say those that warm up.
+  /// How many forwards are left out before, say for warming up.
   TORCH_ARG(std::int64_t, skip) = 0;
-  /// Which process of a distributed program this is.
+  /// The rank of this process in a distributed program.
   TORCH_ARG(std::int64_t, rank) = 0;
   /// Calls whose inputs and outputs are written as they are, with fingerprints of the operations inside, and
   /// nothing else: `torchtap compare --run` asks for them.
@@ -61,7 +61,7 @@ class TORCHTAP_API Fingerprints {
 
   /// Attaches to all modules that have a forward and can be reached. The weights are written when the first
   /// of them is called. Throws `c10::ValueError`, which names the remedies, if no module can be reached.
-  /// Of modules of a walk the first is the root. Modules of an exported model have no weights.
+  /// In modules of a walk the first is the root. Modules of an exported model have no weights.
   Fingerprints& attach(const selectors::ModuleView& model);
 
   /// For `recorders::RecorderOptions::stream` with `all_tensors`, of a recorder of inputs or outputs.

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Which operation inside of a call differs first.
+/// Finds the first operation inside of a call that differs.
 
 #include <array>
 #include <cstdint>
@@ -23,7 +23,7 @@ struct CallOf {
 
 /// The first operation of `a` whose arguments agree with the operation of `b` at the same place, and whose
 /// result does not: "aten::native_batch_norm, operation 2 of 5". Empty if no operation differs, or if one run
-/// has no operations of the call. Operations belong together by what they give, their names and their order.
+/// has no operations of the call. Operations are paired by their results, their names and their order.
 TORCHTAP_API std::string first_operation(const CallOf& a, const CallOf& b, const Thresholds& thresholds = {});
 
 }  // namespace torchtap::views::compare

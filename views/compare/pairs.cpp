@@ -110,7 +110,7 @@ WeightsOf weights_of(const Run& run) {
     if (!print || print->numel() < 2) continue;
     Weights& weights = result[split(run.path(record)).first];
     auto sizes = print->shape().vec();
-    std::sort(sizes.begin(), sizes.end());  // in any order, as of a matrix that is stored transposed
+    std::sort(sizes.begin(), sizes.end());  // in any order: a matrix may be stored transposed
     weights.values += c10::get_hash(print->words, print->exclusive);
     weights.shapes += c10::get_hash(sizes);
   }
@@ -148,7 +148,7 @@ double score(const Seen& a, const Seen& b) {
   if (a.weights.shapes != 0 || b.weights.shapes != 0) {
     worth += a.weights.shapes != b.weights.shapes ? -1 : a.weights.values == b.weights.values ? 3 : 0.5;
   }
-  // Inputs tell a layer from the inactive dropout behind it, which returns the same.
+  // Inputs distinguish a layer from the inactive dropout behind it, which returns the same.
   if (a.input && b.input && a.input->shape() == b.input->shape())
     worth += detail::closeness(*a.input, *b.input) / 4;
   return worth;
@@ -171,7 +171,8 @@ class Pairing {
 
   Pairs operator()() {
     find_shifted();
-    // Threads are numbered as they came to a module: those that were given the same belong together.
+    // Threads are numbered in the order in which they reached a module: threads with the same first input
+    // belong together.
     const auto given = [](const Run& run, const Sequence& sequence) {
       return std::make_pair(sequence.rank, run.records()[sequence.events.front().record].digest);
     };
@@ -269,8 +270,8 @@ class Pairing {
     return mine.parent == kNone && its.parent == kNone && sizes(a_, mine) == sizes(b_, its);
   }
 
-  /// The only call on each side that is left of those from outside of all others: whatever a model is called
-  /// (one without weights, say of TorchScript that was frozen, by its type), it is the model.
+  /// Pairs the only unpaired outermost call of each side: whatever a model is called (a frozen TorchScript
+  /// model has no weights and is called by its type), it is the model.
   void pair_roots(const Sequence& a, const Sequence& b) {
     const auto only = [](const Run& run, const Sequence& sequence, const Indexes& taken) {
       std::uint32_t found = kNone;
@@ -291,14 +292,14 @@ class Pairing {
   void pair_calls(const Sequence& a, const Sequence& b) {
     std::unordered_map<std::uint32_t, Indexes> of_b;
     for (const auto call : b.calls) of_b[b_.calls()[call].path].push_back(call);
-    std::unordered_map<std::uint32_t, std::pair<std::uint32_t, How>> names;  // of A to those of B
+    std::unordered_map<std::uint32_t, std::pair<std::uint32_t, How>> names;  // names of A to names of B
     const auto pair_by = [&](std::uint32_t call, std::uint32_t name, How how) {
       const Call& mine = a_.calls()[call];
       const auto found = of_b.find(name);
       if (!free_a(call) || found == of_b.end() || mine.ordinal >= found->second.size()) return;
       const std::uint32_t other = found->second[mine.ordinal];
-      // A program without a single root calls several, all with the name "". Of TorchScript no module inside
-      // is seen.
+      // A program without a single root calls several, all with the name "". TorchScript shows no module
+      // inside.
       const Call& its = b_.calls()[other];
       if (!free_b(other) || (a_.path(mine).empty() && mine.leaf != its.leaf && !given_alike(mine, its)))
         return;
@@ -393,7 +394,7 @@ class Pairing {
     for (const auto& [i, j] : detail::aligned(a.size(), b.size(), worth)) pair(a[i], b[j], How::values);
   }
 
-  /// Calls around paired ones: those that have the most of these in common.
+  /// Pairs calls around paired ones: the two with the most pairs in common.
   void pair_parents(const Sequence& a) {
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::int64_t> common;
     std::unordered_map<std::uint32_t, std::int64_t> within_a, within_b;
@@ -432,7 +433,8 @@ class Pairing {
     }
   }
 
-  /// Which names of A are always one name of B, and the other way round; those that differ are put in words.
+  /// Finds names of A that are always one name of B, and the other way round; different names become a
+  /// rename.
   void learn() {
     std::map<std::uint32_t, std::set<std::uint32_t>> of_a, of_b;
     for (std::uint32_t i = 0; i < pairs_.of_a.size(); ++i) {
@@ -483,7 +485,7 @@ class Pairing {
   void pair_weights() {
     std::vector<std::uint32_t> partner(a_.weights().size(), kNone);
     std::vector<bool> taken(b_.weights().size(), false);
-    /// Pairs what has the same key, the i-th with the i-th.
+    /// Pairs weights of equal keys, the i-th with the i-th.
     const auto by = [&](const auto& of_a, const auto& of_b) {
       std::map<decltype(of_b(0U)), std::deque<std::uint32_t>> known;
       for (std::uint32_t j = 0; j < taken.size(); ++j) {

@@ -63,13 +63,13 @@ base::InputFile open(const std::string& name) {
   return base::InputFile::open(kRead, name);
 }
 
-/// The fingerprint in these bytes, and what is wrong with it.
+/// The fingerprint in these bytes; `fault` says what is wrong with it.
 Fingerprint checked(const void* bytes, std::string& fault) {
   Fingerprint print;
   std::memcpy(&print, bytes, sizeof print);
   fault = base::unreadable_format(print.version, 1);
   if (print.dims > 8) fault = c10::str("its fingerprint has ", int{print.dims}, " dimensions");
-  std::int64_t elements = 2;  // as of complex numbers
+  std::int64_t elements = 2;  // complex numbers count as two
   for (std::size_t i = 0; fault.empty() && i < print.dims; ++i) {
     if (print.sizes[i] < 0 || __builtin_mul_overflow(elements, print.sizes[i], &elements))
       fault = c10::str("in its fingerprint dimension ", i, " is ", print.sizes[i]);
@@ -77,7 +77,7 @@ Fingerprint checked(const void* bytes, std::string& fault) {
   return print;
 }
 
-/// Of a whole tensor; nothing if this LibTorch does not have its dtype.
+/// The fingerprint of a whole tensor; nothing if this LibTorch does not have its dtype.
 std::optional<Fingerprint> fingerprint_of(const Frame& frame) {
   Fingerprint print;
   const bool known =
@@ -123,7 +123,7 @@ Run Run::read(const std::string& name) {
   const base::InputFile& input = run.file_->input;
   std::vector<char> buffer(std::size_t{1} << 18);
   std::uint64_t at = 0, from = 0,
-                filled = 0;  // the buffer has `filled` bytes of the file, those from `from` on
+                filled = 0;  // the buffer has `filled` bytes of the file, beginning with byte `from`
   const auto have = [&](std::uint64_t bytes) {
     if (at >= from && at + bytes <= from + filled) return buffer.data() + (at - from);
     from = at;
@@ -134,7 +134,7 @@ Run Run::read(const std::string& name) {
   while (at < input.size()) {
     const std::uint64_t left = input.size() - at;
     try {
-      // Of fewer bytes than say how long the frame is, those that are there have to be the beginning of one.
+      // If too few bytes are left to read the frame's length, they have to be the beginning of a frame.
       const std::uint64_t length = left < 16 ? 16 : frames::frame_length(have(16), 16);
       if (left < 16 && std::memcmp(have(left), "TTF1", std::min<std::uint64_t>(left, 4)) != 0)
         input.bad("it is not a prints file");
@@ -229,7 +229,7 @@ void Run::add(const Frame& frame, std::uint64_t at) {
 }
 
 /// Calls lie within each other as the inputs and outputs do. A call without outputs (it returned no tensor,
-/// or threw) is taken to have no calls inside, because nothing tells when it ended.
+/// or threw) is taken to have no calls inside, because its end was not recorded.
 void Run::find_calls(Sequence& sequence, std::uint32_t number) {
   const auto key = [](const Record& r) { return (std::uint64_t{r.path} << 32) | r.sample; };
   std::unordered_set<std::uint64_t> returned;

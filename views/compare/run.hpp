@@ -1,6 +1,6 @@
 #pragma once
 
-/// A run: the fingerprints of all that passed through a model once, as a prints file holds them.
+/// A run: the fingerprints of all tensors that passed through a model, as a prints file holds them.
 
 #include <c10/util/SmallVector.h>
 
@@ -20,12 +20,12 @@
 
 namespace torchtap::views::compare {
 
-/// The index of what is not there.
+/// The index of a missing call, record or text.
 inline constexpr std::uint32_t kNone = UINT32_MAX;
 
 /// One tensor of a run. Its fingerprint stays in the file (`Run::print`).
 struct Record {
-  /// What the file has of a tensor.
+  /// The form in which the file has a tensor.
   enum class Holds : std::uint8_t {
     nothing,      ///< a tensor without a fingerprint; `Run::reason` says why
     fingerprint,  ///< of a tensor or number
@@ -74,7 +74,8 @@ class TORCHTAP_API Run {
  public:
   /// Reads a file, "-" (standard input) or a pipe, which is copied to a temporary file that has no name. A
   /// file that was cut off is read up to the cut. Throws `c10::ValueError` that names the file and the place
-  /// if it is not made of whole frames, was written by a later version, or has another checksum than it says.
+  /// if it is not made of whole frames, was written by a later version, or does not have the checksum that it
+  /// names.
   static Run read(const std::string& file);
   Run(Run&&) noexcept;
   Run& operator=(Run&&) noexcept;
@@ -102,14 +103,14 @@ class TORCHTAP_API Run {
   const std::string& path(const Record& record) const { return texts_[record.path]; }
   /// The path of the module.
   const std::string& path(const Call& call) const { return texts_[call.path]; }
-  /// Which of the results it is, as a dict calls it; "" in a tuple.
+  /// The key of the result in the dict that was returned; "" in a tuple.
   const std::string& name(const Record& record) const { return texts_[record.name]; }
   /// Whether there is something: None and undefined tensors are as good as nothing.
   bool is_there(const Record& record) const;
-  /// Whether all modules lie in a model whose own call was not seen, as of one that a compiler put into the
+  /// Whether all modules lie in a model whose own call was not seen, say because a compiler put it into the
   /// program.
   bool model_is_unseen() const;
-  /// How many forwards its program made after those that are here, as far as it says.
+  /// How many forwards its program made after the recorded ones, if it says so.
   std::int64_t later_forwards() const;
   /// The number of a text, or `kNone`.
   std::uint32_t number_of(const std::string& text) const;

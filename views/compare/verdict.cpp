@@ -35,7 +35,7 @@ std::string around(const std::string& path) {
   const auto dot = path.rfind('.');
   return dot == std::string::npos ? "" : path.substr(0, dot);
 }
-/// The path of what is around both.
+/// The path of the innermost module around both.
 std::string common(const std::string& one, const std::string& other) {
   std::string path = around(one);
   while (!path.empty() && other.compare(0, path.size() + 1, path + ".") != 0) path = around(path);
@@ -150,8 +150,8 @@ class Judge {
     ++result_.not_compared[reason.empty() ? "only one of the two is a tensor" : reason];
   }
 
-  /// Which of A's records of a call are which of B's: those of one name, then the others in their order.
-  /// Names that both sides give and that differ are of different things.
+  /// The pairs of A's and B's records of a call: equal names first, then the others in their order. Names
+  /// that both sides give and that differ are of different things.
   using Slots = c10::SmallVector<std::uint32_t, 2>;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> matched(const Slots& of_a, const Slots& of_b) const {
     std::vector<std::pair<std::uint32_t, std::uint32_t>> result;
@@ -180,7 +180,7 @@ class Judge {
     return result;
   }
 
-  /// What is known of a sequence while its events are gone through.
+  /// The state of a sequence while its events are gone through.
   struct State {
     Reached all;
     std::uint32_t first = kNone;  // the first call that was compared
@@ -189,8 +189,8 @@ class Judge {
     std::unordered_map<std::uint32_t, std::size_t> rows;
     std::unordered_map<std::uint32_t, std::vector<std::pair<std::uint32_t, std::uint32_t>>>
         slots;                             // of events
-    std::vector<std::uint32_t> unseen;     // calls that B lacks and that returned since one that B has
-    std::map<Digest, std::uint32_t> of_b;  // records of B by what A has there
+    std::vector<std::uint32_t> unseen;     // calls that B lacks and that returned since the last paired call
+    std::map<Digest, std::uint32_t> of_b;  // B's records, by the digests of A's
     std::size_t settled = 0;               // the last event that agrees, in its shape, too
     std::vector<std::pair<std::size_t, Divergence>> reshaped;  // by event
   };
@@ -282,7 +282,7 @@ class Judge {
     }
   }
 
-  /// Judges how many inputs or outputs there are, and what they are called.
+  /// Judges the number of inputs or outputs, and their names.
   void judge_number(const Sequence::Event& event,
                     const std::vector<std::pair<std::uint32_t, std::uint32_t>>& pairs, State& state,
                     Row& row) {
@@ -320,7 +320,7 @@ class Judge {
     result_.gaps.push_back(c10::str("what only one of the two was given: ", words));
   }
 
-  /// A difference that is none of numbers.
+  /// Reports a difference that no numbers measure, in words.
   void fail(const Sequence::Event& event, std::uint32_t other, State& state, Row& row,
             const std::string& words) {
     Difference difference;
@@ -365,10 +365,10 @@ class Judge {
     state.of_b.emplace(mine.digest, other);
     Extent allowed = thresholds_.allowed(measured, given.extent);
     if (x && is_whole(*x) && x->dtype == y->dtype) allowed = {};  // these are not rounded
-    // Rounding of what was prepared in another way is no answer to a difference far behind it.
+    // Rounding of inputs that were prepared in another way does not explain a difference far behind it.
     if (of_root && event.call == state.first) allowed = {4 * measured.unit, 4 * measured.unit, false};
     bool differs = !measured.same_bits && (thresholds_.bits || !allowed.holds(measured));
-    // An error that large is allowed to anything, so that it says nothing of what computed it.
+    // An error that large is allowed to any call, so it does not accuse the call that computed it.
     const bool meaningless = measured.error > std::max(0.1, 64 * measured.unit);
     const bool unjudged =
         !thresholds_.bits && (given.extent.broken ? differs : !differs && !measured.same_bits && meaningless);
@@ -431,7 +431,7 @@ class Judge {
             (call.parent == kNone && a_.path(call).empty()));
   }
 
-  /// What is found at an event, without its cause.
+  /// The finding at an event, without its cause.
   Divergence found(const Sequence::Event& event, std::uint32_t other, const Row& row,
                    const Difference& measured, const Extent& allowed, const State& state) const {
     const Call &call = a_.calls()[event.call], &its = b_.calls()[row.b];
@@ -470,7 +470,7 @@ class Judge {
     return finding;
   }
 
-  /// Finds the call of A alone that made what differs, if what B gave to what is in its place is known.
+  /// Finds the call of A alone that made the differing tensor, if B's records of its inputs are known.
   void see(const Sequence::Event& event, const State& state, Divergence& finding) const {
     const Record& made = a_.records()[event.record];
     for (const auto index : state.unseen) {
@@ -487,7 +487,7 @@ class Judge {
     }
   }
 
-  /// The call whose code made what differs: that around both calls, or what B was not seen to call there.
+  /// The call whose code made the differing tensor: the call around both, or a call of A that B lacks.
   std::uint32_t code_around(std::uint32_t next, std::uint32_t last, const Divergence& finding) const {
     const std::uint32_t parent = a_.calls()[next].parent;
     if (parent == kNone || pairs_.of_a[parent] != kNone) return parent;
@@ -546,11 +546,11 @@ class Judge {
     const Owner of = owner(side, weight);
     const std::string ran = of.call == kNone ? "" : this->path(side.run, of.call);
     if (of.call != kNone && ran == path) return true;
-    // Of a module that was seen on both sides, the finding would be its own.
+    // A module that was seen on both sides has findings of its own.
     if (of.call != kNone && (side.partners[of.call] != kNone || of.path != ran)) return false;
     return of.path == path || lies_in(of.path, path);
   }
-  /// Such as batch normalisation counts its batches in. No output of an evaluation depends on it.
+  /// Batch normalisation counts its batches in such a tensor. No output of an evaluation depends on it.
   bool is_counter(const WeightRow& row) const {
     const Side& has = holder(row);
     const auto print = has.run.print(weight_of(row, has));
@@ -570,14 +570,14 @@ class Judge {
     return finding;
   }
 
-  /// A finding is due to a weight of its module if one differs; the one that differs most is named.
+  /// A finding is due to a weight of its module if one differs; the worst one is named.
   void explain(Divergence& finding) const {
     if (finding.kind == Divergence::Kind::input || finding.certain) return;
     const WeightRow* worst = nullptr;
     for (const auto& row : result_.weights) {
       if (row.agrees || (worst != nullptr && !(row.difference.error > worst->difference.error))) continue;
-      // A module that has no such weight is another one; a side that has none at all (TorchScript that was
-      // frozen) does not tell.
+      // A module without such a weight is another one; a side without any weights (TorchScript that was
+      // frozen) says nothing about it.
       const bool lacking = row.a == kNone || row.b == kNone;
       const Side& has = holder(row);
       const Record& weight = weight_of(row, has);
@@ -597,8 +597,8 @@ class Judge {
     return call != kNone && pairs_.of_a[call] != kNone && pairs_.of_a[call] == owner(of_b_, its).call;
   }
 
-  /// The first weight that differs, of what ran and gave other bits if there is one. It is the answer if
-  /// nothing that was computed is.
+  /// The first weight that differs, preferably of a module that ran and gave other bits. It is the answer if
+  /// no computed tensor differs.
   void blame_a_weight() {
     const WeightRow *first = nullptr, *unused = nullptr;
     std::uint32_t at = kNone;
@@ -623,7 +623,7 @@ class Judge {
     if (result_.suspects.empty()) result_.suspects.push_back(*result_.weight);
   }
 
-  /// Whether all that a call returned was compared, there or elsewhere.
+  /// Whether all outputs of a call were compared, there or elsewhere.
   bool stands(const Side& side, std::uint32_t call) const {
     const std::uint32_t in_a = &side == &of_a_ ? call : side.partners[call];
     if (in_a != kNone && pairs_.of_a[in_a] != kNone && whole_[in_a]) return true;
@@ -634,8 +634,8 @@ class Judge {
     });
   }
 
-  /// What has to be compared before nothing differs: all outputs, but for those inside of a call whose own
-  /// were compared.
+  /// Finds outputs that have to be compared before "nothing differs" is true: all outputs, except inside of a
+  /// call whose own were compared.
   void find_gaps() {
     constexpr std::size_t kSome = 4;
     for (const Side* const side : {&of_a_, &of_b_}) {

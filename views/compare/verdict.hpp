@@ -30,7 +30,7 @@ struct Thresholds {
 
 /// Something that differs.
 struct TORCHTAP_API Divergence {
-  /// What differs.
+  /// The kind of the difference.
   enum class Kind : std::uint8_t {
     weight,   ///< `path` names it
     input,    ///< of the root
@@ -49,16 +49,16 @@ struct TORCHTAP_API Divergence {
   double error = 0;          ///< relative
   double scale = 1;          ///< B's norm by A's
   double allowed = 0;        ///< the error that rounding explains
-  double allowed_scale = 0;  ///< the same of |ln scale|
-  /// Paths of the calls before and after what differs, and which calls of them these are; empty at the
+  double allowed_scale = 0;  ///< the limit for |ln scale|
+  /// Paths of the calls before and after the differing tensor, and the numbers of these calls; empty at the
   /// beginning and end of `path`.
   std::string after, before;
   std::uint32_t after_call = 0, before_call = 0;  ///< which calls of `after` and `before`
-  std::string cause;                              ///< as far as fingerprints tell, else empty
+  std::string cause;                              ///< if fingerprints show one, else empty
   bool certain = false;  ///< no values could prove more: another number of results, an exception
-  /// What it was given differs so much that fingerprints do not tell whether it computes something else.
+  /// Its inputs differ so much that fingerprints cannot decide whether it computes something else.
   bool unjudged = false;
-  /// A call of A that made what differs, B's of which was not seen, and B's records of what A's was given.
+  /// A call of A that made the differing tensor and has no pair in B, and B's records of its inputs.
   std::uint32_t unseen = kNone;
   std::vector<std::uint32_t> unseen_inputs;  ///< the records of B
 };
@@ -85,32 +85,32 @@ struct WeightRow {
   std::string words;                   ///< the difference as `in_words` says it
 };
 
-/// What comparing two runs found.
+/// The result of comparing two runs.
 struct TORCHTAP_API Verdict {
-  /// Whether nothing that was compared differs.
+  /// Whether all compared tensors agree.
   bool agree() const noexcept { return suspects.empty(); }
 
   std::vector<Divergence>
       suspects;  ///< up to five, in the order in which they happened; the first is the answer
   std::optional<Divergence> first_bits;              ///< the first different bits of all inputs and outputs
   std::vector<Row> rows;                             ///< in the order of A
-  std::vector<WeightRow> weights;                    ///< all, those of A first
+  std::vector<WeightRow> weights;                    ///< all weights, A's first
   std::vector<std::uint32_t> only_a, only_b;         ///< calls without a partner
   std::int64_t compared = 0;                         ///< inputs and outputs
   std::map<std::string, std::int64_t> not_compared;  ///< how many of paired calls and weights, by reason
   double largest_error = 0;                          ///< of those compared, with its module
   std::string largest_at;                            ///< the module of `largest_error`
-  /// What was not compared, so that not even agreement of all else says that nothing differs: outputs that no
-  /// output around them or behind them stands for, later forwards. In words.
+  /// The outputs, later forwards and calls that were not compared, so that agreement of the rest does not
+  /// prove that nothing differs: no output around them or behind them stands for them. In words.
   std::vector<std::string> gaps;
   /// Modules that fingerprints do not judge (`Divergence::unjudged`), the first of them, and how many tensors
   /// are not judged.
   std::vector<Divergence> unjudged;
   std::int64_t unjudged_tensors = 0;  ///< of all of them
   std::string unjudged_from;          ///< the first module
-  /// The first weight that differs, whether or not anything that was computed does.
+  /// The first weight that differs, even if no computed tensor does.
   std::optional<Divergence> weight;
-  /// Where outputs of the model have other dtypes: "(root) returns float32 in A, float16 in B".
+  /// Outputs of the model that have different dtypes: "(root) returns float32 in A, float16 in B".
   std::vector<std::string> dtypes;
 };
 

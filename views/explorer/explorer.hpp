@@ -57,16 +57,16 @@ class TORCHTAP_API Explorer {
   void step(std::int64_t number);
   /// A number of the current step, drawn above all panels of each model.
   void scalar(const std::string& name, double value);
-  /// The same for a tensor of one element. One that is on a device is read, which waits for the device, only
-  /// in steps that are recorded. Throws `c10::ValueError` for several elements.
+  /// Records a tensor of one element. A tensor on a device is read, which waits for the device, only in steps
+  /// that are recorded. Throws `c10::ValueError` for several elements.
   void scalar(const std::string& name, const at::Tensor& value);
 
-  /// Shows the runs in the browser, from its own thread, as long as this object lives. Returns what to open:
-  /// "http://127.0.0.1:8080/#token=…". Throws as `Server` does, and `c10::ValueError` if it is served
+  /// Shows the runs in the browser, from its own thread, as long as this object lives. Returns the address to
+  /// open: "http://127.0.0.1:8080/#token=…". Throws as `Server` does, and `c10::ValueError` if it is served
   /// already.
   std::string serve(const ServeOptions& options = {});
-  /// Writes the page with all that was recorded so far into one file, which needs neither a server nor a
-  /// network. Throws `c10::Error` if the file cannot be written.
+  /// Writes the page with all recorded data into one file, which needs neither a server nor a network. Throws
+  /// `c10::Error` if the file cannot be written.
   void export_page(const std::string& file) const;
 
   /// The number of the current step of the model that was watched first.
@@ -82,7 +82,7 @@ class TORCHTAP_API Explorer {
 /// In a forward: makes a node of an intermediate tensor, with its values and gradients. Returns the tensor
 /// itself, whether or not an explorer watches.
 TORCHTAP_API const at::Tensor& attach(const at::Tensor& tensor, const char* name);
-/// The same of a temporary, as a value that outlives it.
+/// For a temporary: returns by value.
 TORCHTAP_API at::Tensor attach(at::Tensor&& tensor, const char* name);
 
 }  // namespace torchtap::views::explorer

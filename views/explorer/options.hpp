@@ -1,6 +1,6 @@
 #pragma once
 
-/// Options of an explorer: what it records, how often, and where to.
+/// Options of an explorer: the data that it records, how often, and where to.
 
 #include <torch/arg.h>
 
@@ -18,7 +18,7 @@ enum Record : unsigned {
   Output = 2,
   /// The gradient of the loss with respect to a module's inputs, all uses of the tensor included.
   GradInput = 4,
-  /// The same for its outputs.
+  /// The gradient with respect to its outputs, all uses of the tensor included.
   GradOutput = 8,
   /// Parameters at the end of backward, that is before the optimizer changes them.
   Parameter = 16,
@@ -30,7 +30,7 @@ enum Record : unsigned {
 /// Chained like LibTorch's own options: `ExplorerOptions().every(100).save("run1")`.
 class TORCHTAP_API ExplorerOptions {
  public:
-  /// What is called when recording fails.
+  /// Called when recording fails.
   using OnError = std::function<void(const std::string& message)>;
 
   /// Records the steps 0, n, 2n …; the alternative to `overhead`. Throws `c10::ValueError` unless n > 0.
@@ -50,7 +50,7 @@ class TORCHTAP_API ExplorerOptions {
   ExplorerOptions& disk(std::int64_t bytes);
   std::int64_t disk() const noexcept { return disk_; }
 
-  /// Which tensors have their values recorded: `Input | Output`.
+  /// The tensors whose values are recorded: `Input | Output`.
   TORCH_ARG(unsigned, record) = Everything;
   /// About how many bytes all columns in memory may take. Above, all series get fewer columns.
   TORCH_ARG(std::int64_t, memory) = std::int64_t{256} << 20;

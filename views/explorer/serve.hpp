@@ -17,7 +17,7 @@ namespace detail {
 class HttpServer;
 }  // namespace detail
 
-/// Where a page is served, and to whom: `ServeOptions().port(8080)`.
+/// The address of a page, and who may see it: `ServeOptions().port(8080)`.
 class TORCHTAP_API ServeOptions {
   /// The port; 0 for the first free one from 8080 on.
   TORCH_ARG(std::int64_t, port) = 0;
@@ -35,9 +35,9 @@ class TORCHTAP_API ServeOptions {
 /// A page that shows runs, until it is destroyed. One thread answers all viewers.
 class TORCHTAP_API Server {
  public:
-  /// Shows all runs in directories that `ExplorerOptions::save` named, finished or not; what is written
-  /// meanwhile appears, further runs too. Throws `c10::Error` if a directory has none, if the port is taken
-  /// or cannot be listened on, `c10::ValueError` for a damaged file or wrong options.
+  /// Shows all runs in directories that `ExplorerOptions::save` named, finished or not; new data and further
+  /// runs appear. Throws `c10::Error` if a directory has no run, if the port is taken or cannot be listened
+  /// on, `c10::ValueError` for a damaged file or wrong options.
   explicit Server(const std::vector<std::string>& directories, const ServeOptions& options = {});
   ~Server();
   Server(Server&&) noexcept;
@@ -45,7 +45,7 @@ class TORCHTAP_API Server {
 
   /// The address to open in a browser: "http://127.0.0.1:8080/#token=…".
   const std::string& url() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string url() && { return url(); }
 
  private:

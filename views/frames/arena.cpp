@@ -126,7 +126,7 @@ std::uint64_t Arena::padding(std::uint64_t bytes) const noexcept {
 void* Arena::reserve(std::uint64_t bytes) noexcept {
   const std::uint64_t pad = padding(bytes);
   const std::uint64_t end = reserved_ + pad + bytes;
-  // Where the ring begins again at its front, all that lies there from former epochs is overwritten at once.
+  // If the ring begins again at its front, all frames of former epochs there are overwritten at once.
   if (end - epoch_.begin + epoch_.offset > epoch_.capacity)
     overwrite_up_to(std::max(epoch_.begin, end - std::min(end, epoch_.capacity)));
   if (pad != 0) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The shared memory of a publisher: a ring of frames, each written once for all readers.
+// The shared memory of a publisher is a ring of frames, each written once for all readers.
 //
 // Positions count bytes from the beginning of the stream and never wrap; an epoch says where they lie, and no
 // frame lies across the end. Only the publisher writes. A reader maps it read-only, and the seals of the
@@ -27,7 +27,7 @@ inline constexpr std::uint32_t kArenaMagic = 0x31415454;  // "TTA1"
 inline constexpr std::uint64_t kPage = 4096;
 inline constexpr std::uint64_t kDataOffset = 2 * kPage;
 
-/// How positions from `begin` on lie in the ring: position p at (p - begin + offset) % capacity.
+/// Maps positions from `begin` on to the ring: position p lies at (p - begin + offset) % capacity.
 struct Epoch {
   std::uint64_t begin;
   std::uint64_t offset;
@@ -47,11 +47,11 @@ struct ArenaHead {
   alignas(64) std::atomic<std::uint64_t> head;  // behind the last whole frame
   alignas(64) std::atomic<std::uint64_t> tail;  // all before it may have been overwritten
   alignas(64) std::atomic<std::uint64_t> closed;  // 1 when no frame will follow
-  alignas(64) std::atomic<std::uint64_t> epochs;  // how many there are; those that are there do not change
+  alignas(64) std::atomic<std::uint64_t> epochs;  // how many there are; existing ones do not change
   Epoch epoch[kEpochs];
 };
 
-/// Page 1: one for each place. The publisher's words for the reader there, as of one moment.
+/// Page 1: one for each place. It has the publisher's words for the reader there, all of one moment.
 struct alignas(64) Ledger {
   std::atomic<std::uint64_t> turn;           // odd while the next two are written
   std::atomic<std::uint64_t> position;       // of the last frame for this reader

@@ -8,9 +8,9 @@
 
 namespace torchtap::views::frames {
 
-/// Copies as `memcpy` does, past the caches where the processor can and there is much to copy: what is
-/// written here is read much later than the caches would keep it, or by another process, and the tensor that
-/// is read stays in them. What the calling thread writes afterwards is seen after it by all.
+/// Copies as `memcpy` does. If there is much to copy and the processor can, it bypasses the caches: the copy
+/// is read by another process, or much later than the caches would keep it, and the source stays in them.
+/// Every thread sees the copy before it sees later writes of the calling thread.
 TORCHTAP_API void bulk_copy(void* to, const void* from, std::size_t bytes) noexcept;
 
 }  // namespace torchtap::views::frames

@@ -31,8 +31,8 @@ std::string_view fitting(std::string_view text) noexcept {
                     "; the bytes are damaged, or no frame begins here.");
 }
 
-/// Checks a frame whose fixed part is `header` and of which `size` bytes are there. Returns what is wrong
-/// with it; empty if it is valid.
+/// Checks a frame whose fixed part is `header` and of which `size` bytes are there. Returns the fault; empty
+/// if the frame is valid.
 std::string fault(const Header& header, std::uint64_t size) {
   const std::uint64_t texts =
       std::uint64_t{header.path_bytes} + header.type_bytes + header.text_bytes + header.result_bytes;

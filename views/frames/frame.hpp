@@ -1,7 +1,7 @@
 #pragma once
 
-/// A frame: one tensor with all that is known about it, as bytes. The bytes are the same in shared memory,
-/// in a pipe and in a file; docs/format.md specifies them.
+/// A frame is one tensor with all known facts about it, as bytes. The bytes are the same in shared memory, in
+/// a pipe and in a file; docs/format.md specifies them.
 
 #include <array>
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace torchtap::views::frames {
 
-/// Where a tensor was seen. The numbers are part of the format.
+/// The place where a tensor was seen. The numbers are part of the format.
 enum class Kind : std::uint8_t {
   forward_pre = 0,
   forward_input = 1,
@@ -24,7 +24,7 @@ enum class Kind : std::uint8_t {
   /// A tensor of the model itself.
   parameter = 6,
   buffer = 7,
-  /// Of an operation of LibTorch.
+  /// Tensors of an operation of LibTorch.
   operation_argument = 8,
   operation_result = 9,
   /// The first frame of a pipe or a file, which says what made it as text, and the last.

@@ -1,4 +1,4 @@
-// Alarms as a line for people, and as a line of alarms.jsonl.
+// Formats an alarm as a line for people, and as a line of alarms.jsonl.
 #include <cstdio>
 #include <ostream>
 

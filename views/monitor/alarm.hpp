@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a monitor raises: a rule or drift that began to hold.
+/// Alarms: a rule that began to hold, or drift.
 
 #include <cstdint>
 #include <iosfwd>
@@ -13,7 +13,7 @@
 
 namespace torchtap::views::monitor {
 
-/// What the monitor reports: a rule that holds, or drift.
+/// A rule that holds, or drift.
 struct TORCHTAP_API Alarm {
   rules::Finding finding;      ///< whose rule is "drift" for drift
   std::optional<Drift> drift;  ///< only for drift

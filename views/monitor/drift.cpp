@@ -14,7 +14,7 @@
 namespace torchtap::views::monitor {
 namespace detail {
 
-/// Of the finite elements of a tensor.
+/// Mean and deviation of the finite elements of a tensor.
 struct Spread {
   double mean = 0, deviation = 0;
 };
@@ -80,7 +80,7 @@ Spread spread(double finite, double sum, double squares) {
   return {mean, deviation > 1e-7 * std::abs(mean) ? deviation : 0};  // less is rounding
 }
 
-/// As if all values lay in the middles of their bins: their sum, and that of their squares.
+/// The sum of all values and the sum of their squares, as if each lay in the middle of its bin.
 std::pair<double, double> sums_of_bins(const Counted& counted) {
   double sum = 0, squares = 0;
   for (std::size_t i = 0; i < counted.counts.size(); ++i) {

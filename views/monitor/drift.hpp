@@ -26,12 +26,12 @@ struct TORCHTAP_API DriftOptions {
   std::int64_t least_blocks = 100;
 };
 
-/// How a window differs from the reference. Values that are not finite are left out of both.
+/// The difference of a window from the reference. Values that are not finite are left out of both.
 struct TORCHTAP_API Drift {
   /// Hotelling's T² of about ten masses, and its limit for the rate of false alarms. Infinite if more values
-  /// than can be by chance are where the reference has none, or if masses that are equal in all blocks of the
-  /// reference differ. The limit is infinite where nothing is judged: where the test has a `why_not`, and of
-  /// windows that have too few blocks to be told from a rare event.
+  /// than chance explains are where the reference has no bins, or if masses that are equal in all blocks of
+  /// the reference differ. The limit is infinite where nothing is judged: where the test has a `why_not`, and
+  /// of windows that have too few blocks to be told from a rare event.
   double t2 = 0, limit = 0;
   double psi =
       0;  ///< population stability index of the same masses, less its mean on windows of the reference
@@ -50,11 +50,12 @@ struct TORCHTAP_API Drift {
 /// blocks (Hotelling 1931), so that correlation between elements and rows is accounted for. Its limit is
 /// fitted to the tail of windows that are drawn from the blocks, always the same ones.
 ///
-/// Of blocks nothing is assumed but that those of the reference and of windows are alike, or vary in the same
-/// order. Few blocks of a window that are unlike all of the reference's may be a rare event and are left out;
-/// they count when there are more of them than an event of any rate would give, once it did not occur in the
-/// reference. So are values where the reference has none. If blocks in a row vary more together than shuffled
-/// ones, all blocks are worth fewer by the ratio. docs/guides/monitor.md has the rates that were measured.
+/// The only assumption is that blocks of the reference and of windows are alike, or vary in the same order.
+/// Few blocks of a window that are unlike all of the reference's may be a rare event and are left out; they
+/// count when there are more of them than an event of any rate would give, once it did not occur in the
+/// reference. Values where the reference has no bins count likewise. If blocks in a row vary more together
+/// than shuffled ones, all blocks are worth fewer by the ratio. docs/guides/monitor.md has the rates that
+/// were measured.
 class TORCHTAP_API DriftTest {
  public:
   /// `reference`: the results of `reductions::Blocks`. Throws `c10::ValueError` for others, and for options
@@ -67,14 +68,14 @@ class TORCHTAP_API DriftTest {
   /// Why it does not judge ("37 blocks; 100 are needed", "100 blocks, which resemble those before them so
   /// much that they are worth 12; 40 are needed"); empty if it does.
   const std::string& why_not() const noexcept;
-  /// Those that have finite values.
+  /// The reference's blocks that have finite values.
   std::int64_t blocks() const noexcept;
   /// Blocks of the reference's size that a window has at least; of fewer, nothing is judged.
   std::int64_t least_window() const noexcept;
   /// Compares a window: results of `Blocks`, or of `LogHistogram(3)` over everything with `rows` rows, which
   /// is taken for as many equal blocks. Throws `c10::ValueError` for other results.
   Drift compare(const core::Results& window, std::int64_t rows = 0) const;
-  /// The same of several windows as one.
+  /// Compares several windows as one.
   Drift compare(const std::vector<core::Results>& windows, std::int64_t rows = 0) const;
 
  private:

@@ -26,25 +26,25 @@ struct Module;
 
 namespace torchtap::views::monitor {
 
-/// One forward of an incident, and what a replay of it gave.
+/// One forward of an incident, and the result of its replay.
 struct TORCHTAP_API Replayed {
   std::int64_t forward = 0;                         ///< its number
   std::string inputs;                               ///< "[1,3,224,224] f32"
   std::string outputs;                              ///< "[1,1000] f32", of the replay
   bool returned = true;                             ///< whether it returned when it was recorded
   std::int64_t nan_recorded = 0, inf_recorded = 0;  ///< in the outputs, when it was recorded
-  std::int64_t nan = 0, inf = 0;                    ///< in those of the replay
+  std::int64_t nan = 0, inf = 0;                    ///< in the outputs of the replay
   bool same_bits = false;  ///< whether the outputs have the recorded digest; false if it did not return then
-  /// How far the sum of the finite outputs is from the recorded one, relative to the sum of their absolute
-  /// values; NaN if one did not return or if the counts of NaN and infinities differ.
+  /// The distance of the sum of the finite outputs from the recorded one, relative to the sum of their
+  /// absolute values; NaN if one did not return or if the counts of NaN and infinities differ.
   double difference = 0;
   std::string error;  ///< the replay threw this, or why the forward was not run
 };
 
-/// Which forwards are replayed, and how.
+/// The forwards that are replayed, and callbacks.
 struct TORCHTAP_API ReplayOptions {
   std::int64_t from = 0;           ///< least number of a forward
-  std::optional<std::int64_t> to;  ///< number of the last one; all that follow if empty
+  std::optional<std::int64_t> to;  ///< number of the last one; none: to the end
   /// Called around the last forward, say to search it with a report. By default it is just run.
   std::function<void(const std::function<void()>&)> around_last;
   /// Gets a sentence for each thing that is other than when the incident was recorded, and may change bits:
@@ -57,23 +57,23 @@ struct TORCHTAP_API ReplayOptions {
 using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 
 /// Runs the forwards of an incident with their recorded random state, mode and number of threads (at most 16
-/// or as many as there are processors), in order. Of a model in training the parameters that lie in it are
-/// put in place before the forward that had them, or, if they were read later, before the last one. Restores
-/// the caller's, and the model's parameters and buffers. Inputs have their recorded strides.
+/// or as many as there are processors), in order. For a model in training, parameters in the incident are set
+/// before the forward that had them, or, if they were read later, before the last one. Restores the caller's
+/// state, and the model's parameters and buffers. Inputs have their recorded strides.
 ///
 /// Throws `c10::ValueError` if `incident` is not one, was written by a newer torchtap, is damaged, holds no
 /// inputs, or has no forward from `ReplayOptions::from` on. An exception of a forward becomes its
 /// `Replayed::error`.
 TORCHTAP_API std::vector<Replayed> replay(const std::string& incident, torch::nn::Module& model,
                                           const Forward& forward, const ReplayOptions& options = {});
-/// The same for a TorchScript model. Its recorded tensors become the arguments of `method` by their declared
+/// Replays a TorchScript model. Its recorded tensors become the arguments of `method` by their declared
 /// types; other arguments have their defaults, because numbers and texts are not recorded. Throws
 /// `c10::ValueError` that names the argument if it has none, or if the types do not say how many tensors it
 /// had (a dict; two lists): pass a `Forward`.
 TORCHTAP_API std::vector<Replayed> replay(const std::string& incident, torch::jit::Module& model,
                                           const ReplayOptions& options = {},
                                           const std::string& method = "forward");
-/// The same for a TorchScript model that is called by `forward`.
+/// Replays a TorchScript model that is called by `forward`.
 TORCHTAP_API std::vector<Replayed> replay(const std::string& incident, torch::jit::Module& model,
                                           const Forward& forward, const ReplayOptions& options = {});
 
@@ -119,7 +119,7 @@ std::vector<at::Tensor> forward_of(Model& model, const std::vector<at::Tensor>& 
 
 }  // namespace detail
 
-/// The same for a model of this type, whose forward takes up to eight tensors. Others are called by a
+/// Replays a model of this type, whose forward takes up to eight tensors. Other forwards are called by a
 /// function:
 ///
 ///     monitor::replay(incident, *model, [&](const std::vector<at::Tensor>& inputs) {
@@ -154,9 +154,9 @@ TORCHTAP_API std::vector<IncidentSummary> incidents_in(const std::string& incide
 TORCHTAP_API bool is_incident(const std::string& folder);
 
 /// Makes an incident of each ring that a process left in `incidents` or its ring folder when it was killed,
-/// and returns the folders. Rings of living processes, of other users and of newer versions stay; what
-/// cannot be read goes. Throws `c10::ValueError` if `incidents` is no folder, `c10::Error` if an incident
-/// cannot be written; its ring stays then.
+/// and returns the folders. Rings of living processes, of other users and of newer versions stay; unreadable
+/// ones are removed. Throws `c10::ValueError` if `incidents` is no folder, `c10::Error` if an incident cannot
+/// be written; its ring stays then.
 TORCHTAP_API std::vector<std::string> recover_incidents(const std::string& incidents, std::int64_t keep = 16);
 
 }  // namespace torchtap::views::monitor

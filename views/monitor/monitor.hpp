@@ -29,11 +29,11 @@ class TORCHTAP_API Monitor {
  public:
   /// `reference`: a recording that `learn` wrote, or "" for rules alone. Throws `c10::ValueError` if no
   /// module can be reached, no module of the model is in the reference, or an option is out of range.
-  /// Of modules of a walk the first is the root.
+  /// In modules of a walk the first is the root.
   Monitor(const selectors::ModuleView& model, const std::string& reference, MonitorOptions options = {});
   Monitor(Monitor&&) noexcept;
   Monitor& operator=(Monitor&&) noexcept;
-  /// Judges what is left, detaches, and removes the ring's file.
+  /// Judges the rows of an unfinished window, detaches, and removes the ring's file.
   ~Monitor();
 
   /// Called for each alarm that is raised or cleared, one at a time, in the monitor's thread. An exception
@@ -54,7 +54,7 @@ class TORCHTAP_API Monitor {
  private:
   detail::Watcher& watcher() const;
 
-  std::shared_ptr<detail::Watcher> watcher_;  // null in one that was moved from
+  std::shared_ptr<detail::Watcher> watcher_;  // null after a move
 };
 
 }  // namespace torchtap::views::monitor

@@ -1,4 +1,4 @@
-// Which modules are watched unless a program says so.
+// The modules that are watched by default.
 #include <string>
 
 #include <torchtap/views/monitor/options.hpp>

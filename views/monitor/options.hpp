@@ -1,6 +1,6 @@
 #pragma once
 
-/// How a monitor watches.
+/// The options of a monitor.
 
 #include <torch/arg.h>
 
@@ -21,8 +21,8 @@ TORCHTAP_API selectors::Selector default_selection();
 struct TORCHTAP_API MonitorOptions {
   /// Name of the model in metrics and alarms.
   TORCH_ARG(std::string, model) = "model";
-  /// Folder for incidents and `alarms.jsonl`; empty: nothing is written. Incidents hold inputs of the
-  /// model (`inputs`), which all who may read the folder can read.
+  /// Folder for incidents and `alarms.jsonl`; empty: nothing is written. Incidents hold inputs of the model
+  /// (`inputs`); whoever may read the folder can read them.
   TORCH_ARG(std::string, incidents);
   /// Whether incidents hold inputs of the model; without inputs they hold only statistics and cannot be
   /// replayed.
@@ -37,11 +37,11 @@ struct TORCHTAP_API MonitorOptions {
   /// See `window`.
   TORCH_ARG(double, window_seconds) = 3600;
   /// The share of a forward's time that the monitor may take: it decides how many forwards are sampled. From
-  /// 1 on every forward is.
+  /// 1 on every forward is sampled.
   TORCH_ARG(double, cost) = 0.01;
-  /// Which modules besides the model itself.
+  /// The watched modules besides the model itself.
   TORCH_ARG(selectors::Selector, select) = default_selection();
-  /// Which rules judge, with which thresholds.
+  /// The rules that judge, and their thresholds.
   TORCH_ARG(rules::Rules, rules);
   /// How many incidents are kept; the oldest is removed first, but not within its first hour.
   TORCH_ARG(std::int64_t, keep_incidents) = 16;

@@ -26,8 +26,8 @@ class TORCHTAP_API Reference {
  public:
   /// Without tensors.
   Reference() = default;
-  /// Reads a recording. Throws `c10::ValueError` if no tensor of it was reduced by `Blocks`, and what
-  /// `storage::load` throws.
+  /// Reads a recording. Throws `c10::ValueError` if no tensor of it was reduced by `Blocks`, and as
+  /// `storage::load` does.
   static Reference load(const std::string& directory);
 
   /// In the order of the recording.

@@ -65,7 +65,7 @@ Program::Program(std::vector<std::string> command, int in, int out, int messages
   const std::array<int, 3> given{in, out, messages};
   std::array<int, 3> copies{};
   for (int i = 0; i < 3; ++i) {
-    // Where the program has closed its standard descriptors, files may have their numbers.
+    // Files may have the numbers of standard descriptors that the program has closed.
     copies[i] = ::fcntl(given[i], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     ::posix_spawn_file_actions_adddup2(&actions, copies[i], i);
   }

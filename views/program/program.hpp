@@ -13,7 +13,7 @@
 
 namespace torchtap::views::program {
 
-/// A nameless file for what a program reads or says: unlike a pipe it never makes one side wait for the
+/// A nameless file for a program's input or messages: unlike a pipe it never makes one side wait for the
 /// other. Errors are `c10::Error` that begins with `where`.
 class TORCHTAP_API Scratch {
  public:
@@ -38,7 +38,7 @@ class TORCHTAP_API Program {
   enum class CtrlC { ends_it, is_ours };
 
   /// Starts `command[0]`, which is looked up in PATH, with three descriptors as its standard input, output
-  /// and error. Throws nothing: `error()` tells whether it runs.
+  /// and error. Throws nothing: `error()` is empty if it runs.
   Program(std::vector<std::string> command, int in, int out, int messages, CtrlC ctrl_c = CtrlC::ends_it);
   ~Program();
   Program(const Program&) = delete;
@@ -46,7 +46,7 @@ class TORCHTAP_API Program {
 
   /// 0 if the program runs, else the number of the system's error.
   int error() const { return error_; }
-  /// Waits until the program has ended, for at most `seconds`, and returns whether it has.
+  /// Waits until the program has ended, for at most `seconds`; returns true if it has.
   bool wait(double seconds);
   /// The status that `waitpid` gave for the program that ended. 0 where this process ignores SIGCHLD or waits
   /// for all of its children: then there is none.

@@ -14,7 +14,7 @@ namespace torchtap::views::report {
 
 /// Facts about a tensor without its values.
 struct TensorInfo {
-  /// Where it stands among the arguments or results: "0", "0.key"; the parameter's or buffer's path.
+  /// Its place among the arguments or results: "0", "0.key"; the parameter's or buffer's path.
   std::string name;
   std::vector<std::int64_t> shape;
   at::ScalarType dtype = at::kFloat;
@@ -45,8 +45,8 @@ struct Memory {
   std::int64_t allocations = 0;  ///< how many there were
 };
 
-/// Work and traffic of the operations inside a module, computed from shapes. Of the last repeat in which the
-/// module ran, as memory is.
+/// Work and traffic of the operations inside a module, computed from shapes. From the last repeat in which
+/// the module ran, like memory.
 struct Work {
   /// Multiply-accumulates; a FLOP count is twice as much.
   std::int64_t macs = 0;
@@ -58,7 +58,7 @@ struct Work {
 /// Elements that are not finite. Sums over all calls of one direction.
 struct NonFinite {
   std::int64_t nan = 0;
-  /// Infinities but for those that are intended.
+  /// Infinities that are not intended.
   std::int64_t inf = 0;
   /// Infinities that the program wrote on purpose, as in masks and paddings, and values computed only from
   /// them.
@@ -72,7 +72,7 @@ struct Direction {
   Memory memory;  ///< with the modules inside
   /// With the modules inside, and without them.
   Work work, self_work;
-  /// Of inputs and outputs; in backward, of the gradients.
+  /// Values of inputs and outputs; in backward, of the gradients.
   NonFinite in, out;
 };
 
@@ -86,27 +86,28 @@ struct ModuleRow {
   std::string type;
   /// Whether it has a forward; `ModuleList` and the like do not.
   bool has_forward = true;
-  /// Whether its calls can be seen in this program; if not, what it does itself is its parent's.
+  /// Whether its calls can be seen in this program; if not, its own work is charged to its parent.
   bool reachable = true;
   /// Whether its numbers are sums of the modules inside, because no call of its own was seen: it has no
   /// forward, cannot be hooked, or the program calls the modules inside past it. It has no calls then, and
-  /// the peak of its memory is the highest of theirs.
+  /// the peak of its memory is the highest peak of these modules.
   bool summed = false;
   /// Whether an operation read parameters or buffers of it, or of a module inside, although none was called.
   bool used_without_call = false;
   /// Shapes of the last call.
   std::vector<TensorInfo> inputs, outputs, input_gradients, output_gradients;
-  /// Its own parameters and buffers and those of the modules inside, each tensor once.
+  /// Parameters and buffers of it and of the modules inside, each tensor once.
   std::int64_t parameters = 0, learnable_parameters = 0;
   std::int64_t parameter_bytes = 0, gradient_bytes = 0, buffer_bytes = 0;  ///< of the same tensors
-  /// Whether one of its own parameters or buffers has a value that is not finite.
+  /// Values of its own parameters and buffers that are not finite.
   NonFinite parameter_values;
   Direction forward, backward;  ///< what each of them took
   /// Share of outputs that are zero, over all samples; norm of the gradient of its own parameters. Nothing if
   /// unknown.
   std::optional<double> zero_fraction, gradient_norm;
-  /// The root mean square of that gradient over the one of the module that ran before it, of those without
-  /// modules inside whose gradient is finite and not zero. Nothing if unknown.
+  /// The root mean square of that gradient, divided by the same number of the module that ran before it;
+  /// modules that have modules inside, or whose gradient is zero or not finite, are passed over. Nothing if
+  /// unknown.
   std::optional<double> gradient_ratio;
   /// The rules that hold for it, each once: "dead_relu" (docs/concepts/rules.md); and for each of them why:
   /// "output: 100 % of 32 values are zero". Reports of format 2 do not say why.
@@ -114,8 +115,8 @@ struct ModuleRow {
   std::vector<ModuleRow> children;  ///< the modules inside
 };
 
-/// The role of an operation for values that are not finite. One may have a role for NaN and another one for
-/// infinities.
+/// The role of an operation for values that are not finite. An operation may have one role for NaN and
+/// another for infinities.
 enum class Role {
   /// A parameter, buffer or input that is not finite itself.
   source,
@@ -123,7 +124,7 @@ enum class Role {
   producer,
   /// Takes it in and hands it on; makes NaN of infinities that are not intended.
   propagator,
-  /// It reads such values and its results have none.
+  /// It reads such values, and its results are finite.
   absorber,
   /// Writes infinities on purpose: a constant that it is given (`full`, `masked_fill`, `fill_`), a buffer, an
   /// input or another tensor from outside that has no infinities but negative ones.
@@ -136,14 +137,14 @@ struct Occurrence {
   /// "aten::div"; the name of the parameter, buffer or input for a source.
   std::string function;
   std::string module;  ///< the path of the module that it ran in
-  /// Which call of the module, from 0.
+  /// The number of the module's call, from 0.
   std::int64_t call = 0;
   bool backward = false;  ///< whether it ran in backward
-  /// Those that it is about: that the operation gave, or, of an absorber, took in.
+  /// The values that the operation gave, or, if it is an absorber, took in.
   NonFinite values;
   /// Minimum, maximum and such of inputs and parameters, as text for people.
   std::vector<std::string> inputs;
-  /// Which repeat, from 0; those that warm up count.
+  /// The number of the repeat, from 0; repeats that warm up count.
   std::int64_t repeat = 0;
 };
 
@@ -160,16 +161,15 @@ struct Measurements {
   ModuleRow root;
   std::int64_t repeats = 0, warmup = 0;  ///< how often the model ran, and how often before
   /// The worst first: of NaN, of infinities, of intended infinities; each in the order of the run, and of the
-  /// first repeat that had any. Where infinities became NaN, these two stand together.
+  /// first repeat that had any. If infinities became NaN, these two stand together.
   std::vector<Occurrence> findings;
   std::vector<NotCounted> not_counted;  ///< operations whose work is not in the sums
   /// Operations that ran in no module: forward and backward.
   Work outside_forward, outside_backward;
   double outside_forward_seconds = 0, outside_backward_seconds = 0;  ///< of the same operations
-  /// Seconds of the repeats without `Phase::other`, and those of them that were torchtap's own and are taken
-  /// out.
+  /// Seconds of the repeats without `Phase::other`, and torchtap's own seconds in them, which are taken out.
   double seconds = 0, own_seconds = 0;
-  /// Peak and what was kept over the whole run.
+  /// The peak and the kept memory of the whole run.
   Memory forward_memory, backward_memory;
   /// Notes about what could not be measured and why ("oneDNN's scratch memory is not LibTorch's").
   std::vector<std::string> notes;

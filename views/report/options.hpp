@@ -40,22 +40,22 @@ class TORCHTAP_API ReportOptions {
   /// torchtap's. Throws `c10::ValueError` if the name has no namespace or the function is empty.
   ReportOptions& formula(const std::string& operation, Formula macs);
   const std::map<std::string, Formula>& formulas() const& noexcept { return formulas_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::map<std::string, Formula> formulas() && { return std::move(formulas_); }
 
-  /// Whether to watch LibTorch's allocations. One report of a process can do that at a time.
+  /// Whether to watch LibTorch's allocations. Only one report of a process can do that at a time.
   TORCH_ARG(bool, memory) = true;
   /// Whether to count multiply-accumulates and bytes by operation.
   TORCH_ARG(bool, work) = true;
-  /// Whether to look through the output of every operation. `Measurements` know the share of zeros, and
-  /// rules judge values, only if so.
+  /// Whether to look through the output of every operation. `Measurements` know the share of zeros, and rules
+  /// judge values, only if the outputs are looked through.
   TORCH_ARG(OnNonFinite, non_finite) = OnNonFinite::note;
   /// Whether to wait for a module's device before the clock is read. CUDA runs asynchronously: without
   /// synchronising, the times are of the calls that start the work.
   TORCH_ARG(bool, synchronize) = false;
   /// The first repeats whose times do not count.
   TORCH_ARG(std::int64_t, warmup) = 0;
-  /// Thresholds for `ModuleRow::marks`; by default those of the catalogue.
+  /// Thresholds for `ModuleRow::marks`; by default the catalogue's.
   TORCH_ARG(rules::Rules, rules);
   /// Read in place of the machine's monotonic clock. Nothing is calibrated with a clock of your own.
   TORCH_ARG(Clock, clock);

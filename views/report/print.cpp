@@ -180,7 +180,7 @@ Table make_table(const std::vector<Column>& columns, const std::vector<Line>& li
   return table;
 }
 
-/// How cells look: titles bold, what never ran dim, marks of NaN and Inf red.
+/// Paints cells: titles bold, modules that never ran dim, marks of NaN and Inf red.
 Table::Paint paint_of(const std::vector<Column>& columns, const std::vector<Line>& lines) {
   return [&](std::ptrdiff_t row, std::size_t column, const std::string& text) {
     const auto in = [&](const char* colour) { return colour + text + kPlain; };

@@ -30,8 +30,8 @@ class TORCHTAP_API PrintOptions {
   TORCH_ARG(bool, ascii) = false;
 };
 
-/// Prints the tree of modules with shapes, parameters, times, memory and work; below it the sums, and all
-/// that was found. Throws `c10::ValueError` for a width below 40 or a negative depth.
+/// Prints the tree of modules with shapes, parameters, times, memory and work; below it the sums and the
+/// findings. Throws `c10::ValueError` for a width below 40 or a negative depth.
 TORCHTAP_API void print(std::ostream& out, const Measurements& results, const PrintOptions& options = {});
 
 /// Prints with the default options.

@@ -27,8 +27,8 @@ enum class Phase {
   backward,
   /// Work outside of the model, charged to no module: a step of the optimizer, a loader.
   other,
-  /// As `other`, but for nodes of autograd that this repeat's forward made: their backward counts whenever it
-  /// comes, as that of a generator does in a step that belongs to its critic.
+  /// As `other`, but a backward through nodes of this repeat's forward counts whenever it comes: a
+  /// generator's backward does, in a step that belongs to its critic.
   between,
 };
 
@@ -41,14 +41,15 @@ class [[nodiscard]] TORCHTAP_API Repeat {
   Repeat& operator=(Repeat&&) noexcept;
   ~Repeat();
 
-  /// Says what comes now; call it outside of the model. Operations of the backward are told from others by
-  /// themselves; the phase counts for what runs in no module. Throws `c10::ValueError` if no repeat runs.
+  /// Announces the next phase; call it outside of the model. Operations of the backward are recognised
+  /// without it; the phase counts for operations that run in no module. Throws `c10::ValueError` if no repeat
+  /// runs.
   void phase(Phase next);
   /// Whether a call of a module has begun and not returned, in any thread. Any thread may ask.
   bool in_call() const noexcept;
-  /// Begins another repeat; ends the one that runs. Call it in the recording's thread: unlike a new recording
-  /// it attaches nothing, so it is cheap in a long loop, and can be called in a hook. Throws
-  /// `c10::ValueError` after `stop`.
+  /// Ends the running repeat and begins another. Call it in the recording's thread: unlike a new recording it
+  /// attaches nothing, so it is cheap in a long loop, and can be called in a hook. Throws `c10::ValueError`
+  /// after `stop`.
   void next();
   /// Ends the repeat; hooks stay attached, and measure nothing until `next`. Any thread may call it.
   void end() noexcept;
@@ -80,16 +81,16 @@ class [[nodiscard]] TORCHTAP_API Repeat {
 /// `Measurements::notes` names them.
 class TORCHTAP_API Report {
  public:
-  /// For a model; it has to live as long as the report records. Of modules of a walk the first is the root.
+  /// For a model; it has to live as long as the report records. In modules of a walk the first is the root.
   /// Throws `c10::ValueError` for a part of a model.
   explicit Report(const selectors::ModuleView& model, ReportOptions options = {});
   ~Report();
   Report(Report&&) noexcept;
   Report& operator=(Report&&) noexcept;
 
-  /// Begins a repeat: this thread's calls of the model count, and those of the threads that LibTorch starts
-  /// for them. Throws `c10::ValueError` while another recording of this report lives, and as
-  /// `operations::Scope` does.
+  /// Begins a repeat: it counts calls of the model by this thread and by threads that LibTorch starts for
+  /// them. Throws `c10::ValueError` while another recording of this report lives, and as `operations::Scope`
+  /// does.
   Repeat record();
 
   /// The measurements so far; without any repeat, the modules and their parameters. Throws `c10::ValueError`

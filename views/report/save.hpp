@@ -13,7 +13,7 @@ namespace torchtap::views::report {
 /// {name: {"info": {…}, "children": {…}}}}}`. Units are in the names of fields (`first_seconds`,
 /// `peak_bytes`); NaN and infinities are the texts "NaN", "Infinity" and "-Infinity".
 TORCHTAP_API std::string json(const Measurements& results);
-/// Reads what `json` wrote. Throws `c10::ValueError`, which says where the document differs from a report.
+/// Reads the text of `json`. Throws `c10::ValueError`, which says where the document differs from a report.
 TORCHTAP_API Measurements from_json(const std::string& text);
 
 /// A table with a row for each module and the same fields as JSON, names joined by "." (RFC 4180).
@@ -27,8 +27,8 @@ TORCHTAP_API std::string html(const Measurements& results);
 /// replaced in one step. Throws `c10::ValueError` for another extension or a missing folder, and `c10::Error`
 /// if the file cannot be written; then an older file is as it was.
 TORCHTAP_API void save(const Measurements& results, const std::string& path);
-/// Throws what `save` would throw for the extension or a missing folder, for programs that save after a long
-/// run. Writes nothing.
+/// Throws as `save` would for the extension or a missing folder, for programs that save after a long run.
+/// Writes nothing.
 TORCHTAP_API void check_path(const std::string& path);
 /// Reads a .json file that `save` wrote. Throws `c10::ValueError` if it is something else.
 TORCHTAP_API Measurements load(const std::string& path);

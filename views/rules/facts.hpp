@@ -1,6 +1,6 @@
 #pragma once
 
-/// What is known of a tensor of a module, as numbers: what rules judge.
+/// Numbers about a tensor of a module, which rules judge.
 
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace torchtap::rules {
 
-/// Which tensor of a module.
+/// The kinds of tensors of a module.
 enum class Tensor : std::uint8_t { input, output, gradient, parameter };
 /// "input", "output", "gradient" or "parameter".
 TORCHTAP_API std::string_view name_of(Tensor tensor) noexcept;
@@ -31,18 +31,19 @@ struct TORCHTAP_API Facts {
   std::int64_t slot = 0;           ///< among the flattened inputs, outputs or gradients
   bool leaf = true;                ///< whether no module is inside of it
   std::optional<double> calls;     ///< of the module; 0: it never ran, although the model did
-  std::optional<double> count;     ///< elements, those that are not finite included
+  std::optional<double> count;     ///< all elements, also NaN and infinities
   /// How many; without `count`, more than 0 if there are any.
   std::optional<double> nan, inf, zeros;
-  /// Of the finite elements.
+  /// Statistics of the finite elements.
   std::optional<double> min, max, mean, rms, std;
   /// The share of channels in which less than 1 % of the elements are nonzero.
   std::optional<double> inactive_channels;
-  /// Of the finite elements but zeros, in ascending order, with `zeros`; empty if they were not counted.
+  /// Finite elements other than zeros, in ascending order, with `zeros`; empty if they were not counted.
   std::vector<Bin> bins;
-  /// Of a parameter that has a gradient: |after - before| / |before| of its last steps, oldest first.
+  /// The last steps of a parameter that has a gradient, |after - before| / |before|, oldest first.
   std::vector<double> updates;
-  /// Of a parameter. Parameters of one dimension (biases, weights of norms) may be zero and change quickly.
+  /// The number of dimensions of a parameter. Parameters of one dimension (biases, weights of norms) may be
+  /// zero and change quickly.
   std::int64_t dimensions = 2;
 };
 

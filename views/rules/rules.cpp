@@ -17,7 +17,7 @@
 namespace torchtap::rules {
 namespace {
 
-/// A NaN tells nothing.
+/// The number, unless it is NaN.
 std::optional<double> known(const std::optional<double>& number) {
   return number.has_value() && !std::isnan(*number) ? number : std::nullopt;
 }
@@ -46,7 +46,7 @@ std::string path_text(const std::string& path) {
   return path.empty() ? "the model" : path;
 }
 
-/// A tensor, what rules say about it, and where it stands among others.
+/// A tensor and its place among others.
 struct Judged {
   const Facts& facts;
   std::string type;
@@ -121,8 +121,8 @@ Result perhaps_dead(const Judged& of) {
                      "channels, would tell"};
 }
 
-/// Where values lie between 0 and 1 with this mean, and else as evenly as can be (their density is
-/// exponential, Jaynes 1957): the share beyond `at`.
+/// The share of values beyond `at`. Values with bounds 0 and 1 and this mean are taken to be exponential, the
+/// most even density (Jaynes 1957).
 double share_beyond(double at, double mean) {
   if (mean <= 0 || mean >= 1) return mean <= 0 ? 0 : 1;
   const auto mean_of = [](double rate) {
@@ -140,15 +140,15 @@ double share_beyond(double at, double mean) {
                  : (std::exp(low) - std::exp(low * at)) / std::expm1(low);
 }
 
-/// A share as it is estimated, and what it is at least and at most.
+/// An estimated share and its bounds.
 struct Share {
   double estimate = 0, least = 0, most = 0;
 };
 
 /// The share of the finite values that are less than `low` or greater than `high`; nothing if there are no
-/// bins. How values lie in a bin that a limit cuts is told by the sum of all squares (0.9999 in 0.9375 … 1):
-/// of c values between a and b whose squares have the mean q, between (q - t²) / (b² - t²) and
-/// (q - a²) / (t² - a²) are beyond t. Where it is unknown, the bin counts in proportion.
+/// bins. In a bin that a limit cuts, the sum of all squares bounds the share (0.9999 in 0.9375 … 1): of c
+/// values between a and b whose squares have the mean q, between (q - t²) / (b² - t²) and (q - a²) / (t² -
+/// a²) are beyond t. If the sum is unknown, the bin counts in proportion.
 std::optional<Share> share_outside(const Facts& facts, double low, double high) {
   const double zeros = known(facts.zeros).value_or(0);
   const bool all_zeros = zeros > 0 && zeros >= known(facts.count).value_or(zeros + 1);
@@ -157,7 +157,7 @@ std::optional<Share> share_outside(const Facts& facts, double low, double high) 
   const double largest = known(facts.max).value_or(std::numeric_limits<double>::infinity());
   const double limit = high * high;
   double all = zeros, outside = low > 0 || high < 0 ? zeros : 0;
-  // Of the bins whose values outside are the large ones: their values, and the squares of their ends.
+  // The bins whose outer part has the large values: their counts, and the squares of their ends.
   double cut = 0, part = 0, nearest = 0, farthest = 0;
   double small = 0, small_part = 0;                         // of other bins that a limit cuts
   double squares = 0, least_squares = 0, most_squares = 0;  // of all other values
@@ -238,8 +238,8 @@ Result perhaps_saturated(const Judged& of) {
                      share->second + "; samples would tell"};
 }
 
-/// The nearest gradient before this one that a gradient can be compared with. Modules with modules inside
-/// repeat the values of their last one.
+/// The nearest gradient before this one whose rms is positive and finite. Modules with modules inside repeat
+/// the values of their last one.
 const Facts* gradient_before(const Judged& of) {
   if (!of.facts.leaf) return nullptr;
   for (std::size_t i = of.at; i-- > 0;) {

@@ -42,7 +42,7 @@ TORCHTAP_API const std::vector<RuleInfo>& catalogue();
 /// The largest rate that `drift.false_alarms` can be.
 inline constexpr double most_false_alarms = 0.01;
 
-/// Which rules are on, for which modules, with which thresholds. Copyable; reading is thread-safe.
+/// The rules that are on, for which modules, with which thresholds. Copyable; reading is thread-safe.
 class TORCHTAP_API Rules {
  public:
   /// The defaults of the catalogue.
@@ -50,7 +50,7 @@ class TORCHTAP_API Rules {
   /// Reads a file of rules. Throws `c10::ValueError` that names file, line and column and the nearest known
   /// name; `c10::Error` if it cannot be read.
   static Rules load(const std::string& file);
-  /// The same of a text, which messages call `name`.
+  /// Parses a text, which messages call `name`.
   static Rules parse(const std::string& text, const std::string& name = "rules");
 
   /// Turns a rule on or off; for all modules, or those whose path matches one of `globs` (the path of the
@@ -69,7 +69,7 @@ class TORCHTAP_API Rules {
   bool is_on(const std::string& rule, const std::string& path) const;
   /// The threshold for the module at `path`.
   double value(const std::string& rule, const std::string& key, const std::string& path) const;
-  /// As a file that `load` reads: what differs from the defaults.
+  /// The differences from the defaults, as a file that `load` reads.
   std::string text() const;
 
  private:
@@ -90,17 +90,18 @@ class TORCHTAP_API Rules {
 };
 
 /// All findings, in the order of `all`. `all` is in the order of execution, because some rules compare a
-/// gradient or a scale with the modules before and after. Never throws for any numbers; what a rule of the
-/// program's own throws goes to the caller.
+/// gradient or a scale with the modules before and after. Never throws for any numbers; exceptions of the
+/// program's own rules reach the caller.
 TORCHTAP_API std::vector<Finding> check(const std::vector<Facts>& all, const Rules& rules = {});
-/// The same; `threw` gets the name of a rule of the program's own and what it threw, and the other rules are
-/// judged all the same.
+/// As above, but an exception of a rule of the program's own is kept in `threw` with the rule's name, and the
+/// other rules are judged.
 TORCHTAP_API std::vector<Finding> check(
     const std::vector<Facts>& all, const Rules& rules,
     const std::function<void(const std::string& rule, const std::exception_ptr& error)>& threw);
 /// Rules that may hold as well as not, because too little was measured of a tensor that they are about:
 /// `saturated` where a threshold lies inside of a bin, `dead_relu.channels` where channels were not counted
-/// apart. The sentence says what is known. In the order of `all`, those that `check` finds left out.
+/// apart. The sentence says what is known. The tensors without a finding that have too few facts to be
+/// judged, in the order of `all`.
 TORCHTAP_API std::vector<Finding> undecided(const std::vector<Facts>& all, const Rules& rules = {});
 
 }  // namespace torchtap::rules

@@ -1,4 +1,4 @@
-// Which rules are on and with which thresholds, and the file that says so.
+// The choice of rules and thresholds, and the file that keeps it.
 
 #include <c10/util/Exception.h>
 
@@ -181,7 +181,7 @@ class RulesParser {
 
 Rules Rules::load(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
-  // One byte more than there may be tells that there are more.
+  // One byte more than the limit shows that there are more.
   std::string text(kMostBytes + 1, '\0');
   if (!stream || !(stream.read(text.data(), static_cast<std::streamsize>(text.size())) || stream.eof()))
     base::io_error("rules::Rules::load", "read", file, errno);
@@ -210,7 +210,7 @@ Rules& Rules::set(const std::string& rule, const std::string& key, double value,
   return put({rule, key, value, std::move(globs)});
 }
 
-/// Appends a setting. Those that it outweighs for all modules go.
+/// Appends a setting. Removes earlier settings that the new one outweighs for all of their modules.
 Rules& Rules::put(Setting setting) {
   for (const std::string& glob : setting.globs) {
     const std::string why = bad_glob(glob);

@@ -29,12 +29,12 @@ struct TORCHTAP_API PublisherOptions {
   /// when a reader would miss frames or a frame takes more than half, as long as the system and the memory
   /// cgroups of this process leave four times as much. It is given back when the last reader has gone.
   TORCH_ARG(std::int64_t, bytes) = std::int64_t{256} << 20;
-  /// For readers that do not say.
+  /// For readers that do not choose.
   TORCH_ARG(WhenFull, when_full) = WhenFull::wait;
-  /// How long one frame waits for all slow readers together. Those in the way are then not waited for again.
+  /// The time that one frame waits for all slow readers together. Slow readers are then not waited for again.
   TORCH_ARG(std::chrono::nanoseconds, wait_at_most) = std::chrono::milliseconds(100);
-  /// Where readers find it; by default the first of `$XDG_RUNTIME_DIR/torchtap`, `/tmp/torchtap-UID` and
-  /// `$HOME/.torchtap` that is, or can be made, a directory of this user alone.
+  /// The folder in which readers find it; by default the first of `$XDG_RUNTIME_DIR/torchtap`,
+  /// `/tmp/torchtap-UID` and `$HOME/.torchtap` that is, or can be made, a directory of this user alone.
   TORCH_ARG(std::string, directory);
   /// Goes with each frame.
   TORCH_ARG(std::int64_t, rank) = 0;
@@ -70,8 +70,8 @@ class TORCHTAP_API Source {
   /// Publishes a copy of `tensor`, which may be changed afterwards. False if no reader wants it now. A tensor
   /// of another device is copied by the device, and published when that is done; this call does not wait for
   /// it. A tensor that cannot be sent (sparse, quantized, of more than eight dimensions, larger than half of
-  /// the memory that can be had, on a device that cannot tell when a copy is done) arrives without data, with
-  /// a text that says why.
+  /// the available memory, on a device without events for the end of a copy) arrives without data, with a
+  /// text that says why.
   bool publish(const at::Tensor& tensor);
 
  private:
@@ -88,13 +88,13 @@ class TORCHTAP_API Source {
 ///     recorders::ForwardOutput maps(recorders::RecorderOptions().stream(publisher));
 ///     maps.attach(*model);
 ///
-/// Each frame is written once into shared memory, whoever reads, without a system call but for those that
-/// take more memory. Bytes of names and texts that are zero or not UTF-8 arrive as U+FFFD. No reader can
-/// stop, change or crash the program: one that reads slowly is waited for at most once for `wait_at_most`,
-/// and one that dies is noticed.
+/// Each frame is written once into shared memory, whoever reads, without a system call unless more memory is
+/// needed. Bytes of names and texts that are zero or not UTF-8 arrive as U+FFFD. No reader can stop, change
+/// or crash the program: it waits for a slow one at most once for `wait_at_most`, and notices the death of
+/// another.
 ///
-/// Tensors of devices arrive when the device has copied them, behind all that the same source sent before. A
-/// thread of the publisher waits for that; it exists from the first such tensor on. At most `bytes / 2` of
+/// Tensors of devices arrive when the device has copied them, behind all earlier tensors of the same source.
+/// A thread of the publisher waits for that; it exists from the first such tensor on. At most `bytes / 2` of
 /// them are on their way: then a frame for a reader that is waited for waits, at most `wait_at_most`, and any
 /// that finds no room arrives without data and says so. The destructor waits for them, at most 2 seconds.
 ///

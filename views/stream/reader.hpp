@@ -1,6 +1,6 @@
 #pragma once
 
-/// Reading what another process publishes.
+/// Reads the tensors that another process publishes.
 
 #include <ATen/core/Tensor.h>
 #include <torch/arg.h>
@@ -28,9 +28,10 @@ TORCHTAP_API at::Tensor to_tensor(const Frame& frame);
 
 /// Chained like LibTorch's own options.
 struct TORCHTAP_API ReaderOptions {
-  /// Where publishers are, as `PublisherOptions::directory`; all of the default ones are looked at.
+  /// The folder with the publishers' sockets, as `PublisherOptions::directory`; by default all of its default
+  /// folders are searched.
   TORCH_ARG(std::string, directory);
-  /// How long to wait for the publisher to appear.
+  /// The time to wait for the publisher to appear.
   TORCH_ARG(std::chrono::nanoseconds, wait) = std::chrono::nanoseconds(0);
 };
 
@@ -41,7 +42,7 @@ struct TORCHTAP_API ReaderOptions {
 ///     while (auto frame = reader.next()) std::cout << frame->path << to_tensor(*frame).mean() << '\n';
 class TORCHTAP_API Reader {
  public:
-  /// `name` is that of a publisher on this machine; "-" reads standard input. Throws `c10::ValueError` if no
+  /// `name` is a publisher's on this machine; "-" reads standard input. Throws `c10::ValueError` if no
   /// process publishes under this name, or the publisher refuses.
   explicit Reader(const std::string& name, const Subscription& subscription = {},
                   const ReaderOptions& options = {});
@@ -65,15 +66,15 @@ class TORCHTAP_API Reader {
   void release() noexcept;
   /// Whether the publisher ended or died, or nothing more comes, and everything was read.
   bool ended() const noexcept;
-  /// Why the stream broke off before its program ended it: the program was killed, or what sent its frames.
-  /// Empty if it did not, and while there is more to read.
+  /// Why the stream broke off before its program ended it: the program, or the sender of its frames, was
+  /// killed. Empty if it did not, and while there is more to read.
   std::string broken() const;
-  /// Changes what is wanted. Frames that were published before may still come. Throws as the constructor.
+  /// Changes the subscription. Frames that were published before may still come. Throws as the constructor.
   void subscribe(const Subscription& subscription);
 
-  /// Frames that were read whole, and those that were overwritten before: together all that were for it. The
-  /// second is exact when it grows, and at the end. Of frames that come through a pipe, the second counts
-  /// those that were missed where they came from.
+  /// The number of frames that were read whole, and of frames that were overwritten before: together all
+  /// frames for this reader. The second is exact when it grows, and at the end. For frames that come through
+  /// a pipe, the second is the count of the reader that they came from.
   std::int64_t received() const noexcept;
   /// See `received`.
   std::int64_t missed() const noexcept;
@@ -94,7 +95,7 @@ struct TORCHTAP_API StreamInfo {
   std::int64_t pid = 0;
   std::int64_t memory = 0;          ///< bytes that it shares with readers at the moment
   PublisherCounters counters;       ///< of its work so far
-  std::vector<ReaderInfo> readers;  ///< those that have joined
+  std::vector<ReaderInfo> readers;  ///< readers that have joined
 };
 
 /// The publishers of this user that answer, by name. Throws `c10::ValueError` for a directory that others may

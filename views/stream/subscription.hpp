@@ -14,7 +14,7 @@
 
 namespace torchtap::views::stream {
 
-/// What the publisher does with a frame for a reader that has not yet read what the frame would overwrite.
+/// The publisher's choice when a frame would overwrite an unread frame of a reader.
 enum class WhenFull : std::uint8_t {
   /// Waits, at most `PublisherOptions::wait_at_most`; from then on that reader's frames are overwritten.
   wait,
@@ -28,9 +28,9 @@ struct TORCHTAP_API Subscription {
   TORCH_ARG(std::vector<std::string>, names);
   /// All kinds by default.
   TORCH_ARG(std::vector<Kind>, kinds);
-  /// Of each module only the events 0, `every`, 2 × `every`, …; 1 or more.
+  /// Takes only the events 0, `every`, 2 × `every`, … of each module; 1 or more.
   TORCH_ARG(std::int64_t, every) = 1;
-  /// Of each module at most so many frames a second; 0 for no limit.
+  /// Takes at most so many frames a second of each module; 0 for no limit.
   TORCH_ARG(double, hz) = 0;
   /// As the publisher says by default.
   TORCH_ARG(std::optional<WhenFull>, when_full);
@@ -40,7 +40,7 @@ struct TORCHTAP_API Subscription {
 
 namespace detail {
 
-/// Throws `c10::ValueError`, which begins with `call`, unless the subscription is one that can be met.
+/// Throws `c10::ValueError`, which begins with `call`, if the subscription's options are out of range.
 void check(const std::string& call, const Subscription& subscription);
 
 }  // namespace detail

@@ -17,7 +17,7 @@ struct Character {
 TORCHTAP_API Character character_at(const std::string& text, std::size_t at);
 
 /// The width of `text` in columns of a terminal: two for wide characters, none for combining ones. Bytes that
-/// are not UTF-8 take one column each. The same in every locale.
+/// are not UTF-8 take one column each. The width is equal in every locale.
 TORCHTAP_API std::size_t width_of(const std::string& text);
 
 /// The beginning of `text` that has at most so many columns.

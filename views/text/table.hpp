@@ -41,7 +41,7 @@ class TORCHTAP_API Table {
   /// The blanks between columns; two unless told.
   Table& gap(std::size_t blanks);
   /// Called with the row, the column, and the text of each cell as it will be printed, blanks included.
-  /// Returns what is printed in its place, of the same width: the text in colour. The titles are row -1.
+  /// Returns the text to print, of the same width, in colour. The titles are row -1.
   using Paint = std::function<std::string(std::ptrdiff_t row, std::size_t column, const std::string& text)>;
   Table& paints(Paint paint);
 

@@ -15,7 +15,7 @@ namespace torchtap::views::text {
 /// "61,100,840".
 TORCHTAP_API std::string count_text(std::int64_t number);
 
-/// The same with three digits, in powers of 1000: "576", "9.41 k", "11.7 M".
+/// A number with three digits, in powers of 1000: "576", "9.41 k", "11.7 M".
 TORCHTAP_API std::string amount_text(std::int64_t number);
 
 /// "1 operation", "2,000 operations".
@@ -29,7 +29,7 @@ TORCHTAP_API std::string duration_text(double seconds, bool ascii = false);
 
 /// A moment in nanoseconds since 1970, UTC: "2026-11-23T16:04:55.123Z".
 TORCHTAP_API std::string utc_text(std::int64_t time_ns);
-/// The same as a clock here shows it: "17:04:55.123".
+/// The time of day here: "17:04:55.123".
 TORCHTAP_API std::string clock_text(std::int64_t time_ns);
 
 /// "ReLU" of "torch::nn::ReLUImpl" and of "__torch__.torch.nn.modules.activation.ReLU".

@@ -1,6 +1,6 @@
 #pragma once
 
-/// How a history is drawn.
+/// Options for pictures of histories.
 
 #include <torch/arg.h>
 
@@ -16,7 +16,7 @@ namespace torchtap::views::trace {
 
 class Node;
 
-/// Where the arrows go.
+/// The direction of the arrows.
 enum class Direction { bottom_up, top_down, left_right };
 
 /// Chained like LibTorch's own options: `DrawOptions().rolled(true).depth(2)`.
@@ -35,7 +35,7 @@ class TORCHTAP_API DrawOptions {
   /// Above this number of nodes, modules collapse from the deepest until they fit, and the picture says so.
   /// More are hard to read, and Graphviz takes a minute for some thousand.
   TORCH_ARG(std::int64_t, max_nodes) = 150;
-  /// Where the arrows go.
+  /// The direction of the arrows.
   TORCH_ARG(Direction, direction) = Direction::bottom_up;
   /// Whether parameters and buffers are separate nodes; otherwise their shapes are part of the node that
   /// reads them.
@@ -46,8 +46,8 @@ class TORCHTAP_API DrawOptions {
   TORCH_ARG(Style, style);
   /// Attributes of the whole graph, which replace the defaults.
   TORCH_ARG(Attributes, graph);
-  /// How long Graphviz may run, in seconds; then it is ended, and `draw` begins again with half as many
-  /// nodes, whatever `depth` says. If there is nothing to leave out, it throws.
+  /// Seconds after which Graphviz is ended, and `draw` begins again with half as many nodes, whatever `depth`
+  /// says. If there is nothing to leave out, it throws.
   TORCH_ARG(double, time_limit) = 60;
 };
 

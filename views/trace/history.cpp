@@ -1,4 +1,4 @@
-// Queries of a history, and finding nodes in it.
+// Answers questions about a history, and finds nodes in it.
 #include <algorithm>
 
 #include <torchtap/base/error.hpp>

@@ -27,7 +27,7 @@ struct TORCHTAP_API ModuleSummary {
   std::int64_t calls = 0;
   /// How many nodes were made in it, submodules included.
   std::int64_t nodes = 0;
-  /// Elements and bytes of its own parameters, those of submodules included.
+  /// Elements of its parameters, submodules included.
   std::int64_t parameters = 0;
   std::int64_t parameter_bytes = 0;  ///< of the same parameters
 };
@@ -60,16 +60,16 @@ class TORCHTAP_API History {
   /// ("7", "-17"), or a part of a label or path that only one node has. Upper and lower case differ. Throws
   /// `c10::IndexError`, which lists the nearest names, or the passes if there are several.
   Node operator[](const std::string& name) const;
-  /// The same as `operator[]`.
+  /// Finds a node as `operator[]` does.
   Node at(const std::string& name) const { return (*this)[name]; }
   /// Whether `operator[]` finds a node.
   bool contains(const std::string& name) const noexcept;
   /// The nodes whose labels or paths match a glob, or that `operator[]` finds; in order.
   std::vector<Node> find(const std::string& pattern) const;
 
-  /// What the forward was given.
+  /// The inputs of the forward.
   std::vector<Node> inputs() const;
-  /// What it returned.
+  /// The outputs of the forward.
   std::vector<Node> outputs() const;
   /// The labels of all nodes, in order.
   std::vector<std::string> labels() const;
@@ -93,29 +93,28 @@ class TORCHTAP_API History {
 
   /// The pretty type name of the model; "" if there is none.
   const std::string& model() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string model() && { return model(); }
-  /// The modules that ran, in the order of the walk; those that could not be hooked are not among them.
+  /// The modules that ran and could be hooked, in the order of the walk.
   const std::vector<ModuleSummary>& modules() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<ModuleSummary> modules() && { return modules(); }
   /// The paths of modules that have a forward and could not be hooked.
   const std::vector<std::string>& unreached_modules() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<std::string> unreached_modules() && { return unreached_modules(); }
   /// The parameters and buffers that operations read, each once.
   const std::vector<ParameterUse>& parameters() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<ParameterUse> parameters() && { return parameters(); }
-  /// How long the pass took, in seconds: operations, the program's own code, and
-  /// what the trace took.
+  /// The duration of the pass in seconds: operations, the program's own code, and the trace itself.
   double seconds() const noexcept;
-  /// How long the operations in it took, in seconds.
+  /// The duration of its operations in seconds.
   double operation_seconds() const noexcept;
   /// The message of the exception that ended the pass early, with the operation that was running. Empty if
   /// nothing did.
   const std::string& error() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string error() && { return error(); }
 
   /// Runs every operation again on its kept arguments and compares the bits of its results; then changes one
@@ -132,13 +131,13 @@ class TORCHTAP_API History {
   /// one for the graph (`load`). `torchtap show`, `torchtap trace` and Python read it. Throws as
   /// `storage::save` does.
   void save(const std::string& directory, const storage::SaveOptions& options = {}) const;
-  /// Reads what `save` wrote. Tensors stay on the disk until they are asked for. Such a history cannot be
-  /// validated. Throws `c10::ValueError` if it is not a saved history, and as `storage::load` does.
+  /// Reads a directory that `save` wrote. Tensors stay on the disk until they are asked for. Such a history
+  /// cannot be validated. Throws `c10::ValueError` if it is not a saved history, and as `storage::load` does.
   static History load(const std::string& directory, const storage::LoadOptions& options = {});
 
   /// A table with a row for each node, as CSV (RFC 4180).
   std::string csv() const;
-  /// The same as a JSON array of objects.
+  /// The nodes as a JSON array of objects.
   std::string json() const;
 
   /// The graph in Graphviz' language.

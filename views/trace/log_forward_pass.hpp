@@ -61,7 +61,7 @@ bool call_forward(Model& model, const std::vector<at::Tensor>& inputs, Tracer& t
 ///     auto history = trace::log_forward_pass(*model, {x}, trace::TraceOptions().save({"conv2d_*"}));
 ///
 /// Takes up to eight tensors; `Tracer` logs a forward with other arguments. Throws `c10::ValueError` if
-/// `forward` does not take as many tensors, what `forward` throws, and as `Tracer` does.
+/// `forward` does not take as many tensors, the exceptions of `forward`, and as `Tracer` does.
 template <class Model, class = std::enable_if_t<std::is_convertible_v<Model*, torch::nn::Module*>>>
 History log_forward_pass(Model& model, const std::vector<at::Tensor>& inputs, TraceOptions options = {}) {
   Tracer tracer(static_cast<torch::nn::Module&>(model), std::move(options));
@@ -74,8 +74,8 @@ History log_forward_pass(Model& model, const std::vector<at::Tensor>& inputs, Tr
   return tracer.finish();
 }
 
-/// The same for a TorchScript model; `inputs` are the arguments of `method`, and tensors inside of lists,
-/// tuples and dicts are separate inputs ("input.0.key").
+/// Logs a TorchScript model; `inputs` are the arguments of `method`, and tensors inside of lists, tuples and
+/// dicts are separate inputs ("input.0.key").
 TORCHTAP_API History log_forward_pass(const torch::jit::Module& model, std::vector<c10::IValue> inputs,
                                       TraceOptions options = {}, const std::string& method = "forward");
 

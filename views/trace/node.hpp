@@ -24,7 +24,7 @@ struct NodeData;
 enum class NodeKind {
   /// An argument of the forward.
   input,
-  /// An operation; one with several results has a node for each.
+  /// An operation; if it has several results there is a node for each.
   operation,
   /// Nothing that was logged: a tensor that was there before, and is no input, parameter or buffer.
   outside,
@@ -37,7 +37,7 @@ struct TORCHTAP_API ModuleCall {
   std::string path;
   /// The pretty type name.
   std::string type;
-  /// Which call of this module in this forward, from 0.
+  /// The number of this call of the module in this forward, from 0.
   std::int64_t call = 0;
 
   friend bool operator==(const ModuleCall& a, const ModuleCall& b) {
@@ -64,8 +64,8 @@ struct TORCHTAP_API ParameterUse {
 struct TORCHTAP_API Argument {
   /// Its name in the schema: "stride".
   std::string name;
-  /// Its value in short; of tensors the label, or the path of a parameter. Of a tensor that was written in
-  /// parts, through views of its memory, the labels of all that wrote, the last first: "fill_2_5+zeros_1_2".
+  /// Its value in short; of tensors the label, or the path of a parameter. If a tensor was written in parts,
+  /// through views of its memory, the labels of all writers, the last first: "fill_2_5+zeros_1_2".
   std::string text;
   /// The positions of the nodes that it refers to, in order, the last that wrote; -1 for tensors that are not
   /// nodes.
@@ -80,14 +80,14 @@ class TORCHTAP_API Node {
   Node(std::shared_ptr<const detail::Graph> graph, std::int64_t position) noexcept
       : graph_(std::move(graph)), position_(position) {}
 
-  /// What made its tensor.
+  /// The kind of the node: an operation, an input or another origin of its tensor.
   NodeKind kind() const noexcept;
   /// Its place in the history, from 0; inputs count.
   std::int64_t position() const noexcept { return position_; }
   /// "conv2d_3_7": the third layer of type conv2d, and the layer 7 of all (from 0); of a layer with several
   /// passes "linear_1_1:2".
   const std::string& label() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string label() && { return label(); }
   /// The label of the layer, without the pass.
   std::string layer_label() const;
@@ -96,26 +96,26 @@ class TORCHTAP_API Node {
   /// The name of the function without underscores, as in labels: "conv2d", "add" for `add_`, "input",
   /// "output", "outside".
   const std::string& type() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string type() && { return type(); }
   /// The name of an input or output: "input.0", "x.key"; empty for other nodes.
   const std::string& name() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string name() && { return name(); }
   /// The name and overload of the operation: "aten::add_.Tensor"; empty for other nodes.
   const std::string& function() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::string function() && { return function(); }
   /// The index of the layer among all layers; nodes with the same one are passes of one layer.
   std::int64_t layer() const noexcept;
-  /// Which pass of its layer it is, from 1.
+  /// The number of its pass among the layer's, from 1.
   std::int64_t pass() const noexcept;
   /// How many passes its layer has.
   std::int64_t passes() const noexcept;
 
   /// Its shape; empty for nested tensors, too.
   const std::vector<std::int64_t>& shape() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<std::int64_t> shape() && { return shape(); }
   /// Its dtype.
   at::ScalarType dtype() const noexcept;
@@ -133,7 +133,7 @@ class TORCHTAP_API Node {
   at::Tensor tensor() const;
   /// Whether a gradient arrived (`TraceOptions::gradients`).
   bool has_gradient() const noexcept;
-  /// The gradient, the sum of all that arrived. Throws `c10::ValueError` if none did.
+  /// The sum of all gradients that arrived. Throws `c10::ValueError` if there are none.
   at::Tensor gradient() const;
 
   /// The nodes that its operation read, each once, by position.
@@ -161,15 +161,15 @@ class TORCHTAP_API Node {
   std::vector<Argument> arguments() const;
   /// The parameters and buffers that the operation read, each once.
   const std::vector<ParameterUse>& parameters() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<ParameterUse> parameters() && { return parameters(); }
   /// The calls of modules that the operation ran in, outermost first; the root's is left out.
   const std::vector<ModuleCall>& modules() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<ModuleCall> modules() && { return modules(); }
   /// The calls of modules that returned this tensor, innermost first.
   const std::vector<ModuleCall>& output_of() const& noexcept;
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<ModuleCall> output_of() && { return output_of(); }
 
   /// Whether the operation wrote to an argument that it returned.
@@ -177,19 +177,19 @@ class TORCHTAP_API Node {
   /// Whether the tensor shares memory with an argument that the operation did not write to.
   bool view() const noexcept;
   /// Whether the operation took random numbers: the generator moved (with `Save::all`), or the operation is
-  /// one of those that take some.
+  /// known to take some.
   bool random() const noexcept;
   /// Whether it was made during the pass from no tensor at all, such as by `zeros`.
   bool created_inside() const noexcept;
   /// Whether the program read its value (`item`), so that what happens next may depend on it.
   bool read_by_program() const noexcept;
-  /// Which of the operation's results it is, from 0.
+  /// Its index among the operation's results, from 0.
   std::int64_t result() const noexcept;
   /// How many results the operation has.
   std::int64_t results() const noexcept;
-  /// How long the operation took, in seconds; what the trace itself took is not in it.
+  /// The duration of the operation in seconds, without the trace's own time.
   double seconds() const noexcept;
-  /// Where it was called (`TraceOptions::source`), one line a frame, innermost first: lines of TorchScript,
+  /// The place of the call (`TraceOptions::source`), one line a frame, innermost first: lines of TorchScript,
   /// or C++ functions outside of LibTorch, which have names where the program exports them (`-rdynamic`).
   /// Empty if not noted.
   std::string source() const;

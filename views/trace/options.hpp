@@ -16,11 +16,11 @@
 
 namespace torchtap::views::trace {
 
-/// Which tensors are kept. Shapes, times and connections are known of all of them anyway.
+/// The choice of tensors that are kept. Shapes, times and connections are known of all of them anyway.
 enum class Save {
   /// None.
   none,
-  /// All, with what else is needed to run each operation again (`History::validate`).
+  /// All, and everything else that is needed to run each operation again (`History::validate`).
   all,
 };
 
@@ -39,7 +39,7 @@ struct TORCHTAP_API Candidate {
   const std::string& function;
   /// "conv2d", as in labels.
   const std::string& type;
-  /// The path of the innermost module that runs; "" for the root or if none is known.
+  /// The path of the innermost module that runs; "" for the root or if no module is known.
   const std::string& module;
   /// How many operations returned before.
   std::int64_t index;
@@ -47,16 +47,17 @@ struct TORCHTAP_API Candidate {
   const at::Tensor& tensor;
 };
 
-/// Options of a trace: what it logs and keeps. Chained like LibTorch's own options:
+/// Options of a trace: the operations that it logs, and the tensors that it keeps. Chained like LibTorch's
+/// own options:
 ///
 ///     TraceOptions().save({"conv2d_*", "features.6"}).dtype(at::kHalf)
 class TORCHTAP_API TraceOptions {
  public:
-  /// Which operations are logged.
+  /// The operations that are logged.
   using Level = operations::Level;
   /// Decides whether a tensor is kept.
   using Predicate = std::function<bool(const Candidate&)>;
-  /// Maps a tensor to the one that is kept.
+  /// Maps a tensor to its kept form.
   using Transform = std::function<at::Tensor(const at::Tensor&)>;
 
   /// Keeps all tensors, or no tensor. The default is no tensor.
@@ -72,10 +73,10 @@ class TORCHTAP_API TraceOptions {
 
   Save saved() const noexcept { return save_; }
   const std::vector<std::string>& names() const& noexcept { return names_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   std::vector<std::string> names() && { return std::move(names_); }
   const Predicate& predicate() const& noexcept { return predicate_; }
-  /// The same of a temporary, as a value that outlives it.
+  /// For a temporary: returns by value.
   Predicate predicate() && { return std::move(predicate_); }
 
   /// Keeps at most `bytes` bytes of tensors. A tensor counts when it takes memory that it would not take

@@ -164,7 +164,7 @@ void print_source(std::ostream& out, const Node& node) {
   }
 }
 
-/// Modules below the ones that called them, as a tree; leaves share lines.
+/// Modules below their callers, as a tree; leaves share lines.
 void print_modules(std::ostream& out, const std::vector<ModuleSummary>& modules) {
   constexpr std::size_t most_in_line = 8;
   const auto is_below = [](const ModuleSummary& module, const std::string& path) {

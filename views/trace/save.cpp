@@ -1,4 +1,4 @@
-// Histories in files: a recording of the kept tensors, with one more entry for the graph.
+// Writes and reads histories: a recording of the kept tensors, with one more entry for the graph.
 #include <ATen/Functions.h>
 
 #include <torchtap/base/error.hpp>

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Logs a forward pass that is more than one call of `forward` with tensors.
+/// Logs a forward pass that a single call of `forward` with tensors cannot express.
 
 #include <ATen/core/ivalue.h>
 
@@ -52,7 +52,7 @@ class TORCHTAP_API Tracer {
   /// Ends it; call it in the thread that called `start`. `error` says what ended the pass early. Does nothing
   /// if it has not begun. A further `start` continues the same log.
   void stop(const std::string& error = "") noexcept;
-  /// Calls `function` between `start` and `stop`, and passes on what it throws.
+  /// Calls `function` between `start` and `stop`, and passes on its exceptions.
   void run(const std::function<void()>& function);
 
   /// The log. Throws `c10::ValueError` if it was taken already, or if a name in `TraceOptions::save` finds

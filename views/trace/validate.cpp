@@ -1,4 +1,4 @@
-// Runs the operations of a pass again on what was kept, and compares bits.
+// Runs the operations of a pass again on the kept tensors, and compares bits.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -143,7 +143,7 @@ at::Tensor with_gradient(at::Tensor tensor, bool required) {
   return tensor.detach().requires_grad_(true);
 }
 
-/// An operation that is run again on what was kept.
+/// An operation that is run again on kept tensors.
 class Replay {
  public:
   Replay(const Log& log, const Operation& operation) : log_(log), operation_(operation) {
@@ -194,8 +194,8 @@ class Rerun {
   /// With `all`, every operation runs; otherwise what is kept stands for results that have not changed.
   Rerun(const Log& log, bool all) : log_(log), all_(all), tensors_(log.values.size()) {}
 
-  /// Runs an operation. Returns whether it saw other values than in the pass: in its arguments or, if all
-  /// that it returned are views of them, in those.
+  /// Runs an operation. Returns whether it saw other values than in the pass, in its arguments or, if all of
+  /// its results are views of them, in its results.
   bool run(const Operation& operation) {
     std::vector<at::Tensor> arguments;
     bool other = false;
@@ -232,7 +232,7 @@ class Rerun {
                        [&](auto value) { return is_as_kept(value, tensors_[value]); });
   }
 
-  /// Changes what an operation wrote. Returns whether it could: all of it.
+  /// Changes the written values of an operation. Returns whether it could: all of it.
   bool change(const Operation& operation) {
     const auto values = results_of(operation);
     for (const std::int64_t value : values) {
@@ -364,8 +364,8 @@ class Validator {
     return has_plain_values(log_.values[read.value].kept);
   }
 
-  /// Whether the results depend on a read: as the other arguments are, or with plain values in them, since a
-  /// product with zeros does not tell.
+  /// Whether the results depend on a read, with the other arguments as they are, or with plain values in
+  /// them: a product with zeros would not show it.
   bool matters(const Operation& operation, std::size_t index, const std::vector<at::Tensor>& results) const {
     try {
       Replay alone(log_, operation);
@@ -383,8 +383,8 @@ class Validator {
     }
   }
 
-  /// Changes what an operation wrote, in a run of the whole pass: who sees that has to descend from it, and
-  /// its children have to see it.
+  /// Changes the written values of an operation, in a run of the whole pass: an operation that sees the
+  /// change has to descend from it, and its children have to see it.
   void check_parents() {
     Rerun plain(log_, true);
     for (std::size_t i = 0; i < log_.operations.size(); ++i) {
@@ -403,7 +403,7 @@ class Validator {
     for (const std::size_t index : worth_following()) follow(index);
   }
 
-  /// The operations whose parents are hardest to know (those that write through views or before them), and
+  /// The operations whose parents are hardest to know (because they write through views or before them), and
   /// some others: each costs a run of the pass.
   std::vector<std::size_t> worth_following() const {
     constexpr std::size_t most_written = 16, most_others = 4;
@@ -453,7 +453,7 @@ class Validator {
         }
         sees[node] = true;
       }
-    } catch (const std::exception&) {  // the operation refuses such values; what came before counts
+    } catch (const std::exception&) {  // the operation refuses such values; the earlier ones count
     }
     ++found_.followed;
     for (std::size_t i = 0; i < end; ++i) {

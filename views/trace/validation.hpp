@@ -13,7 +13,7 @@ namespace torchtap::views::trace {
 
 /// The result of `History::validate` for one operation.
 struct TORCHTAP_API Fault {
-  /// What is wrong.
+  /// The kind of a fault.
   enum class Kind {
     /// Run again on the kept arguments, it gave other bits.
     differs,
@@ -23,7 +23,7 @@ struct TORCHTAP_API Fault {
     changed,
     /// It read a value of an operation that is not among its ancestors.
     lacks_parent,
-    /// It read nothing of what one of its parents wrote.
+    /// It read nothing that one of its parents wrote.
     false_parent,
     /// It gave the same bits for other values of a parent: that one may be wrong, or does not matter here.
     ignores_parent,
@@ -36,7 +36,7 @@ struct TORCHTAP_API Fault {
   std::string label;
   /// "aten::conv2d".
   std::string function;
-  std::string message;  ///< the same in words
+  std::string message;  ///< the fault in words
 };
 
 /// The result of `History::validate`: true if nothing is wrong.

@@ -1,6 +1,7 @@
 #pragma once
 
-/// The calls of a model's modules as they begin and end: what trace, report and explorer see of a forward.
+/// Reports the calls of a model's modules as they begin and end: trace, report and explorer watch a forward
+/// by it.
 
 #include <cstddef>
 #include <functional>
@@ -24,22 +25,22 @@ class CallListener {
   virtual ~CallListener() = default;
   /// A call begins. Calls inside of it have a greater `depth`.
   virtual void call_begins(std::size_t module, int depth, hooks::Event& event) = 0;
-  /// A call returns. For a call that throws it is not called; `Nesting` tells that it ended.
+  /// A call returns. It is not called for a call that throws; `Nesting` knows when such a call has ended.
   virtual void call_ends(std::size_t module, hooks::Event& event) = 0;
 };
 
-/// Attaches to the modules that are wanted; unless told, to those that have a forward and can be reached. The
-/// listener is held weakly. Throws what `hooks::attach` throws; nothing is attached then.
+/// Attaches to the modules that are wanted; by default to all that have a forward and can be reached. The
+/// listener is held weakly. Throws as `hooks::attach` does; nothing is attached then.
 TORCHTAP_API std::vector<hooks::Handle> watch_calls(const std::vector<model::ModuleRef>& modules,
                                                     const std::weak_ptr<CallListener>& listener,
                                                     const std::function<bool(std::size_t)>& wanted = {});
 
-/// Which calls can be inside of which: tells, when a call begins, which of the open ones an exception has
-/// ended.
+/// Knows which calls can be inside of which, so that a call that begins shows which open calls an exception
+/// has ended.
 class TORCHTAP_API Nesting {
  public:
   Nesting() = default;
-  /// Of a model's modules, the root first.
+  /// `modules` are a model's, the root first.
   explicit Nesting(const std::vector<model::ModuleRef>& modules);
 
   /// The modules that a call of the module can be inside of, the outermost first. A TorchScript module that

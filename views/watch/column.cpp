@@ -66,7 +66,7 @@ std::uint32_t slot_of(double value) {
   return bin_of(value);
 }
 
-/// Where a bin begins and ends.
+/// The ends of a bin.
 rules::Bin edges_of(std::uint32_t bin) {
   const auto edge = [](std::uint32_t magnitude) {
     const std::uint32_t first = 1U << mantissa_bits;

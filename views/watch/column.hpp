@@ -20,7 +20,7 @@ class Tensor;
 namespace torchtap::views::watch {
 
 constexpr int mantissa_bits = 3;
-/// Number of magnitudes of one sign, and what the bins of negative numbers are higher by.
+/// Number of magnitudes of one sign, and the offset of the bins of negative numbers.
 constexpr std::uint32_t magnitudes = 255U << mantissa_bits, negative = 256U << mantissa_bits;
 
 /// Bins in the order of their numbers, with their counts.
@@ -36,7 +36,7 @@ struct TORCHTAP_API Column {
   std::string bins;  // packed
 
   std::uint64_t finite() const noexcept { return count - nan - posinf - neginf; }
-  /// Takes the values of another one in. Counts are added exactly.
+  /// Adds the values of another column. Counts are added exactly.
   void merge(const Column& other);
   double mean() const;
   /// Divided by n.
@@ -46,10 +46,10 @@ struct TORCHTAP_API Column {
   double root_mean_square() const;
 };
 
-/// Fills in what a column tells rules.
+/// Sets the facts that a column has.
 TORCHTAP_API void put(const Column& column, rules::Facts& facts);
 
-/// The values of a real or complex tensor, whose parts count as two numbers. Those on a device are copied.
+/// The values of a real or complex tensor, whose parts count as two numbers. A tensor on a device is copied.
 TORCHTAP_API Column measure(const at::Tensor& tensor);
 
 /// The bin of a finite number that is not zero.

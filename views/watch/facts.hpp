@@ -15,8 +15,8 @@
 namespace torchtap::views::watch {
 
 /// Whether an operation reads the values of each of its arguments. It does not read a tensor that it
-/// overwrites completely (`copy_`, all arguments `out`), nor one that only gives it a shape (`zeros_like`,
-/// the second argument of `expand_as`).
+/// overwrites completely (`copy_`, all arguments `out`), nor a tensor that only gives it a shape
+/// (`zeros_like`, the second argument of `expand_as`).
 TORCHTAP_API std::vector<bool> reads_of(const c10::FunctionSchema& schema);
 
 /// A `Value` for each operation, which is made when it is first asked for and stays where it is. Not for

@@ -17,7 +17,7 @@ inline const c10::StorageImpl* memory_of(const at::Tensor& tensor) {
 
 namespace detail {
 
-/// By the tensor itself: what two variables of a program share if one was assigned to the other.
+/// Finds by the tensor itself: two variables of a program share it if one was assigned to the other.
 struct Itself {
   using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   static const void* address(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl(); }
@@ -40,7 +40,7 @@ class ByAddress {
     const auto found = known_.find(address);
     return found == known_.end() ? nullptr : &found->second.value;
   }
-  /// The same; if nothing is known of it, a `Value` made of `arguments` is from now on.
+  /// The tensor's entry; if it has none, a new `Value` made of `arguments`.
   template <class... Arguments>
   Value& get(const at::Tensor& tensor, Arguments&&... arguments) {
     if (Value* const value = find(tensor)) return *value;
@@ -75,7 +75,7 @@ class ByAddress {
 /// until the next one is made. Not for several threads at once.
 template <class Value>
 using ByTensor = detail::ByAddress<detail::Itself, Value>;
-/// The same for each memory, of tensors that have one: views share it.
+/// A `Value` for each memory of tensors that have one: views share it.
 template <class Value>
 using ByMemory = detail::ByAddress<detail::ItsMemory, Value>;
 

@@ -1,4 +1,4 @@
-// Overlaps of strided memory, without looking at single bytes.
+// Overlaps of strided memory, found without looking at single bytes.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ struct Region::Part {
   }
 };
 
-/// The questions, with a limit on what one may take.
+/// Answers the questions in a limited number of steps.
 class Region::Steps {
  public:
   bool overlap(Part a, Part b) {
@@ -110,7 +110,7 @@ Region::Region(const at::Tensor& tensor) {
   std::sort(steps_.begin(), steps_.end(), [](const Step& a, const Step& b) { return a.stride > b.stride; });
   run_ = item;
   std::int64_t extent = item;
-  std::size_t kept = steps_.size();  // those from here on are the steps inside
+  std::size_t kept = steps_.size();  // the steps from here on are inside
   for (std::size_t i = steps_.size(); i-- > 0;) {
     const Step step = steps_[i];
     loose_ = loose_ || (step.stride < extent && extent > run_);

@@ -1,6 +1,7 @@
 #pragma once
 
-/// Which bytes of memory the elements of a tensor are: whether a write through one view reaches another.
+/// The bytes of memory that the elements of a tensor occupy: whether a write through one view reaches
+/// another.
 
 #include <c10/util/SmallVector.h>
 
@@ -20,15 +21,15 @@ namespace torchtap::views::watch {
 /// The bytes of one storage that a tensor's elements occupy. It holds no reference to the storage, and stays
 /// as it was made when the tensor gets other sizes.
 ///
-/// Exact for what slicing, selecting, splitting, permuting and expanding make of a tensor. Where views cut a
-/// memory in very many pieces that do not fit together, or overlap themselves (`as_strided`), `overlaps` may
-/// say yes and `covers` no although it is not so.
+/// Exact for views by slicing, selecting, splitting, permuting and expanding. If views cut a memory in very
+/// many pieces that do not fit together, or overlap themselves (`as_strided`), `overlaps` may say yes and
+/// `covers` no although it is not so.
 class TORCHTAP_API Region {
  public:
-  /// Of no bytes.
+  /// A region without bytes.
   Region() = default;
-  /// Of a tensor's elements; of all its memory if it does not say where they are (nested tensors), of no
-  /// bytes if it has no storage (sparse ones).
+  /// The bytes of a tensor's elements; all of its memory if it does not say where they are (nested tensors),
+  /// no bytes if it has no storage (sparse ones).
   explicit Region(const at::Tensor& tensor);
 
   bool empty() const noexcept { return end_ == begin_; }
@@ -56,14 +57,14 @@ class TORCHTAP_API Region {
   bool loose_ = false;                // between `begin_` and `end_` may be bytes of others
 };
 
-/// The rest of a region while parts of it are taken away: tells which of many writes a view shows.
+/// The rest of a region while parts of it are taken away: shows which of many writes a view still has.
 class TORCHTAP_API Remainder {
  public:
   explicit Remainder(Region region) : region_(std::move(region)), empty_(region_.empty()) {}
 
   bool empty() const noexcept { return empty_; }
-  /// Takes the bytes of `taken` away, and returns whether any of them was left. Where `region` is in more
-  /// than some thousand pieces, those that are not all of it stay.
+  /// Takes the bytes of `taken` away, and returns whether any of them was left. If `region` has more than
+  /// some thousand pieces, they stay unless `taken` covers them all.
   bool take(const Region& taken);
 
  private:

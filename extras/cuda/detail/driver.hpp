@@ -1,5 +1,7 @@
 #pragma once
 
+// Compiles and launches kernels with NVRTC and the CUDA driver, which are loaded while the program runs.
+
 #include <c10/core/Device.h>
 
 #include <map>
@@ -26,8 +28,8 @@ class Driver {
   /// Compiles `source` with options such as "-DELEMENT=float" for a device, and loads it there. Throws
   /// `c10::Error` with the compiler's messages.
   void* load(const char* source, const std::vector<std::string>& options, c10::DeviceIndex device) const;
-  /// Launches a kernel of what `load` returned on the device's current stream. `arguments` are the addresses
-  /// of its arguments. Throws `c10::Error` if the device refuses it.
+  /// Launches a kernel of a loaded module on the device's current stream. `arguments` are the addresses of
+  /// its arguments. Throws `c10::Error` if the device refuses it.
   void launch(void* module, const char* kernel, Extent grid, Extent block, unsigned shared_bytes,
               c10::DeviceIndex device, void** arguments) const;
   int multiprocessors(c10::DeviceIndex device) const;

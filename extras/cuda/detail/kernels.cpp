@@ -32,7 +32,7 @@ std::int64_t parts(std::int64_t size, std::int64_t part) {
   return (size + part - 1) / part;
 }
 
-/// How the source sees elements of a dtype; empty if it cannot.
+/// The compiler's options for elements of a dtype; empty if the source cannot read it.
 std::vector<std::string> options_for(c10::ScalarType type) {
   switch (type) {
     case c10::ScalarType::Float:
@@ -162,7 +162,7 @@ class Fused final : public reductions::extend::DeviceKernels {
     count("count_bits", rows, counts, mantissa_bits, scale);
   }
 
-  /// What was compiled for a dtype and a device; compiles it first if nobody did.
+  /// The module that was compiled for a dtype and a device; compiles it first if there is none.
   void* module(c10::ScalarType type, c10::DeviceIndex device) {
     const std::lock_guard lock(mutex_);
     void*& module = modules_[{type, device}];
@@ -171,7 +171,7 @@ class Fused final : public reductions::extend::DeviceKernels {
   }
 
  private:
-  /// Where the kernels for a sample run.
+  /// The device and the kernels for a sample.
   class Target {
    public:
     explicit Target(const DeviceRows& rows)

@@ -4,8 +4,8 @@
 namespace torchtap::cuda::detail {
 
 // ELEMENT is the type of a sample's elements; HALF and BFLOAT16 say what the bits of an unsigned short are.
-// Element (o, k, i) of a sample lies at (o * kept + k) * inner + i; k is what a state is kept of. Every sum
-// is made in one order, so that the same samples have the same results.
+// Element (o, k, i) of a sample lies at (o * kept + k) * inner + i; k numbers the kept elements. Every sum is
+// made in one order, so that the same samples have the same results.
 const char kSource[] = R"cuda(
 typedef long long Int;
 typedef unsigned long long Bits;

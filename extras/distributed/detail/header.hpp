@@ -15,7 +15,7 @@ namespace torchtap::distributed::detail {
 /// A text without its final full stop, so that "; " or ". " can follow.
 std::string without_stop(std::string text);
 
-/// A module by its path, and by its number among those of the same path.
+/// A module by its path, and by its number among modules of the same path.
 struct ModuleKey {
   std::string path;
   std::int64_t number = 0;

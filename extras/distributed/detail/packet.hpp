@@ -1,6 +1,6 @@
 #pragma once
 
-/// Sends parcels in few messages, and receives those of several ranks at the same time.
+/// Sends parcels in few messages, and receives parcels of several ranks at the same time.
 
 #include <ATen/core/Tensor.h>
 
@@ -32,7 +32,7 @@ class Packet {
 /// Ranks that take the same step one after the other send at the same time. Steps throw `LinkError`.
 class Incoming {
  public:
-  /// Where a parcel's tensors belong, in their order.
+  /// The places of a parcel's tensors, in their order.
   using Places = std::function<std::vector<at::Tensor>(const Parcel&)>;
 
   Incoming(Transport& data, int from, const Patience& patience);

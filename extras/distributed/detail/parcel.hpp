@@ -54,7 +54,7 @@ struct Parcel {
 Parcel packed(const Portion& portion, bool elements_beside = false, const core::Sink* only = nullptr);
 /// A portion without id, with sinks like `blank`. Takes over the tensors. Passes on exceptions of loading.
 Portion unpacked(Parcel parcel, const core::Sink* blank);
-/// The same of a part of the state, or of parts that were joined.
+/// A portion from a part of the state, or from joined parts.
 Portion unpacked(Parcel parcel, const core::Sink* blank, const core::extend::Elements& elements);
 /// The parcel of a part: the bytes of all, and its elements of the tensors, which share memory.
 Parcel part_of(const Parcel& parcel, const core::extend::Elements& elements);

@@ -11,7 +11,7 @@ namespace {
 
 using core::extend::Elements;
 
-/// What the ranks that have a module say of its state.
+/// The facts that all ranks which have a module send about its state.
 struct States {
   std::int64_t bytes = 0;  // of the largest
   std::int64_t elements = 0;
@@ -84,7 +84,7 @@ Plan plan_of(const std::vector<Header>& headers, const std::vector<storage::Entr
       total += state.bytes;
     }
   }
-  // A tree merges these on their way to the root. One alone is best broadcast.
+  // A tree merges these on their way to the root. A single state is best broadcast.
   if (order == static_cast<std::int64_t>(Order::tree) || entire.size() < 2 || total < Plan::kWorthSharing) {
     return plan;
   }

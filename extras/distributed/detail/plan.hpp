@@ -1,6 +1,6 @@
 #pragma once
 
-/// Which rank merges which states, or which part of one.
+/// Decides which rank merges which states, or which part of one.
 
 #include <cstdint>
 #include <vector>

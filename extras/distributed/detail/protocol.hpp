@@ -38,13 +38,12 @@ struct Offer {
 /// One merge, on one rank:
 ///
 /// 1. Each rank sends its header to rank 0 (the root is one of the options that have to agree), which
-///    compares them and tells all ranks its verdict and the plan: which rank merges what.
-/// 2. Small states go to the root in the order of ranks (or up a tree), and are merged as they arrive. Of
-/// large
-///    ones each rank sends each other rank its share, and merges its own.
-/// 3. The root tells whether this worked for it, and broadcasts the result; other ranks send each rank
-/// theirs.
-/// 4. Each rank tells the root that it can put the result in place; the root tells all ranks to do so.
+///    compares the headers and sends all ranks its verdict and the plan, with the share of each rank.
+/// 2. Small states go to the root in the order of ranks (or up a tree), and are merged as they arrive. Each
+///    rank sends each other rank its share of large states, and merges its own share.
+/// 3. The root reports whether this succeeded, and broadcasts the result; other ranks send each rank their
+///    shares of it.
+/// 4. Each rank reports to the root that it can put the result in place; the root asks all ranks to do so.
 ///
 /// So nothing changes on any rank unless all ranks succeed. Messages between two ranks arrive in order, so
 /// they need no numbers.

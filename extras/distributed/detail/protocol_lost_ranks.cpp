@@ -1,5 +1,5 @@
-// Which rank a merge failed for: all ranks agree on one answer, which names those that died, hang or did not
-// come.
+// Finds the rank that a merge failed for: all ranks agree on one answer, which names the ranks that died,
+// hang or did not come.
 #include <algorithm>
 #include <sstream>
 #include <thread>

@@ -13,7 +13,7 @@ void Protocol::merge_states() {
 
 void Protocol::merge_in_order() {
   if (!root()) {
-    // The root receives the ranks before this one first.
+    // The root receives from the ranks before this one first.
     if (offer_.present) send_to(options_.root(), std::move(own_), rank_ + 2);
     return;
   }

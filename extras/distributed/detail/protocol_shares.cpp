@@ -17,7 +17,7 @@ using core::extend::Elements;
 /// 2^level neighbours.
 using Levels = std::map<int, std::optional<Portion>>;
 
-/// The parcels of the result that follow those of part 0: their tensors of elements alone.
+/// The result's parcels from parts other than part 0: only their tensors of elements.
 std::vector<Parcel> elements_of(std::vector<Parcel> parcels, const Plan& plan) {
   for (Parcel& parcel : parcels) {
     if (plan.modules[static_cast<std::size_t>(parcel.place)].owner != Plan::kAll) continue;
@@ -114,7 +114,7 @@ bool Protocol::is_shared(std::int64_t place) const {
                      plan_.modules[static_cast<std::size_t>(place)].owner == Plan::kAll);
 }
 
-/// What `part` merges of this rank's states. The tensors share memory.
+/// The share of this rank's states that `part` merges. The tensors share memory.
 std::vector<Parcel> Protocol::share_of(std::int64_t part) const {
   std::vector<Parcel> parcels;
   for (std::size_t i = 0; i < own_.size(); ++i) {
@@ -150,7 +150,7 @@ void Protocol::step_with(int rank, const F& step) {
   }
 }
 
-/// Takes the same step with all senders; those that fail are no longer among them.
+/// Takes the same step with all senders; a sender that fails is removed.
 template <class F>
 void Protocol::advance(Senders& senders, const F& step) {
   for (int rank = 0; rank < size_; ++rank) {
@@ -257,7 +257,7 @@ void Protocol::receive_share(int rank, Incoming* sender, std::vector<std::option
   });
 }
 
-/// Gives the merged share to all ranks that get the result, and takes in theirs.
+/// Gives the merged share to all ranks that get the result, and takes in their shares.
 void Protocol::hand_out_shares() {
   if (part_ < 0) return;  // no recorder here
   std::vector<Parcel> mine;

@@ -13,8 +13,8 @@
 namespace torchtap::distributed::detail {
 
 /// Beats in the store while it exists, and watches for the alarm: once the merge fails for any rank, it
-/// answers and interrupts this rank's waiting. It also does so when a rank that it watches stops beating for
-/// the timeout. The root watches all other ranks; the rank after the root watches the root.
+/// answers and interrupts this rank's waiting. It also does so if a rank that it watches stops beating for
+/// the timeout. The root watches all other ranks, and the rank after the root watches the root.
 class Pulse {
  public:
   /// Needs `links.roll`. Throws nothing.

@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kLength = 8, kFirst = 1024, kBeginning = kFirst - kLength;  // bytes
 constexpr std::uint64_t kLongest = std::uint64_t{1} << 40;  // a larger length is damaged
 
-/// Whether this process listens at a port. A `TCPStore` does not tell whether this process serves it.
+/// Whether this process listens at a port. A `TCPStore` does not show whether this process serves it.
 bool listens_at(int port) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {

@@ -34,10 +34,10 @@ inline LinkError damaged(const std::string& what) {
 /// Numbers of eight bytes in little endian, which other languages read easily.
 std::string encoded_numbers(const std::vector<std::int64_t>& numbers);
 std::vector<std::int64_t> decoded_numbers(const std::string& text);
-/// The same of lengths. Throws `LinkError` for those that no text has.
+/// Decodes lengths. Throws `LinkError` for lengths that no text can have.
 std::vector<std::int64_t> decoded_lengths(const std::string& text);
 
-/// How long to wait. If the other side takes several steps before it answers, each step may take the timeout.
+/// The time to wait. If the other side takes several steps before it answers, each step may take the timeout.
 struct Patience {
   Milliseconds timeout;
   int steps = 1;
@@ -69,7 +69,7 @@ class Transport {
   virtual std::string recv_message(int from, const Patience& patience);
   /// Gives the text of `root` to all ranks that can be reached.
   virtual void broadcast_message(std::string& text, int root, const Patience& patience);
-  /// Tells ranks that wait for this one that it is at work.
+  /// Shows ranks that wait for this one that it is at work.
   virtual void tick() {}
   /// From another thread: makes all waiting throw `LinkError` until `begin`.
   virtual void interrupt() noexcept { interrupted_ = true; }

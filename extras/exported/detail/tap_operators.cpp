@@ -26,7 +26,7 @@ void tap(const c10::OperatorHandle& /*operation*/, c10::DispatchKeySet /*keys*/,
   torch::jit::drop(*stack, 3);
 }
 
-/// The same for code that calls C functions instead of the dispatcher.
+/// Serves code that calls C functions instead of the dispatcher.
 AOTITorchError tap_handles(const AtenTensorHandle* handles, std::int64_t count, const char* path,
                            const char* kind, bool replaceable) noexcept {
   Receiver* const receiver = receiver_of_thread;

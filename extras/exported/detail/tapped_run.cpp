@@ -24,7 +24,7 @@ std::string name_of(const Place& place) {
   return c10::str('"', place.module.path, "\" (", place.module.type, ")");
 }
 
-/// The tensors of a tap while hooks run; finds the ones that hooks changed.
+/// The tensors of a tap while hooks run; finds the tensors that hooks changed.
 class Tensors {
  public:
   explicit Tensors(std::vector<at::Tensor>& tensors) : now_(tensors), before_(tensors) {

@@ -28,7 +28,7 @@ thread_local const Callback* next_inside = nullptr;
 /// One operation on its way through the scopes.
 struct Way {
   const c10::OperatorHandle& operation;
-  c10::DispatchKeySet keys;  // below ours
+  c10::DispatchKeySet keys;  // the dispatch keys below this one
   torch::jit::Stack& stack;
   const Watchers& watchers;
   bool composite;  // composed of operations that scopes at leaf level see in its stead
@@ -95,8 +95,9 @@ void Way::run() const {
   operation.redispatchBoxed(keys, &stack);
 }
 
-/// Whether LibTorch runs the operation as a composition of others. It prefers that to a formula for gradients
-/// that the operation has as well (`matmul` of 1.13), unless the backend has a kernel of its own.
+/// Whether LibTorch runs the operation as a composition of others. It prefers the composite kernel to a
+/// formula for gradients that the operation has as well (`matmul` of 1.13), unless the backend has a kernel
+/// for the operation.
 bool is_composite(const c10::OperatorHandle& operation, c10::DispatchKeySet keys) {
   return operation.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
          !operation.hasKernelForDispatchKey(c10::highestPriorityBackendTypeId(keys));

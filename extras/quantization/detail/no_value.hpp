@@ -7,7 +7,7 @@
 
 namespace torchtap::quantization::detail {
 
-/// That a tensor had no value of which a range could follow.
+/// The error for a tensor without a finite value, of which no range follows.
 class NoValue : public c10::ValueError {
  public:
   using ValueError::ValueError;

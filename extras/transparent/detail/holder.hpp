@@ -12,7 +12,7 @@
 #include <torchtap/model/extend/interposed_calls.hpp>
 #include <torchtap/transparent/detail/types.hpp>
 
-/// How a holder calls user-defined modules in a program linked with torchtap::transparent. Included by
+/// Holders of user-defined modules in a program linked with torchtap::transparent. Included by
 /// overlay/torch/nn/cloneable.h, once LibTorch's header is complete.
 ///
 /// Modules are made as plain `Impl` and never changed. The holder's `->` casts the pointer statically to a
@@ -66,7 +66,7 @@ struct ForwardMember<Impl, std::void_t<decltype(&Impl::forward)>> {
   using Type = decltype(&Impl::forward);
 };
 
-/// Converts to what each constructor takes, so that a type that can be moved and copied is ambiguous.
+/// Converts to the argument of either constructor, so that a type that can be moved and copied is ambiguous.
 template <class T>
 struct CopiedOrMoved {
   operator const T&() const;

@@ -1,4 +1,7 @@
 #pragma once
+
+// The body of each `forward` that replaces LibTorch's: runs hooks around the original.
+
 #include <torch/nn/cloneable.h>
 
 #include <string>
@@ -25,8 +28,8 @@ std::string why_blind();
 /// Throws `c10::NotImplementedError` if there is none.
 const void* next_definition(const void* ours);
 
-/// Calls `original` with the hooks of `self` around it. Where a type that derives from LibTorch's calls its
-/// base, that is a part of its own forward; where a holder of the base calls it, it is the forward.
+/// Calls `original` with the hooks of `self` around it. A call of the base by a type that derives from
+/// LibTorch's is a part of its own forward; a call by a holder of the base is the forward.
 template <class R, class Impl, class Original, class... Args>
 R run(Impl& self, Original&& original, Args&&... arguments) {
   auto* entry = hooks::extend::find_interposed(self);

@@ -1,5 +1,7 @@
 #pragma once
 
+// Marks programs that were compiled with the headers in overlay/.
+
 namespace torchtap::transparent::detail {
 
 /// Notes that the program was compiled with overlay/, so that batch and instance normalisation call into

@@ -1,5 +1,7 @@
 #pragma once
 
+// The `forward`s that this library defines in place of LibTorch's.
+
 #include <typeinfo>
 #include <vector>
 

@@ -12,7 +12,7 @@
 
 namespace torchtap::views::compare::detail {
 
-/// What items that must not be pairs are worth.
+/// The score of items that must not be pairs.
 inline constexpr double kNever = -9;
 
 /// Scores of how likely two tensors are the same one.

@@ -49,7 +49,7 @@ Number<T> number_of(T x, const float* table) {
   }
 }
 
-/// Calls `f` with elements `x` as what they are.
+/// Calls `f` with a pointer to elements of their own type.
 template <class F>
 auto with_type(Element type, const void* x, F&& f) {
   switch (type) {
@@ -110,7 +110,8 @@ const T* signs() {
   return all.words.data();
 }
 
-/// Adds the numbers of block c as float64, those that are not finite, too large or too small for others, too.
+/// Adds the numbers of block c as float64, also NaN, infinities, and numbers that are too large or too small
+/// for the fast loops.
 template <class T>
 void add_numbers_plainly(const T* x, int n, std::uint64_t c, Sums& sums) {
   const Turn turn(c);
@@ -130,7 +131,7 @@ void add_numbers_plainly(const T* x, int n, std::uint64_t c, Sums& sums) {
   }
 }
 
-/// Adds what a block of words gave to the digest.
+/// Adds the products of a block of words to the digest.
 inline void add_products(std::uint64_t sum, std::uint64_t weighted, std::uint32_t words, std::uint64_t c,
                          BitSums& sums) {
   sums.digest[0] += base::split_mix(sum + draw(3, c));
@@ -178,7 +179,7 @@ struct Plain {
 template <class T>
 constexpr int kTogether = kBlock * 4 / std::min<int>(4, sizeof(T));
 
-/// Adds blocks with the loops of `Loops`, and what those leave plainly.
+/// Adds whole blocks with the loops of `Loops`, and the rest plainly.
 template <class Loops, class T>
 class Adder {
  public:
@@ -294,7 +295,7 @@ HWY_INLINE void add_to(double* to, D d, V v) {
   }
 }
 
-/// The sum of unsigned lanes; that of Highway overflows signed ones with some compilers.
+/// The sum of unsigned lanes; Highway's own overflows signed lanes with some compilers.
 template <class D>
 HWY_INLINE hn::TFromD<D> total(D d, hn::Vec<D> v) {
   alignas(64) hn::TFromD<D> lanes[64 / sizeof(hn::TFromD<D>)];

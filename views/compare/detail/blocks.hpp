@@ -20,7 +20,7 @@ constexpr std::uint64_t draw(std::uint64_t stream, std::uint64_t i) {
   return base::split_mix(stream * kGolden + i + 1);
 }
 
-/// How block c of the sketch is entered in it: from which row of signs, with which sign, at which sum.
+/// The place of block c in the sketch: its row of signs, its sign and its first sum.
 struct Turn {
   explicit constexpr Turn(std::uint64_t c) : drawn(draw(5, c)) {}
 
@@ -58,7 +58,7 @@ struct Sums {
 /// 4096 except at the end of the tensor. `table` has the numbers of all 256 of f8.
 void add(Element type, const void* x, std::int64_t n, std::int64_t first, const float* table, Sums& sums);
 
-/// Takes the elements at `n` places, each as the number that it is; a NaN as the one that stands for all.
+/// Takes the elements at `n` places as float32; all NaN become one.
 void take(Element type, const void* x, const std::int64_t* places, int n, const float* table, float* to);
 
 }  // namespace torchtap::views::compare::detail

@@ -13,8 +13,8 @@
 namespace torchtap::views::compare::detail {
 
 /// Any number of threads may call it. A program that is killed loses the last 64 KiB at most, and nothing
-/// that was written before a frame with `now`. An error of the system (a full disk, a pipe whose reader left)
-/// is kept for `close`: the watched program continues.
+/// before a frame with `now`. An error of the system (a full disk, a pipe whose reader left) is kept for
+/// `close`: the watched program continues.
 class PrintsFile {
  public:
   /// `path`: a file, a pipe, or "-" for the standard output. Throws `c10::ValueError` if there is a file that
@@ -29,7 +29,7 @@ class PrintsFile {
   void write(frames::Frame frame, bool now = false) noexcept;
   /// How many were written.
   std::int64_t frames();
-  /// Writes what is left. Throws `c10::Error` if not every frame could be written.
+  /// Writes the buffered frames. Throws `c10::Error` if not every frame could be written.
   void close();
 
  private:

@@ -12,7 +12,7 @@ struct Asset {
   const unsigned char* data;
   std::size_t size;
   const char* tag;              // a hash, for ETag
-  const unsigned char* packed;  // the same by gzip; null if it was not there when the library was built
+  const unsigned char* packed;  // its bytes by gzip; null if the library was built without it
   std::size_t packed_size;
 };
 

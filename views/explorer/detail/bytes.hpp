@@ -16,7 +16,7 @@ inline void put_text(std::string& to, const std::string& text) {
   to += text;
 }
 
-/// Reads what these wrote.
+/// Reads the bytes that these functions write.
 class Bytes : public base::ByteReader {
  public:
   using ByteReader::ByteReader;

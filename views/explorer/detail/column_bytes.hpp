@@ -1,6 +1,6 @@
 #pragma once
 
-// Columns as bytes, the same in files and in messages to the page (docs/format.md).
+// Columns as bytes are the same in files and in messages to the page (docs/format.md).
 
 #include <string>
 
@@ -10,8 +10,8 @@
 namespace torchtap::views::explorer::detail {
 
 void put_column(std::string& to, const watch::Column& column);
-/// A column of a file, whose bins are all that is left of `from`. Throws `c10::ValueError` if the bytes are
-/// not a column.
+/// A column of a file; its bins are the rest of `from`. Throws `c10::ValueError` if the bytes are not a
+/// column.
 watch::Column get_column(Bytes& from);
 
 }  // namespace torchtap::views::explorer::detail

@@ -1,6 +1,6 @@
 #pragma once
 
-// How often a run records, as a page may change it.
+// How often a run records; a page may change it.
 
 #include <atomic>
 #include <cstdint>

@@ -62,7 +62,7 @@ const Flow::Fact* Flow::visible(const Known& known) const {
   return nullptr;
 }
 
-/// When what `own_sources` says began to hold.
+/// The time from which `own_sources` holds.
 std::int64_t Flow::since(const at::Tensor& tensor) const {
   const Known* const known = tensors_.find(tensor);
   if (known == nullptr) return -1;
@@ -83,8 +83,8 @@ void Flow::settle(const at::Tensor& tensor) {
   if (one.maker < 0 && visible(one) == nullptr) define(tensor, caller(), {{caller(), Port::unknown}});
 }
 
-/// Sources in a caller around, as the running caller sees them: what it and the callers between were not
-/// given, each captured.
+/// Sources in a caller around, as the running caller sees them: it and the callers between were not given the
+/// tensor, so each captures it.
 Flow::Sources Flow::carried(const Sources& sources, std::int32_t from) {
   if (from == caller() || sources.empty()) return sources;
   auto inner = std::find(stack_.begin(), stack_.end(), from);
@@ -97,7 +97,7 @@ Flow::Sources Flow::carried(const Sources& sources, std::int32_t from) {
   return here;
 }
 
-/// Of a tensor that was made inside of a call and not returned by it.
+/// The sources of a tensor that was made inside of a call and not returned by it.
 Flow::Sources Flow::of_returned_call(const Known& known) {
   std::int32_t call = known.maker;
   for (;;) {
@@ -108,7 +108,7 @@ Flow::Sources Flow::of_returned_call(const Known& known) {
   }
 }
 
-/// Of the tensor as it was when it was defined; writes since then come on top.
+/// The sources of the tensor as it was when it was defined; later writes come on top.
 Flow::Sources Flow::own_sources(const at::Tensor& tensor) {
   const Known* const known = tensors_.find(tensor);
   if (known == nullptr) return {};
@@ -203,8 +203,8 @@ void Flow::leave(const Tensors& outputs) {
   }
 }
 
-/// A tensor that a call changed in place counts, for the call around it, as changed by that call. Where it
-/// returned the bytes they are at that port.
+/// A tensor that a call changed in place counts, for the call around it, as changed by that call. If it
+/// returned the bytes, they are at that port.
 void Flow::tell_writes(std::int32_t call, const Tensors& outputs) {
   const auto written = written_in_.find(call);
   if (written == written_in_.end()) return;
@@ -265,7 +265,7 @@ void Flow::before(operations::Event& event, Running& running) {
   for (const at::Tensor& tensor : running.read) add(running.sources, sources_of(tensor));
 }
 
-/// The sources of what an operation computed, or the operation, if it added to too many of them. One that
+/// The sources of an operation's result, or the operation, if it added to too many of them. An operation that
 /// brings the outputs of many calls together, as a concatenation does, leaves each its edge.
 Flow::Sources Flow::drawable(Sources sources, operations::Event& event, Running& running,
                              const at::Tensor& result) {
@@ -286,8 +286,8 @@ Flow::Sources Flow::drawable(Sources sources, operations::Event& event, Running&
   return {{running.call, 0}};
 }
 
-/// The result of an operation that wrote to no argument. A view is what its tensor was; writes come on top of
-/// that, those before it, too, where they reach its bytes.
+/// The result of an operation that wrote to no argument. A view has its tensor's sources; writes that reach
+/// its bytes come on top, also earlier ones.
 Flow::Fact Flow::computed(const at::Tensor& result, const Running& running) {
   Fact fact{caller(), ++events_, {}};
   const void* const memory = watch::memory_of(result);

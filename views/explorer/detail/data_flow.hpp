@@ -7,8 +7,8 @@
 // outside. An operation's results have the sources of all its arguments. A write in place reaches every
 // tensor that shows the written bytes. No autograd is needed.
 //
-// Where an operation adds to more sources than can be drawn, it becomes a source itself: each sum of a
-// residual stream has all of the blocks before it as sources, so a stream of N blocks would have N² edges.
+// An operation that adds to more sources than can be drawn becomes a source itself: each sum of a residual
+// stream has all of the blocks before it as sources, so a stream of N blocks would have N² edges.
 
 #include <c10/util/SmallVector.h>
 #include <c10/util/flat_hash_map.h>
@@ -43,7 +43,7 @@ class Flow {
   /// `held` are the parameters and buffers of the model: they come from nowhere.
   Flow(const Tensors& held, MakeCall make_call);
 
-  /// The call `id`, with these inputs, begins inside of the one that runs. Undefined tensors keep their port.
+  /// The call `id` begins with these inputs, inside of the running call. Undefined tensors keep their port.
   void enter(std::int32_t id, const Tensors& inputs);
   /// The innermost call returns `outputs`, or ends without.
   void leave(const Tensors& outputs);
@@ -78,7 +78,7 @@ class Flow {
     std::int32_t maker = -1;  // the call in which an operation made it,
     std::int64_t made = -1;   // and when
   };
-  /// Writes to a memory, in order, without those that a later one of the same caller covers.
+  /// Writes to a memory, in order, unless a later one of the same caller covers them.
   using Writes = std::vector<Write>;
   struct Running {
     Sources sources;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Where data comes from and goes to: ports of calls, and edges between them.
+// Ports of calls, and edges between them: the path of the data.
 
 #include <cstdint>
 #include <tuple>

@@ -8,7 +8,7 @@
 
 namespace torchtap::views::explorer::detail {
 
-/// All that the page may ask of the runs, as one JSON object. Nothing in it can end a <script>.
+/// All answers that the page may ask for, as one JSON object. Nothing in it can end a <script>.
 std::string export_json(const Runs& runs);
 
 /// Throws `c10::Error` if the library was built without the page, or if the file cannot be written. The file

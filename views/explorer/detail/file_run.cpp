@@ -75,7 +75,7 @@ void FileRun::take(BlockKind kind, const std::string& body) {
       ended_ = true;
       return;
   }
-  // A block of a newer version, which may be passed over: those that may not have another format number.
+  // A block of a newer version, which may be passed over: with any other block the format number is another.
 }
 
 /// A series that was defined before, by its number here.

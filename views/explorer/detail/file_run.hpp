@@ -1,6 +1,6 @@
 #pragma once
 
-// A run that is read from files: a finished one, one that was killed, or one that another process writes.
+// A run that is read from files, whether it is finished, killed, or still written by another process.
 
 #include <array>
 
@@ -11,7 +11,8 @@ namespace torchtap::views::explorer::detail {
 
 class FileRun final : public Run {
  public:
-  /// Reads what there is. Throws as `RunFileReader` does, and `c10::ValueError` for a file that is damaged.
+  /// Reads the complete blocks of the file. Throws as `RunFileReader` does, and `c10::ValueError` for a file
+  /// that is damaged.
   explicit FileRun(const std::string& directory, std::size_t columns = 256,
                    std::int64_t memory = std::int64_t{256} << 20, std::int64_t number = 1);
 
@@ -19,7 +20,7 @@ class FileRun final : public Run {
   bool has(Mode mode) override;
   std::int64_t graph_version() override;
   std::map<std::int32_t, CallName> call_names() override;
-  /// Reads what was written since. Throws `c10::ValueError` for a file that is damaged.
+  /// Reads new blocks. Throws `c10::ValueError` for a file that is damaged.
   void refresh() override;
   std::vector<watch::Column> zoom(std::int32_t series, std::int64_t from, std::int64_t to) override;
 

@@ -11,13 +11,13 @@
 
 namespace torchtap::views::explorer::detail {
 
-/// The runs in directories, also those that appear later, as an explorer watches further models.
+/// The runs in directories; later ones appear, too, as an explorer watches further models.
 class Folders {
  public:
   /// Throws `c10::ValueError` if there are no directories.
   explicit Folders(std::vector<std::string> directories);
 
-  /// The runs of all directories. Throws as `FileRun` does, also for a directory that has none.
+  /// The runs of all directories. Throws as `FileRun` does, also for a directory without a run.
   Runs open();
   /// The runs that appeared since and can be read; possibly none.
   Runs appeared();

@@ -46,7 +46,7 @@ void ModeGraph::add(const CallSequence& pass) {
   order(pass.calls);
 }
 
-/// The one with this hash. The rarest other one makes room for it.
+/// The shape with this hash. The rarest other one makes room for it.
 ModeGraph::Shape& ModeGraph::shape(std::uint64_t hash) {
   const auto found = shapes_.find(hash);
   if (found != shapes_.end()) return found->second;
@@ -61,7 +61,7 @@ ModeGraph::Shape& ModeGraph::shape(std::uint64_t hash) {
   return shapes_[hash];
 }
 
-/// Puts new calls behind those that ran before them in this forward.
+/// Puts new calls behind the calls that ran before them in this forward.
 void ModeGraph::order(const std::vector<std::int32_t>& calls) {
   auto after = order_.begin();
   for (const auto call : calls) {

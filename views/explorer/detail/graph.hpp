@@ -1,6 +1,6 @@
 #pragma once
 
-// The calls of a model, and for each mode which of them ran and what flowed between them.
+// The calls of a model, and the calls and data flow of each mode.
 
 #include <c10/core/ScalarType.h>
 
@@ -26,7 +26,7 @@ struct PortInfo {
   c10::ScalarType dtype = c10::ScalarType::Float;
   std::vector<std::int64_t> shape;  // -1: varied
 
-  /// Takes another one at the same port in.
+  /// Adds another tensor at the same port.
   void merge(const PortInfo& other);
 };
 
@@ -69,7 +69,7 @@ class ModeGraph {
 
   std::int64_t forwards() const noexcept { return forwards_; }
   std::int64_t traced() const noexcept { return traced_; }
-  /// Changes with what can be seen of the graph, numbers aside.
+  /// Changes with all visible parts of the graph, numbers aside.
   std::int64_t version() const noexcept { return version_; }
   /// In the order of execution.
   const std::vector<std::int32_t>& calls() const noexcept { return order_; }
@@ -97,7 +97,7 @@ class ModeGraph {
   Shape& shape(std::uint64_t hash);
 
   std::map<std::uint64_t, Shape> shapes_;
-  // Of shapes that were forgotten, so that a model that never does the same twice needs bounded memory.
+  // The counts of forgotten shapes, so that a model whose shapes never repeat needs bounded memory.
   std::map<std::int32_t, std::int64_t> forgotten_calls_;
   std::map<Edge, std::int64_t> forgotten_edges_;
   std::vector<std::int32_t> order_;

@@ -1,4 +1,4 @@
-// Who may ask what.
+// Checks the token and the names of the server.
 #include <arpa/inet.h>
 #include <c10/util/Exception.h>
 #include <sys/random.h>

@@ -1,7 +1,7 @@
 #pragma once
 
-// Who may ask what: the token, and the names by which a browser may call the server. Without the latter, a
-// page of another site could have its own name resolve to this machine and read the answers.
+// Decides who may ask: by the token, and the names by which a browser may call the server. Without the
+// latter, a page of another site could have its own name resolve to this machine and read the answers.
 
 #include <string>
 #include <vector>

@@ -107,7 +107,7 @@ std::array<Scene, modes + 1> scenes_at(const Run& run, const Calls& calls, std::
     Judged one{calls.facts_of(key), {key.call, key.what, series.updates.since()}};
     watch::put(*column, one.facts);
     one.facts.updates = series.updates.last();
-    const auto mode = static_cast<std::size_t>(key.mode);  // those of neither are behind both
+    const auto mode = static_cast<std::size_t>(key.mode);  // series of no mode are behind all modes
     found[{std::min(mode, modes), key.call}].push_back(std::move(one));
   });
   for (const auto& [call, column] : gradients) {

@@ -18,7 +18,7 @@ struct Ill {
   rules::Finding finding;
 };
 
-/// The rules that hold for the newest values; of values that are not finite, those that ever were.
+/// The rules that hold for the newest values; for NaN and infinities, the rules that ever held.
 std::vector<Ill> ills_of(Run& run);
 
 }  // namespace torchtap::views::explorer::detail

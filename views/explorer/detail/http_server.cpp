@@ -155,7 +155,7 @@ class Viewer final : public Peer, public std::enable_shared_from_this<Viewer> {
     });
   }
 
-  /// Sends what is new, unless the last notice is still on its way: then the next one says it all.
+  /// Sends a notice of news, unless the last notice is still on its way: then the next one covers it.
   void tell() {
     if (!admitted_ || writing_) return;
     text_ = notices_.next(shared_->site.runs);
@@ -409,7 +409,7 @@ class HttpServer::Machinery {
         try {
           context_.run();
         } catch (const std::exception&) {
-          // For example a connection that ran out of memory; the others continue.
+          // Say a connection ran out of memory; the others continue.
         }
       }
     });

@@ -28,7 +28,7 @@ class LiveRun final : public Run {
   void save_to(std::shared_ptr<RunFileWriter> file);
   /// Writes out what waits, with the graphs if they changed.
   void save();
-  /// The same, and that the run is finished.
+  /// Saves, and marks the run as finished.
   void end();
   /// As `RunFileWriter::failure`.
   std::string failure() { return file_ == nullptr ? std::string() : file_->failure(); }

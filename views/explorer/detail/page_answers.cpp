@@ -1,4 +1,4 @@
-// From a request to its answer.
+// Answers requests for the page's data.
 #include <c10/util/Exception.h>
 
 #include <algorithm>

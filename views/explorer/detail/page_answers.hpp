@@ -34,15 +34,15 @@ struct Request {
 using Runs = std::vector<std::shared_ptr<Run>>;
 
 /// The answer to GET of a path below /api/v1. 404 if it does not exist, 400 if the request cannot be
-/// understood, each with a sentence as JSON. Throws what a damaged file throws. `control` tells whether pages
-/// may change how often runs record.
+/// understood, each with a sentence as JSON. Throws as the readers of damaged files do. `control`: whether
+/// pages may change how often runs record.
 Answer answer(const Runs& runs, const std::string& target, bool control = false);
 
 /// The answer to PUT of /api/v1/runs/RUN/control with {"every": 100, "paused": false}, either of which may be
 /// missing. 400 with a sentence for anything else, 403 for a run that is not recorded by this process.
 Answer control_answer(const Runs& runs, const std::string& target, const std::string& body);
 
-/// The run "r0", or the one of that identity; null if there is none.
+/// The run "r0", or the run with that identity; null if there is none.
 std::shared_ptr<Run> run_named(const Runs& runs, const std::string& name);
 
 /// The parts of an answer, which a page without a server has, too.

@@ -21,8 +21,8 @@ json::Json json_of(const watch::Column& column) {
           {"std", column.deviation()}, {"norm", column.norm()}};
 }
 
-/// The series in which a value first was not finite, and whether its call is the producer: made it of finite
-/// values (docs/glossary.md), as far as what is recorded tells.
+/// The series in which a value first was not finite, and whether its call is the producer, which made it of
+/// finite values (docs/glossary.md), as far as values were recorded.
 struct FirstBad {
   std::optional<std::int64_t> step;
   bool nan = false;

@@ -6,7 +6,7 @@
 
 namespace torchtap::views::explorer::detail {
 
-/// The name of the program's file; empty if the system does not tell.
+/// The name of the program's file; empty if the system does not know it.
 std::string program_name();
 
 }  // namespace torchtap::views::explorer::detail

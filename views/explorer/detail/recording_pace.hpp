@@ -1,6 +1,6 @@
 #pragma once
 
-// Decides which steps are recorded, by what recording has cost so far.
+// Decides which steps are recorded, by the cost of recording so far.
 
 #include <algorithm>
 #include <atomic>
@@ -59,7 +59,7 @@ class Pace {
     spent_ += taken;
     this_record_ += taken;
   }
-  /// The same for time that is not taken by each record.
+  /// Time of work that not every record repeats.
   void spend_apart(Clock::duration time) { spent_ += time / std::chrono::nanoseconds(1); }
   /// The time since the last call was spent on one record.
   void end_record() {

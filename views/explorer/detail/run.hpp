@@ -56,9 +56,9 @@ class Run {
     std::vector<std::int64_t> dimensions;  // how many each of its parameters has
   };
   virtual std::map<std::int32_t, CallName> call_names() = 0;
-  /// How often it records; null if this process does not record it.
+  /// Controls how often it records; null if this process does not record it.
   virtual Control* control() { return nullptr; }
-  /// Reads what came since, if the run is read from files.
+  /// Reads new blocks, if the run is read from files.
   virtual void refresh() {}
   /// Columns whose first step lies in the range, in the best resolution that there is.
   virtual std::vector<watch::Column> zoom(std::int32_t series, std::int64_t from, std::int64_t to);

@@ -1,9 +1,9 @@
 #pragma once
 
 // The file of a run: DIRECTORY/explorer/run.tapx, blocks of bytes one after another (docs/format.md). It only
-// grows, so a reader may follow it, and what was written before the process was killed can be read. Where its
-// size is bounded, a smaller one takes its place from time to time. Further models of the same explorer are
-// in run-2.tapx and so on.
+// grows, so a reader may follow it, and blocks that were written before the process was killed can be read.
+// If its size is bounded, a smaller file takes its place from time to time. Further models of the same
+// explorer are in run-2.tapx and so on.
 
 #include <atomic>
 #include <cstdint>
@@ -42,9 +42,9 @@ void put_block(std::string& to, BlockKind kind, const std::string& body);
 /// Throws `c10::Error` if the disk does not take it.
 void write_all(int file, const std::string& bytes, const std::string& path);
 
-/// Writes a run. Blocks are gathered until `flush`. Any thread may call any function. A disk that does not
-/// take what they write is no error of theirs, as they are called in the program's own forwards: they do
-/// nothing from then on, and `failure` says why.
+/// Writes a run. Blocks are gathered until `flush`. Any thread may call any function. A disk that refuses the
+/// data is no error of these functions, as they are called in the program's own forwards: they do nothing
+/// from then on, and `failure` says why.
 class RunFileWriter {
  public:
   /// The file is thinned when it is larger than `most` bytes; 0 for never. Throws `c10::ValueError` if the
@@ -67,7 +67,7 @@ class RunFileWriter {
   /// Hands everything to the system, which keeps it if the process is killed. Thins the file if it is due;
   /// if that fails, it stays as it was.
   void flush();
-  /// What the disk did not take, said once; empty if nothing happened since.
+  /// Says once why the disk refused the data; empty if nothing happened since.
   std::string failure();
   /// How many bytes of blocks there were so far.
   std::uint64_t bytes() const noexcept { return bytes_; }
@@ -88,7 +88,7 @@ class RunFileWriter {
   std::atomic<std::uint64_t> bytes_{0};
   std::string waiting_;
   std::string failure_;
-  std::atomic<bool> failed_{false};  // there is one to tell
+  std::atomic<bool> failed_{false};  // `failure_` is not empty
 };
 
 /// Reads blocks as far as they are complete.
@@ -97,7 +97,7 @@ class RunFileReader {
   /// Throws `c10::Error` if there is no such file, `c10::ValueError` if it is no run.
   explicit RunFileReader(const std::string& directory, std::int64_t number = 1);
   struct OfFile {};
-  /// The same for the file itself.
+  /// Opens the file itself.
   RunFileReader(const std::string& path, OfFile);
   ~RunFileReader();
   RunFileReader(const RunFileReader&) = delete;
@@ -106,9 +106,9 @@ class RunFileReader {
   using Function = std::function<void(BlockKind kind, const std::string& body)>;
 
   /// Calls `function` for each block that was completed since the last call. Throws `c10::ValueError` for a
-  /// damaged block, and what `function` throws.
+  /// damaged block, and the exceptions of `function`.
   void read(const Function& function);
-  /// The same for all blocks of one kind up to where `read` has come, from the beginning.
+  /// Calls `function` for all blocks of one kind from the beginning up to the position of `read`.
   void scan(BlockKind kind, const Function& function);
   /// Whether another file has taken the place of this one.
   bool replaced() const;

@@ -1,4 +1,4 @@
-// Where the files of runs are.
+// Chooses the places of the files of runs.
 #include <algorithm>
 #include <charconv>
 #include <filesystem>

@@ -71,7 +71,7 @@ Widths plan(const std::string& path, std::int64_t bytes) {
   return {columns.width(bytes * 3 / 8), scalars.width(bytes / 16)};
 }
 
-/// Writes what is left of the blocks that it is given.
+/// Writes the blocks that it is given, thinned.
 class Thinned {
  public:
   Thinned(int file, const std::string& path, Widths widths) : file_(file), path_(path), widths_(widths) {

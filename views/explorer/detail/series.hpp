@@ -19,7 +19,7 @@ constexpr std::size_t whats = 7;
 /// "grad_input".
 const char* name_of(What what) noexcept;
 
-/// How much the optimizer changes a parameter, relative to its norm: in the last steps for which it is known.
+/// The change of a parameter by the optimizer, relative to its norm, in the last known steps.
 class UpdateHistory {
  public:
   static constexpr std::size_t most = 16;
@@ -35,7 +35,7 @@ class UpdateHistory {
   std::map<std::string, std::int64_t> since_;
 };
 
-/// Which tensor a series follows.
+/// The tensor that a series follows.
 struct SeriesKey {
   std::int32_t call = 0;
   What what = What::input;

@@ -1,4 +1,4 @@
-// From a request to its answer, for those who may ask.
+// Answers requests of visitors who may ask.
 #include <c10/util/Exception.h>
 
 #include <torchtap/views/explorer/detail/assets.hpp>

@@ -1,6 +1,6 @@
 #pragma once
 
-// Decides what a server shows to whom: everything about an answer except the bytes of HTTP.
+// Decides everything about an answer except the bytes of HTTP.
 
 #include <string>
 

@@ -17,14 +17,14 @@ struct ThreadForward {
   std::unique_ptr<Forward> forward;
   std::unique_ptr<operations::Scope> left_open{};  // of a forward that ended in a backward
 
-  /// Whether it threw, as another one that began later does not run inside of it.
+  /// Whether it threw: a forward that began later does not run inside of it.
   bool is_stale() const;
 
   /// Those of this thread.
   static std::vector<ThreadForward>& all();
   /// Numbers forwards in the order in which they begin.
   static std::int64_t next();
-  /// Forwards that began inside of one that threw: closes their scopes, the innermost first, as scopes have
+  /// Closes the scopes of forwards that began inside of one which threw, the innermost first, as scopes have
   /// to be.
   static void close_scopes_inside(const Forward& forward);
 };

@@ -1,4 +1,4 @@
-// Attaching, steps, and what is read at the end of backward.
+// Attaches, counts steps, and reads parameters at the end of backward.
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/jit/api/module.h>
@@ -205,7 +205,7 @@ bool WatchedModel::open_step(bool trains, bool learns) {
     recording_ = pace_.allows(step_, Pace::Clock::now());
     return recording_;
   }
-  // Between two steps of a training, or within one that is accumulated from several batches.
+  // Between two steps of a training, or within a step that is accumulated from several batches.
   return trains ? recording_.load() : pace_.allows_evaluation(step_, Pace::Clock::now());
 }
 
@@ -332,7 +332,7 @@ void WatchedModel::failed(const char* what) noexcept {
     }
     if (options.on_error()) options.on_error()(what);
   } catch (...) {
-    // No caller is left to tell.
+    // There is no caller to report it to.
   }
 }
 

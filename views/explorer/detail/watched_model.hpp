@@ -1,6 +1,6 @@
 #pragma once
 
-// One model that an explorer watches: what it records of each call while the model runs.
+// Watches one model of an explorer: records its calls while the model runs.
 
 #include <atomic>
 #include <chrono>
@@ -57,7 +57,7 @@ class WatchedModel final : public watch::CallListener, public std::enable_shared
   bool closed() const noexcept { return closed_; }
   /// Takes the hooks off; the run is finished.
   TORCHTAP_API void close() noexcept;
-  /// The same for a model that does not live any more: keeps no parameters of it.
+  /// Closes the run of a destroyed model: keeps no parameters of it.
   TORCHTAP_API void let_go() noexcept;
   /// In a forked child: records nothing from now on.
   void leave_to_parent() noexcept;
@@ -65,8 +65,9 @@ class WatchedModel final : public watch::CallListener, public std::enable_shared
   /// The forward of a root that cannot be seen is over, in this thread. If it was not a `whole` one, it is
   /// forgotten, and the next one is looked at in its place.
   TORCHTAP_API void end_forward(bool whole = true) noexcept;
-  /// The same, as a function of a backward begins in this thread. LibTorch restores the thread's state after
-  /// that, so the scope of the forward is left open, and closed by the next forward or `end_forward`.
+  /// The forward is over because a function of a backward begins in this thread. LibTorch restores the
+  /// thread's state after that, so the scope of the forward is left open, and closed by the next forward or
+  /// `end_forward`.
   TORCHTAP_API void backward_follows() noexcept;
 
   /// Throws as `Explorer::step` does.
@@ -173,7 +174,7 @@ class WatchedModel final : public watch::CallListener, public std::enable_shared
   std::vector<at::Tensor> constants_;  // parameters and buffers
   std::vector<hooks::Handle> handles_;
 
-  mutable std::mutex mutex_;  // of what is below
+  mutable std::mutex mutex_;  // of the members below
   Pace pace_;
   std::int64_t step_ = 0, timed_step_ = 0;
   Pace::Clock::time_point timed_ = Pace::Clock::now();

@@ -124,7 +124,7 @@ void WatchedModel::call_begins(std::size_t index, int depth, hooks::Event& event
   });
 }
 
-/// Has the operations of this thread, and of those that it starts, told to `flow`.
+/// Reports the operations of this thread, and of threads that it starts, to `flow`.
 std::unique_ptr<operations::Scope> WatchedModel::trace(const std::shared_ptr<Flow>& flow) const {
   const auto follow = [flow, counts = root_counts_,
                        thread = std::this_thread::get_id()](operations::Event& event) {
@@ -135,7 +135,7 @@ std::unique_ptr<operations::Scope> WatchedModel::trace(const std::shared_ptr<Flo
   return std::make_unique<operations::Scope>(follow, operations::Level::leaf);
 }
 
-/// Decides what this forward is for.
+/// Decides whether this forward is recorded, traced or neither.
 void WatchedModel::begin(Forward& forward) {
   const bool trains = is_training_();
   forward.mode = trains ? Mode::train : Mode::eval;
@@ -354,7 +354,7 @@ void WatchedModel::gradient(GradientTargets& targets, const at::Tensor& gradient
     const auto began = Pace::Clock::now();
     decltype(targets.keys) keys;
     watch::Column column;
-    bool inside = false;  // the forward itself asks for gradients, as of an energy; no step ends with that
+    bool inside = false;  // the forward itself asks for gradients, say of an energy; no step ends with that
     {
       const std::lock_guard lock(targets.mutex);
       inside = !hides_root_ && targets.runs != nullptr && *targets.runs;
@@ -389,8 +389,8 @@ void WatchedModel::notice_backward(const std::vector<at::Tensor>& outputs, std::
   unanswered_.insert(unanswered_.end(), listening.begin(), listening.end());
 }
 
-/// Whether a forward in training mode was given up without a backward: what could have begun one has gone.
-/// With `mutex_`.
+/// Whether a forward in training mode was given up without a backward: every tensor that could have begun one
+/// has gone. With `mutex_`.
 bool WatchedModel::went_idle() {
   const auto gone = std::remove_if(unanswered_.begin(), unanswered_.end(),
                                    [](const auto& targets) { return targets.expired(); });

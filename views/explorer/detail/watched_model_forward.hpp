@@ -39,10 +39,10 @@ struct GradientTargets {
   std::weak_ptr<WatchedModel> watched;
   std::uint64_t serial = 0;  // the watched model's
   bool leaf = false;
-  std::mutex mutex;  // of what is below
+  std::mutex mutex;  // of the members below
   std::int64_t step = 0;
   bool arrived = false;                           // a gradient, in this step
-  std::shared_ptr<const std::atomic<bool>> runs;  // whether the forward that wants it does
+  std::shared_ptr<const std::atomic<bool>> runs;  // whether the forward that asks for it runs
   c10::SmallVector<SeriesKey, 2> keys;
 };
 
@@ -68,7 +68,7 @@ struct Forward {
     std::int32_t call = -1;                                   // known if recorded or traced
     ska::flat_hash_map<std::int32_t, std::int32_t> counts{};  // of calls inside, by module
     bool missed = false;                                      // it had begun before it could be seen
-    std::vector<at::Tensor> last{};                           // then: what the last call inside returned
+    std::vector<at::Tensor> last{};                           // if missed: outputs of the last call inside
   };
 
   Mode mode = Mode::train;

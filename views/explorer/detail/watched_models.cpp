@@ -21,7 +21,7 @@ WatchedModels::~WatchedModels() {
   for (const Member& member : members_) member.watched->close();
 }
 
-/// The name or type of a model, with a number if another one has it.
+/// The name or type of a model, with a number if another model has it.
 std::string WatchedModels::label_of(const model::ModuleRef& root, const std::string& name) const {
   const std::string plain = name.empty() ? root.type() : name;
   const auto taken = [&](const std::string& label) {
@@ -45,7 +45,7 @@ void WatchedModels::check_new(const model::ModuleRef& root) const {
   }
 }
 
-/// One more model.
+/// Adds a model.
 WatchedModels::Member& WatchedModels::another(std::int64_t number, const std::string& label) {
   ExplorerOptions options = options_;
   options.name(full_name(label));

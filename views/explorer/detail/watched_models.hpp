@@ -40,7 +40,7 @@ class WatchedModels final {
   /// Whether the current step of a model is recorded.
   bool recording() const;
   std::vector<std::string> errors() const;
-  /// Of the model that was watched first; before, the one that will be.
+  /// The model that was watched first; before there is one, the model that will be.
   std::shared_ptr<WatchedModel> first() const;
   TORCHTAP_API std::vector<std::shared_ptr<WatchedModel>> all_watched() const;
   const ExplorerOptions& options() const noexcept { return options_; }
@@ -60,7 +60,7 @@ class WatchedModels final {
   const base::MadeHere made_here_;  // a forked child records nothing
   const ExplorerOptions options_;
   const std::shared_ptr<std::atomic<int>> models_ = std::make_shared<std::atomic<int>>(1);
-  mutable std::mutex mutex_;  // of what is below
+  mutable std::mutex mutex_;  // of the members below
   std::vector<Member> members_;
   std::string name_;
   std::optional<std::int64_t> user_step_;

@@ -1,6 +1,6 @@
 #pragma once
 
-// How much memory this process may still take before the system kills somebody for it.
+// The memory that this process may still take before the system kills a process for it.
 
 #include <cstdint>
 #include <string>
@@ -14,9 +14,9 @@ struct MemoryLeft {
   std::string of;  // what sets the limit, for a sentence: the system, or a cgroup's folder
 };
 
-/// The least of what the system has and what the memory cgroups of this process leave (version 1 and 2, and
-/// those around it). A file that cannot be read sets no limit. `root` is in front of /proc and /sys; for
-/// tests.
+/// The least of the system's free memory and the rests of this process's memory cgroups (version 1 and 2, and
+/// the cgroups around them). A file that cannot be read sets no limit. `root` is in front of /proc and /sys;
+/// for tests.
 TORCHTAP_API MemoryLeft memory_left(const std::string& root = "");
 
 }  // namespace torchtap::views::frames::detail

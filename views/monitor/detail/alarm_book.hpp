@@ -1,6 +1,6 @@
 #pragma once
 
-// Which alarms are raised, with hysteresis.
+// Decides which alarms are raised, with hysteresis.
 
 #include <cstdint>
 #include <functional>
@@ -23,7 +23,7 @@ class AlarmBook {
 
   bool raised(const Key& key) const { return raised_.count(key) != 0; }
   /// Something that is about one forward. False if it is raised already. A window without the finding does
-  /// not count as one with it.
+  /// not count as a window with it.
   bool raise(const Alarm& alarm);
   /// A window has ended in which these hold. Those that are `kept` are neither raised nor cleared by it.
   /// Returns the new ones among `holding`, in order, and then the cleared ones.

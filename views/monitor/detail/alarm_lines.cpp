@@ -15,7 +15,8 @@ void append_line(const std::string& incidents, std::string line) {
   const base::Descriptor file(
       ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file.valid()) base::io_error(call, "open", path, errno);
-  // What is cut off is undone while no other process writes behind it. The lock ends with the descriptor.
+  // The lock keeps other processes from writing behind a line that may have to be undone. It ends with the
+  // descriptor.
   while (::flock(file.get(), LOCK_EX) != 0 && errno == EINTR) {
   }
   const off_t end = ::lseek(file.get(), 0, SEEK_END);

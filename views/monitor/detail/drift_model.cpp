@@ -1,4 +1,4 @@
-// Groups of bins, their covariance, what blocks in a row are worth, and limits.
+// Groups of bins, their covariance, the worth of correlated blocks, and limits.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -21,7 +21,7 @@ constexpr double least_variance = 1e-14;  // of an element; less is rounding
 constexpr double least_elsewhere = 1e-9;  // of a block's mass; less is rounding
 constexpr std::size_t drawn_windows = 20000, drawn_for_psi = 2000, in_tail = 200, most_drawn = 1024;
 constexpr std::size_t shuffles = 100;      // all of which independent blocks exceed in 1 %
-constexpr std::size_t least_in_order = 8;  // windows in a row that tell how they are correlated
+constexpr std::size_t least_in_order = 8;  // the fewest windows in a row that show a correlation
 constexpr double most_rate = 0.01;         // at which a limit is known: of `in_tail` in `drawn_windows`
 constexpr double least_effective = 0.4;    // of the blocks that are needed
 constexpr std::size_t no_group = static_cast<std::size_t>(-1);
@@ -103,8 +103,8 @@ std::string DriftModel::prepare(const Counted& reference, double rows_of_window,
   return {};
 }
 
-/// Cuts the bins of the reference into groups of about a tenth of the mass. If zeros are a group, of a tenth
-/// of what is left: behind a ReLU that lets a tenth pass, this tenth would be one group.
+/// Cuts the bins of the reference into groups of about a tenth of the mass. If zeros are a group, each group
+/// has a tenth of the nonzero values: behind a ReLU that lets a tenth pass, this tenth would be one group.
 void DriftModel::cut(const Counted& of) {
   std::map<BinEnds, std::pair<double, std::size_t>> counts;  // elements, and blocks that have one
   const auto put = [&](const BinEnds& bin, double count) {
@@ -131,8 +131,8 @@ void DriftModel::cut(const Counted& of) {
     shares.back() += count.first / finite_;
     open = !zero && shares.back() < enough;
   }
-  // A bin that is too rare for a separate group joins a neighbour; preferably not the group of zeros. So that
-  // it is not lost in there, it counts as one that is not seen.
+  // A bin that is too rare for a separate group joins a neighbour; preferably not the group of zeros. It
+  // counts as unseen, so that it is not lost there.
   for (std::size_t i = 0; i < shares.size();) {
     if (shares[i] >= least_share || shares.size() == 1) {
       ++i;
@@ -151,8 +151,8 @@ void DriftModel::cut(const Counted& of) {
   if (finite_ > 0) zeros_ = total(of.zeros) / finite_;
 }
 
-/// The group of a bin, and in how many blocks of the reference it occurred. One that did not is in the group
-/// beside it.
+/// The group of a bin, and in how many blocks of the reference it occurred. A bin that did not occur is in
+/// the group beside it.
 std::size_t DriftModel::group_of(const BinEnds& bin, std::size_t& blocks_with) const {
   const auto at = static_cast<std::size_t>(std::lower_bound(bins_.begin(), bins_.end(), bin) - bins_.begin());
   const bool known = at < bins_.size() && bins_[at] == bin;
@@ -257,16 +257,16 @@ void DriftModel::learn(const std::vector<Masses>& each) {
     twice += block.twice / block.finite;
     double t2 = 0;
     for (const double z : whiten(block)) t2 += z * z * block.finite;
-    // As if the covariance were that of the other blocks, as it is for a block of a window.
+    // As if the other blocks alone gave the covariance, as for a block of a window.
     const double left = 1 - b * t2 / ((b - 1) * (b - 1));
     farthest_ = std::max(farthest_, left > 0 ? t2 / left : infinite);
   }
   std::sort(elsewhere_.begin(), elsewhere_.end());
-  // The estimate of what is unseen by what was seen once varies by what was seen twice (Good 1953).
+  // Values seen once estimate the unseen share; values seen twice give its variance (Good 1953).
   unseen_ratio_ = 1 + twice / (1 + total(elsewhere_));
 }
 
-/// How much more `joined` blocks in a row vary than drawn ones, where they do so significantly.
+/// Finds the ratio by which blocks in a row vary more than shuffled ones, if it is significant.
 void DriftModel::find_dependence(const std::vector<Masses>& each) {
   const std::size_t d = directions_;
   if (d == 0) return;
@@ -308,7 +308,8 @@ void DriftModel::find_dependence(const std::vector<Masses>& each) {
     std::shuffle(order.begin(), order.end(), random);
     for (std::size_t k = 0; k < lengths.size(); ++k) shuffled[k].push_back(measure(lengths[k]));
   }
-  // How far each number is from those of shuffled blocks, and how far one of these is from the others.
+  // The distance of each number from the mean of shuffled blocks, and the largest such distance of each
+  // shuffle.
   Numbers usual(shuffles, 0.0);
   double found = 0;
   for (std::size_t k = 0; k < lengths.size(); ++k) {
@@ -326,14 +327,14 @@ void DriftModel::find_dependence(const std::vector<Masses>& each) {
   }
   if (found <= *std::max_element(usual.begin(), usual.end())) return;
   for (std::size_t k = 0; k < lengths.size(); ++k) {
-    // Overlapping windows are worth about half as many again as those that do not overlap.
+    // Overlapping windows are worth about half as many again as disjoint ones.
     const double worth = 1.5 * static_cast<double>(blocks_) / static_cast<double>(lengths[k]);
     const double before = ratios_.empty() ? 1 : ratios_.back().second,
                  variance = largest_variance(in_order[k].largest, static_cast<double>(d), worth);
     ratios_.emplace_back(static_cast<double>(lengths[k]),
                          std::max(before, variance * (1 + std::sqrt(2 / worth))));
   }
-  // Where correlation is short, the ratio of n blocks is that of many less something divided by n.
+  // If correlation is short, the ratio of n blocks approaches its limit as 1 / n.
   const double last = ratios_.back().second,
                before = ratios_.size() > 1 ? ratios_[ratios_.size() - 2].second : 1;
   long_ratio_ = last + (last - before);
@@ -347,8 +348,8 @@ double DriftModel::ratio_of(double joined) const {
   return long_ratio_;
 }
 
-/// The probability that of all marked blocks as many as `of_window` or more are in the window, if all blocks
-/// are alike. Shares of blocks add up: a sum of them varies less than as many whole ones (Hoeffding 1963).
+/// The probability that the window has `of_window` or more of all marked blocks, if all blocks are alike.
+/// Shares of blocks add up: a sum of them varies less than as many whole ones (Hoeffding 1963).
 double DriftModel::chance(double of_window, double of_reference, double blocks_of_window,
                           double worth) const {
   const double each = long_ratio_ * worth, m = blocks_of_window / each, b = effective_blocks() / worth;
@@ -404,7 +405,7 @@ void DriftModel::set_limits(const std::vector<Masses>& each, const std::vector<s
   for (Limit& limit : limits_) limit.usual = limit_of(limit, false_alarms_);
 }
 
-/// What T² of independent blocks exceeds at this rate.
+/// The limit that T² of independent blocks exceeds at this rate.
 double DriftModel::limit_of(const Limit& of, double rate) const {
   if (directions_ == 0) return 0;
   if (rate == false_alarms_ && of.usual > 0) return of.usual;
@@ -468,7 +469,7 @@ DriftModel::Verdict DriftModel::compare(const std::vector<Counted>& window) cons
   verdict.finite = all.finite;
   verdict.zeros = all.zeros / all.finite - zeros_;
   // Some blocks unlike any of the reference's may be a rare event; many are not. The rarer they are, the less
-  // the others have to tell: both together have to be as rare as false alarms.
+  // the others can add: both together have to be as rare as false alarms.
   const double chance_of_odd = odd > 0 ? chance(odd, 0, m) : 1;
   const bool leave_out = odd > 0 && chance_of_odd > false_alarms_ / 2;
   const bool judged =

@@ -26,13 +26,14 @@ struct Counted {
 
 double total(const Numbers& numbers);
 
-/// What the blocks of a reference say about windows.
+/// Judges windows by the blocks of a reference.
 ///
 /// Blocks are taken for exchangeable, or for a sequence whose correlation the reference shows; nothing is
-/// assumed about what is inside of them. From that follow the three parts:
-/// - What never occurred in `b` blocks fills `k` of the `m` blocks of a window with a probability of at most
-///   that of drawing `k` marked ones of `b + m` with `m` draws, whatever its rate is. So blocks unlike any of
-///   the reference, and values where it has none, are counted, and alarm when there are too many of them.
+/// assumed about what is inside of them. Three parts follow from that:
+/// - An event that did not occur in `b` blocks fills `k` of the `m` blocks of a window with at most the
+///   probability of drawing `k` marked blocks in `m` draws from `b + m`, whatever its rate is. So blocks
+///   unlike any of the reference, and values where it has no bins, are counted, and alarm when there are too
+///   many of them.
 /// - Otherwise the other blocks are judged together, by Hotelling's T² of the masses of about ten groups of
 ///   bins, whose limit is fitted to windows drawn from the reference.
 /// - Blocks that resemble their neighbours are worth fewer: counts, limits and the precision of the
@@ -44,8 +45,8 @@ class TORCHTAP_API DriftModel {
   struct Verdict {
     double t2 = 0, limit = 0, psi = 0, zeros = 0, finite = 0;
   };
-  /// The limit is infinite where nothing is judged: also where the window has fewer blocks than tell it from
-  /// a rare event. A window may come in several parts.
+  /// The limit is infinite if nothing is judged, also because the window has too few blocks to be told from a
+  /// rare event. A window may come in several parts.
   Verdict compare(const std::vector<Counted>& window) const;
 
   const std::string& why_not() const { return why_not_; }
@@ -66,13 +67,13 @@ class TORCHTAP_API DriftModel {
 
     void add(const Masses& other, double weight = 1);
   };
-  /// Of a window.
+  /// A block of a window.
   struct Block {
     Masses masses;
     double samples = 0, alike = 1;  // as how many blocks of the reference's size it is taken
   };
-  /// For windows of this many blocks: where the tail of T² begins, the mean of what is beyond, and the mean
-  /// of the population stability index.
+  /// For windows of this many blocks: the beginning of the tail of T², its mean excess, and the mean of the
+  /// population stability index.
   struct Limit {
     double blocks = 0, begin = 0, excess = 0, psi = 0;
     double usual = 0;  // at the rate of false alarms
@@ -103,11 +104,11 @@ class TORCHTAP_API DriftModel {
   Numbers variances_;              // of an element, [directions]
   Numbers elsewhere_;              // of each block, ascending
   double farthest_ = 0;            // the largest T² of a block among the others
-  double unseen_ratio_ = 1;        // of the variance of unseen mass over that of a share
-  double long_ratio_ = 1;          // variance of many blocks in a row over that of independent ones
+  double unseen_ratio_ = 1;        // variance of unseen mass over the variance of a share
+  double long_ratio_ = 1;          // variance of many blocks in a row over the variance of independent ones
   std::vector<std::pair<double, double>> ratios_;  // number of blocks in a row, and their ratio
   std::vector<Limit> limits_;                      // by ascending blocks
-  std::string why_not_;                            // after all that it is found from
+  std::string why_not_;                            // after the members that it is found from
 };
 
 }  // namespace torchtap::views::monitor::detail

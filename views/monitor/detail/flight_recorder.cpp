@@ -163,7 +163,7 @@ struct FlightRecorder::State {
   std::optional<Arena> arena;
   bool inputs;
   std::atomic<std::int64_t> skipped{0};
-  mutable std::mutex mutex;  // of what follows, and of the arena
+  mutable std::mutex mutex;  // of the members below, and of the arena
   std::uint64_t oldest = 0;  // position of the oldest frame that is whole
 };
 

@@ -27,7 +27,7 @@ std::string private_folder(const std::string& path, bool must_be_own) {
                     S_ISLNK(status.st_mode) ? "a symbolic link, through which others could have the model's "
                                               "inputs written elsewhere; name the folder itself."
                                             : "no folder.");
-  // Of another user, who could read, exchange or keep what is in there.
+  // Another user could read, exchange or keep the files in there.
   TORCH_CHECK_VALUE(!must_be_own || status.st_uid == ::geteuid(), "views::monitor::Monitor: \"", path,
                     "\" belongs to the user ", status.st_uid, ", and this process is the user ", ::geteuid(),
                     "'s; name a folder of its own.");

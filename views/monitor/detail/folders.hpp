@@ -1,6 +1,6 @@
 #pragma once
 
-// Folders for what others should not read.
+// Makes folders that others should not read.
 
 #include <string>
 

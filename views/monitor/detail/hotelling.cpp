@@ -57,7 +57,7 @@ double beta_below(double a, double b, double x, double rest) {
          });
 }
 
-/// Where a falling function of positive numbers is `alpha`.
+/// The point at which a falling function of positive numbers is `alpha`.
 double where_it_falls_to(double alpha, const std::function<double(double)>& above) {
   double low = 0, high = 1;
   while (above(high) > alpha && high < 1e300) {

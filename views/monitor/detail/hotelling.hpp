@@ -1,6 +1,6 @@
 #pragma once
 
-// Hotelling's T² of weighted blocks: the coordinates in which blocks vary alike, and quantiles of what T² is
+// Hotelling's T² of weighted blocks: the coordinates in which blocks vary alike, and the quantiles that T² is
 // compared with.
 
 #include <cstddef>

@@ -192,7 +192,7 @@ bool is_young(const fs::path& path) {
   return error || fs::file_time_type::clock::now() - time < kYoung;
 }
 
-/// Removes the oldest incidents, and what killed processes left.
+/// Removes the oldest incidents, and the remains of killed processes.
 void sweep_incidents(const std::string& incidents, std::int64_t keep) {
   std::error_code error;
   std::vector<fs::path> all;

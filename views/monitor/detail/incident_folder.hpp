@@ -17,7 +17,7 @@ namespace torchtap::views::monitor::detail {
 struct IncidentContent {
   std::string reason;         // "nonfinite", "drift", "requested"
   std::string model;          // its name
-  std::vector<Alarm> alarms;  // those that led to it
+  std::vector<Alarm> alarms;  // the alarms that led to it
   std::vector<KeptForward> forwards;
   std::vector<std::string> windows;  // texts about windows, oldest first
   bool inputs = true;                // whether inputs are written
@@ -53,11 +53,11 @@ struct ReadIncident {
 /// Without `tensors`, inputs and random states stay on disk.
 ReadIncident read_incident(const std::string& folder, bool tensors = true);
 
-/// Whether a name is that of an incident: TIME-NUMBER-REASON.
+/// Whether a name is an incident's: TIME-NUMBER-REASON.
 bool is_incident_name(const std::string& name);
 /// The digest of all parameters, in the order of the modules.
 std::string digest_of_parameters(const std::vector<model::ModuleRef>& modules);
-/// Of this LibTorch on this machine: "AVX2".
+/// The capability that this LibTorch uses on this machine: "AVX2".
 const std::string& cpu_capability();
 
 }  // namespace torchtap::views::monitor::detail

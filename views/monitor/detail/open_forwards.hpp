@@ -32,8 +32,8 @@ struct OpenForward {
 /// Tells the watcher, if it lives, that the thread ended in its forward.
 void tell_lost(const OpenForward& forward) noexcept;
 
-/// This thread's open forwards, one for each watcher. One that threw stays until the next begins, or the
-/// thread ends.
+/// This thread's open forwards, one for each watcher. A forward that threw stays until the next begins, or
+/// the thread ends.
 inline c10::SmallVector<OpenForward, 2>& open_forwards_here() noexcept {
   struct Open {
     c10::SmallVector<OpenForward, 2> all;

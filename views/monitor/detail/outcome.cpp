@@ -1,4 +1,4 @@
-// Reads outputs once, in pieces that stay in the cache: for the digest, and for what is not finite.
+// Reads outputs once, in pieces that stay in the cache, for the digest and for counts of NaN and infinities.
 #include <ATen/core/Tensor.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-// How a forward ended: a digest of its outputs, and what a look at them tells.
+// The outcome of a forward: a digest of its outputs, counts of NaN and infinities, and sums.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Outcome {
 /// finite in the same read. Undefined tensors are left out; a tensor that is not dense on the CPU has only
 /// its dtype and sizes. Allocates nothing for contiguous tensors of the CPU.
 Outcome outcome_of(const hooks::Tensors& outputs);
-/// The same.
+/// The outcome for tensors in a vector.
 Outcome outcome_of(const std::vector<at::Tensor>& outputs);
 
 }  // namespace torchtap::views::monitor::detail

@@ -25,8 +25,8 @@ class ParameterSteps {
   explicit ParameterSteps(const std::vector<model::ModuleRef>& modules);
   bool empty() const noexcept { return held_.empty(); }
 
-  /// A training forward begins: compares with what was kept, and, if `keeps`, keeps them as they are now. If
-  /// no parameter changed in between, there was no step.
+  /// A training forward begins: compares the parameters with the kept ones, and, if `keeps`, keeps them as
+  /// they are now. If no parameter changed in between, there was no step.
   void begin(bool keeps);
   /// The parameters that were kept last, in the order of the modules.
   std::vector<rules::Facts> facts() const;

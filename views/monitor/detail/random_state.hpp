@@ -8,7 +8,7 @@
 
 namespace torchtap::views::monitor::detail {
 
-/// A Mersenne twister and what is left of pairs of normal numbers.
+/// A Mersenne twister, and halves of pairs of normal numbers.
 struct RandomState {
   std::uint64_t seed;
   std::int32_t left;  // numbers before the twister makes new ones
@@ -21,7 +21,7 @@ struct RandomState {
 };
 static_assert(sizeof(RandomState) == 2536);
 
-/// Of LibTorch's default generator. Allocates nothing.
+/// Copies the state of LibTorch's default generator. Allocates nothing.
 void take_random_state(RandomState& state) noexcept;
 /// The state as the generator's `get_state` has it; undefined if it is invalid, because using it would read
 /// outside of its array.

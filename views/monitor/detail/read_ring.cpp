@@ -20,7 +20,7 @@ namespace {
 using frames::Frame;
 using frames::Kind;
 
-/// The forwards of a ring, as frame by frame tells of them.
+/// Collects the forwards of a ring, frame by frame.
 class RingForwards {
  public:
   explicit RingForwards(RingContent& content) : content_(content) {}

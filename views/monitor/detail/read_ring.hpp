@@ -18,7 +18,7 @@ inline constexpr const char* kStateFrame = "state";
 inline constexpr const char* kReturnedFrame = "returned";
 inline constexpr const char* kWindowFrame = "window";
 inline constexpr int kRingFormat = 1;
-/// Where the JSON about the ring lies, which ends with a zero. The ledger before it has the position of the
+/// The place of the JSON about the ring, which ends with a zero. The ledger before it has the position of the
 /// oldest frame that is whole.
 inline constexpr std::size_t kRingAbout = frames::kPage + sizeof(frames::Ledger);
 inline constexpr std::size_t kRingAboutBytes = frames::kDataOffset - kRingAbout;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which forwards are sampled, so that the monitor takes its share of a forward's time and no more.
+// Chooses the forwards that are sampled, so that the monitor takes its share of a forward's time and no more.
 
 #include <array>
 #include <atomic>
@@ -13,9 +13,9 @@ namespace torchtap::views::monitor::detail {
 /// of a forward − what any forward costs), from 1 to 1024, each a median of the last 32.
 ///
 /// The costs are clocks around the monitor's own code, not differences of forwards: forwards of a busy
-/// machine differ by more than the monitor takes. They tick while the thread is on the processor. Which
-/// forwards are sampled is told by a hash of their numbers, so that periodic traffic is seen evenly. Any
-/// thread may call any member; nothing allocates.
+/// machine differ by more than the monitor takes. They tick while the thread is on the processor. A hash of
+/// its number decides whether a forward is sampled, so that periodic traffic is seen evenly. Any thread may
+/// call any member; nothing allocates.
 class Sampler {
  public:
   static constexpr std::int64_t most = 1024;

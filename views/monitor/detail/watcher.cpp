@@ -30,7 +30,7 @@ std::uint64_t next_watcher() {
   return ++last;
 }
 
-/// Those that live, by serial. Never destroyed: threads may end behind everything else.
+/// Living watchers, by serial. Never destroyed: threads may end behind everything else.
 struct Watchers {
   std::mutex mutex;
   std::map<std::uint64_t, std::weak_ptr<Watcher>> all;
@@ -152,7 +152,7 @@ void Watcher::choose(const selectors::Selector& selector) {
 void Watcher::load_reference() {
   learned_ = Reference::load(reference_);
   std::vector<std::string> missing;
-  bool any = false;  // every model has a root: in common it is something only where nothing else is watched
+  bool any = false;  // every model has a root, so a common root counts only if nothing else is watched
   for (const std::size_t i : chosen_) {
     const bool known = learned_.find(modules_[i].path(), name_of(recorders::Kind::forward_output)) != nullptr;
     if (!known) missing.push_back(modules_[i].path());
@@ -326,7 +326,7 @@ void Watcher::add_recorder(recorders::Kind kind, const std::vector<std::size_t>&
   recorders_.push_back(std::move(recorder));
 }
 
-/// A module that ran, though nothing of it was counted.
+/// Notes a module that ran although nothing of it was counted.
 void Watcher::not_counted(const std::string& path) {
   const std::lock_guard lock(data_mutex_);
   not_counted_.insert(path);

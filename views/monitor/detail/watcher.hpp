@@ -50,7 +50,7 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
   ~Watcher();
-  /// Attaches, and starts the thread. Throws what attaching throws; nothing is attached then.
+  /// Attaches, and starts the thread. Throws as `hooks::attach` does; nothing is attached then.
   void start();
   /// Detaches, judges what is left, and ends the thread.
   void close() noexcept;
@@ -65,7 +65,7 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   void lost(const OpenForward& forward) noexcept;
 
  private:
-  /// A subrecorder, and what its tensors are.
+  /// A subrecorder, and the kind of its tensors.
   struct Watched {
     recorders::Subrecorder data;
     rules::Tensor tensor;
@@ -79,7 +79,7 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
     core::Results results;  // of Blocks
     rules::Facts facts;
   };
-  /// What was counted until its rows were enough.
+  /// The counts of a window that has enough rows.
   struct Window {
     std::int64_t rows = 0, forward = 0;  // the last forward
     std::vector<Seen> seen;
@@ -105,8 +105,8 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
     std::uint64_t ticket = 0;
   };
 
-  /// What is known of a module's life. One that no shared pointer owns, such as a plain variable, may end at
-  /// any time: it is looked at in its own calls only.
+  /// Whether and how a module's life ends. A module that no shared pointer owns, such as a plain variable,
+  /// may end at any time: it is looked at in its own calls only.
   struct Life {
     std::weak_ptr<const torch::nn::Module> shared;
     bool expires = false;  // when its last owner lets go
@@ -126,7 +126,7 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   void add_recorder(recorders::Kind kind, const std::vector<std::size_t>& modules, rules::Tensor tensor);
   void save_learned();
   void find_failed_here();
-  /// Counts what is thrown, which the model must not see.
+  /// Counts exceptions, which the model must not see.
   template <class Function>
   void guarded(Function&& function) noexcept {
     try {
@@ -189,7 +189,7 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   std::shared_ptr<Watcher> kept_;  // itself, in a child that must not destroy it
   const std::uint64_t serial_;
   std::vector<model::ModuleRef> modules_;
-  std::vector<std::size_t> chosen_;  // those that are watched, in `modules_`
+  std::vector<std::size_t> chosen_;  // watched modules, as indices of `modules_`
   std::vector<std::size_t> tops_;    // if the root's calls cannot be seen: the outermost that can be
   std::int64_t unreachable_ = 0, without_reference_ = 0;
   std::vector<bool> has_series_;  // by module

@@ -53,8 +53,8 @@ void Watcher::end(const hooks::Event& event) {
   finish(mine, event);
 }
 
-/// The outermost modules of a root whose calls cannot be seen. A forward begins with the one that was called
-/// first of all, and ends with the last that returned in the forward before.
+/// The outermost modules of a root whose calls cannot be seen. A forward begins with the module that was the
+/// first of all to be called, and ends with the last return of the forward before.
 void Watcher::begin_hidden(std::size_t top, const hooks::Event& event) {
   int first = -1;
   const int mine = static_cast<int>(top);
@@ -185,7 +185,7 @@ void Watcher::lost(const OpenForward& forward) noexcept {
   guarded([&] { failed(forward.number, /*thread_ends=*/true); });
 }
 
-/// `thread_ends`: what is thread-local may be destroyed already, so that nothing is judged here.
+/// `thread_ends`: thread-local data may be destroyed already, so that nothing is judged here.
 void Watcher::failed(std::int64_t number, bool thread_ends) {
   failures_.fetch_add(1, std::memory_order_relaxed);
   if (failed_in_window_.exchange(true) || !options_.rules().is_on("forward_failed", "")) return;

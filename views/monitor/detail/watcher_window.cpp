@@ -1,4 +1,4 @@
-// The end of a window: what was counted is taken, judged and shown.
+// The end of a window: its counts are taken, judged and shown.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -78,7 +78,7 @@ std::string window_text(std::int64_t window, std::int64_t forward, std::int64_t 
 
 }  // namespace
 
-/// Makes the tests of drift, and incidents of what killed processes left.
+/// Makes the tests of drift, and incidents of the remains of killed processes.
 void Watcher::prepare() {
   if (nothing_is_left()) return;
   if (!incidents_folder_.empty()) {
@@ -159,7 +159,8 @@ void Watcher::work() {
   due_done_.notify_all();
 }
 
-/// The same without a thread. One thread at a time; the others continue, unless they wait.
+/// Does the thread's work where there is no thread. One thread at a time; the others continue, unless they
+/// wait.
 void Watcher::serve(bool wait) {
   if (judging_.load() == std::this_thread::get_id()) return;  // a forward in a callback
   std::unique_lock judge(judge_mutex_, std::defer_lock);
@@ -293,7 +294,7 @@ bool Watcher::may_tell_never_ran(std::size_t watched) const {
   });
 }
 
-/// What the rules judge after a window: tensors, modules that never ran, parameters.
+/// The facts after a window, for the rules: tensors, modules that never ran, parameters.
 std::vector<rules::Facts> Watcher::facts_of(const Window& taken) const {
   std::vector<rules::Facts> facts;
   std::map<std::string, std::int64_t> order;
@@ -321,7 +322,7 @@ std::vector<rules::Facts> Watcher::facts_of(const Window& taken) const {
   return facts;
 }
 
-/// Adds what drifted to the alarms that hold. Returns what is far from its limit.
+/// Adds drifted tensors to the alarms that hold. Returns the tensors that are far below their limits.
 std::set<AlarmBook::Key> Watcher::add_drift(const std::vector<Seen>& seen,
                                             const std::map<AlarmBook::Key, Drift>& compared,
                                             std::int64_t window, std::vector<Alarm>& holding) const {

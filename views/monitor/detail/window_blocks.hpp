@@ -15,7 +15,7 @@ namespace torchtap::views::monitor::detail {
 /// The monotonic clock, in nanoseconds.
 std::int64_t clock_ns() noexcept;
 
-/// Nanoseconds that this thread was on the processor. Measures what is compared with a forward's time: on a
+/// Nanoseconds that this thread was on the processor. For costs that are compared with a forward's time: on a
 /// busy machine a forward waits for the processor several times, and folding seldom does.
 std::int64_t cpu_ns() noexcept;
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t most_watches = 16;
 
-/// Callbacks are plain functions, so each watch has one of its own, with a place where its listener stands.
+/// Callbacks are plain functions, so each watch has its own, with a place for its listener.
 struct Places {
   std::mutex mutex;
   std::array<std::weak_ptr<NodeListener>, most_watches> listeners;

@@ -1,4 +1,4 @@
-// An empty module and an empty operation, measured with and without.
+// Measures an empty module and an empty operation, with and without watching.
 #include <ATen/Functions.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>

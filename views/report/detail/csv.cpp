@@ -1,4 +1,4 @@
-// Measurements as CSV: the fields of JSON's "info", in columns.
+// Measurements as CSV have the fields of JSON's "info", in columns.
 #include <cmath>
 #include <cstdio>
 #include <locale>

@@ -1,10 +1,10 @@
 #pragma once
 
-// The fields of results and their names in files, in one place for all that writes or reads them.
+// The fields of results and their names in files, in one place for all writers and readers.
 //
 // `Fields<T>::visit(visitor, value)` calls the visitor for each field: with a name and the field; `derived`
-// for what follows from other fields, and is not read back; `added` for what documents of an earlier format
-// do not have; `tensors` for a list of tensors, which are columns in files. The docs have the names
+// for a field that follows from others and is not read back; `added` for a field that documents of an earlier
+// format lack; `tensors` for a list of tensors, which are columns in files. The docs have the names
 // (docs/guides/report.md): a change of them is a new format.
 
 #include <cstdint>

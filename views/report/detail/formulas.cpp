@@ -168,7 +168,8 @@ const std::unordered_map<std::string, Formula>& table() {
   return *formulas;
 }
 
-// Of LibTorch itself, when they call nothing that has a formula.
+// Operations of LibTorch that are heavy although no formula counts them, when they call nothing that has a
+// formula.
 constexpr std::array<std::string_view, 30> heavy{"_fft_r2c",
                                                  "_fft_c2r",
                                                  "_fft_c2c",

@@ -1,7 +1,7 @@
 #pragma once
 
-// Counts LibTorch's allocations: of the CPU by an allocator around the present one, of other devices by what
-// LibTorch reports to profilers.
+// Counts LibTorch's allocations: of the CPU by an allocator around the present one, of other devices by their
+// reports to profilers.
 
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -35,7 +35,7 @@ class HeapWatch {
   /// Whether a profiler of this thread has the place where other devices report.
   bool displaced() const noexcept { return displaced_; }
 
-  /// While it lives, what this thread allocates counts as held and as nothing else.
+  /// While it lives, this thread's allocations count as held and as nothing else.
   class Paused {
    public:
     Paused() noexcept;

@@ -1,4 +1,4 @@
-// Measurements as a page for a browser: the page of views/report/page/ with the results as JSON in it.
+// Writes measurements as a page for a browser: the page of views/report/page/ with the results as JSON in it.
 #include <c10/util/Exception.h>
 
 #include <torchtap/views/report/detail/page.hpp>

@@ -1,6 +1,6 @@
 #pragma once
 
-// Who runs at the moment, in each thread, and what is charged to whom.
+// Charges time, work and memory to the modules that run in each thread.
 //
 // A frame is a call of a module, or a node of autograd that runs backward. It ends when its hook says so; a
 // call that an exception ended has no such hook, and is closed when that is noticed.
@@ -51,7 +51,7 @@ struct ThreadCalls {
   std::int64_t event = 0;  // when something was last seen, on the clock without `own`
   std::uint64_t sequence = 0;
   std::uint64_t autograd_thread = 0;
-  std::int64_t parts_macs = 0, parts_found = 0;  // of operations inside of the one that runs
+  std::int64_t parts_macs = 0, parts_found = 0;  // of operations inside of the running one
   // Memory that the thread frees and allocates after a node counts for that node.
   std::int64_t last_node_module = -1, last_node_call = -1, last_node_held = 0;
 };
@@ -85,18 +85,18 @@ class Ledger {
   Phase phase() const noexcept { return phase_.load(); }
   /// Whether modules and operations are charged to no module now.
   bool idle() const noexcept { return phase_ == Phase::other || phase_ == Phase::between; }
-  /// Closes what is open, and adds the repeat to the sums.
+  /// Closes open calls, and adds the repeat to the sums.
   void end();
 
   ThreadCalls& thread();
   void enter(ThreadCalls& thread, std::int64_t module, std::int64_t now, int depth);
-  /// Closes the innermost call of the module; false if none is open.
+  /// Closes the innermost call of the module; false if no call is open.
   bool leave(ThreadCalls& thread, std::int64_t module, std::int64_t now);
   void enter_node(ThreadCalls& thread, std::int64_t module, std::int64_t call, std::int64_t now);
   void leave_node(ThreadCalls& thread, std::int64_t now);
   /// Charges work to the call or node that runs in the thread.
   void charge(ThreadCalls& thread, const Work& work);
-  /// The time of an operation, for those that run in no module.
+  /// Charges the time of an operation that runs in no module.
   void charge_outside(ThreadCalls& thread, std::int64_t nanoseconds);
   /// The frame that an operation of the thread belongs to; null for none.
   OpenCall* current(ThreadCalls& thread);

@@ -115,8 +115,8 @@ void MeasuredModel::end() noexcept {
   measure_gradients();
 }
 
-/// Of the modules whose parameters got a gradient since this was called last; others may hold what the
-/// program has cleared.
+/// Measures gradients of the modules whose parameters got one since the last call; others may hold gradients
+/// that the program has cleared.
 void MeasuredModel::measure_gradients() noexcept {
   if (!gradients_arrived_) return;
   gradients_arrived_ = false;

@@ -79,7 +79,8 @@ void MeasuredModel::run_inside(operations::Event& event) {
   run_counted(event, *facts);
 }
 
-/// Runs the operation and adds its multiply-accumulates, or those of the operations inside, to the thread's.
+/// Runs the operation and adds its multiply-accumulates, or the sum over the operations inside, to the
+/// thread's.
 void MeasuredModel::run_counted(operations::Event& event, const OperationFacts& facts) {
   if (facts.formula != nullptr) {
     const auto given = event.arguments();

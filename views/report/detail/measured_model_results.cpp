@@ -1,4 +1,4 @@
-// Measurements of what was summed up.
+// Turns the sums into measurements.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -28,7 +28,7 @@ Times times_of(const TimeSums& sums, std::int64_t calls) {
   return times;
 }
 
-/// The same as `at::norm`: NaN if an element is NaN.
+/// The norm as `at::norm` has it: NaN if an element is NaN.
 double norm_of(const watch::Column& column) {
   if (column.nan > 0) return std::numeric_limits<double>::quiet_NaN();
   return column.finite() < column.count ? std::numeric_limits<double>::infinity() : column.norm();
@@ -109,8 +109,7 @@ ModuleRow MeasuredModel::row(std::int64_t index) const {
     row.summed = row.summed || (ran && !node.called);
     uses = uses || inside.used_without_call;
   }
-  // A torch::nn module that is reachable and counts as having no forward is one that LibTorch leaves
-  // uncalled.
+  // If a torch::nn module is reachable and counts as having no forward, LibTorch leaves it uncalled.
   const bool may_be_used = row.reachable && (row.has_forward || !node.module.scripted());
   row.used_without_call = uses && !node.called && !row.summed && may_be_used;
   return row;

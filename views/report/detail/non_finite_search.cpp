@@ -91,7 +91,7 @@ void NonFiniteSearch::begin(std::int64_t repeat) {
   intended_.clear();
 }
 
-/// Looks through the tensor, unless it is what was looked through last.
+/// Looks through the tensor, unless it was the last one that was looked through.
 const Scan& NonFiniteSearch::look(const at::Tensor& tensor, Memory& memory) {
   watch::Region region(tensor);
   if (memory.numel == tensor.numel() && memory.last.covers(region) && region.covers(memory.last)) {

@@ -4,7 +4,7 @@
 // made; tensors that no operation made are looked through when they are first used.
 //
 // NaN and infinities have separate roles. An infinity that was written on purpose, as in a mask, is intended,
-// and so is what is computed from such infinities alone, until it becomes NaN.
+// and so are values computed from such infinities alone, until they become NaN.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
@@ -26,14 +26,14 @@
 
 namespace torchtap::views::report::detail {
 
-/// Where an operation ran.
+/// The place where an operation ran.
 struct Where {
   std::string module;
   std::int64_t call = 0;
   bool backward = false;
 };
 
-/// Which values that are not finite something has. `inf` are infinities that are not intended.
+/// The kinds of values in a tensor that are not finite. `inf` are infinities that are not intended.
 struct Kinds {
   bool nan = false, inf = false, intended = false;
 
@@ -54,9 +54,9 @@ struct Searched {
   };
   struct Written {
     at::Tensor tensor;
-    bool filled;  // nothing of what was there before remains
+    bool filled;  // it overwrote the whole tensor
   };
-  c10::SmallVector<Input, 4> inputs;      // those that it reads
+  c10::SmallVector<Input, 4> inputs;      // arguments whose values it reads
   bool views = false;                     // it may look at them no further than where they lie
   c10::SmallVector<at::Tensor, 1> unset;  // of these, memory that no operation filled as a whole
   c10::SmallVector<Written, 2> written;
@@ -81,7 +81,7 @@ class NonFiniteSearch {
   std::string first;              // the first source or producer of this repeat, as a sentence
 
   void begin(std::int64_t repeat);
-  /// Lets go of tensors; what was found stays.
+  /// Forgets the tensors; the findings stay.
   void forget() { memory_.clear(); }
   /// `reads`: of which arguments it reads the values.
   void before(operations::Event& event, const std::vector<bool>& reads, Searched& searched,
@@ -99,7 +99,7 @@ class NonFiniteSearch {
     bool unset = false;                            // made by empty(), and not filled since
     watch::Region last;                            // what was looked through last,
     std::int64_t numel = -1;                       // its elements,
-    Scan found;                                    // and what they are
+    Scan found;                                    // and its kinds
     c10::SmallVector<watch::Region, 1> explained;  // parts whose values have a finding or a maker
     bool all_explained = false;
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Whose memory it is that an operation reads: a parameter's, a buffer's, an input's.
+// Finds the owner of the memory that an operation reads: a parameter, a buffer, an input.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
@@ -29,7 +29,8 @@ class Owners {
     const watch::Region region(tensor);
     if (!region.empty()) by_memory_[region.memory()].push_back({region, std::move(owned)});
   }
-  /// Calls `visit(const Owned&)` for those whose bytes the tensor has, until it returns true; whether it did.
+  /// Calls `visit(const Owned&)` for each owner of bytes of the tensor, until it returns true; returns
+  /// whether it did so.
   template <class Visit>
   bool visit(const at::Tensor& tensor, Visit&& visit) const {
     if (!tensor.has_storage()) return false;

@@ -6,7 +6,7 @@
 
 namespace torchtap::views::report::detail {
 
-/// Reads what `report::json` wrote. Throws `c10::ValueError`, which begins with `where`.
+/// Reads the text of `report::json`. Throws `c10::ValueError`, which begins with `where`.
 Measurements read_json(const std::string& text, const std::string& where);
 
 }  // namespace torchtap::views::report::detail

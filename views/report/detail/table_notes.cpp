@@ -112,7 +112,7 @@ void add_sums(const Measurements& results, bool ascii, std::vector<std::string>&
 void add_findings(const Measurements& results, std::vector<std::string>& lines) {
   std::size_t number = 0, left = 0;
   for (const Occurrence& finding : results.findings) {
-    if (finding.values.intended_inf > 0) continue;  // one sentence tells of all of them
+    if (finding.values.intended_inf > 0) continue;  // one sentence covers all of them
     if (number == kMost) {
       ++left;
       continue;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The modules of a model, with what is summed up for each.
+// The modules of a model, with the sums of each.
 
 #include <ATen/core/Tensor.h>
 

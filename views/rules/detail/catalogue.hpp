@@ -13,7 +13,7 @@ struct Key {
   double least, most;  // what it may be set to
 };
 
-/// Of a rule of the catalogue; null for another name.
+/// The keys of a rule of the catalogue; null for another name.
 const std::vector<Key>* keys_of(const std::string& rule);
 
 }  // namespace torchtap::rules::detail

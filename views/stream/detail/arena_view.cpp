@@ -17,7 +17,7 @@
 namespace torchtap::views::stream::detail {
 namespace {
 
-/// What a reader looks at before it takes a frame.
+/// The part of a frame that a reader checks first.
 struct Beginning {
   std::uint32_t magic;
   std::uint64_t length;

@@ -1,6 +1,6 @@
 #pragma once
 
-// A reader's side of the shared memory of a publisher.
+// The reader's side of a publisher's shared memory.
 
 #include <atomic>
 #include <cstdint>

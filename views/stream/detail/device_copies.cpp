@@ -26,7 +26,7 @@ using std::chrono::nanoseconds;
 constexpr nanoseconds kShortestPause = std::chrono::microseconds(20);
 constexpr nanoseconds kLongestPause = std::chrono::milliseconds(1);
 
-/// The first line of what an exception says.
+/// The first line of an exception's message.
 std::string first_line(const std::exception& error) {
   const auto* const of_torch = dynamic_cast<const c10::Error*>(&error);
   const std::string text = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
@@ -58,7 +58,7 @@ struct DeviceCopies::Queue {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Item> items;
-  std::uint64_t bytes = 0;  // that items take, also the one that the thread has
+  std::uint64_t bytes = 0;  // the memory of the items, including the thread's current one
   bool closed = false;
   std::atomic<Clock::time_point> end{Clock::time_point::max()};  // nothing is waited for after it
   std::thread thread;
@@ -88,7 +88,7 @@ bool DeviceCopies::has_ended() const {
   return queue_->closed;
 }
 
-/// Starts the thread if there is none. False if the system has none.
+/// Starts the thread if there is none. False if the system has no thread left.
 bool DeviceCopies::has_thread() {
   const std::lock_guard lock(queue_->mutex);
   if (queue_->thread.joinable() || queue_->closed) return true;
@@ -100,7 +100,7 @@ bool DeviceCopies::has_thread() {
   return true;
 }
 
-/// Reserves room for `bytes` bytes of tensors. False if there is none.
+/// Reserves room for `bytes` bytes of tensors. False if there is no room.
 bool DeviceCopies::take_room(std::uint64_t bytes, bool waits) {
   std::unique_lock lock(queue_->mutex);
   const auto fits = [&] { return queue_->bytes + bytes <= server_->most_bytes(); };
@@ -137,7 +137,7 @@ void DeviceCopies::send(const std::shared_ptr<SourceState>& source, const at::Te
     leave_out(item.frame, item.why, "the system has no thread that could wait for the device");
     return finish(item);
   }
-  // One that is too large is not copied; the server says so.
+  // A tensor that is too large is not copied; the server says so.
   const bool copied =
       !frame.without_data && frame.data_bytes != 0 && frame.data_bytes <= server_->most_bytes();
   if (copied && take_room(frame.data_bytes, item.handed.waits)) {

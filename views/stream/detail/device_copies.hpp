@@ -1,6 +1,6 @@
 #pragma once
 
-// Tensors of devices on their way to readers: copied without the program's threads, published in order.
+// Sends tensors of devices to readers: copies them without the program's threads, publishes them in order.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,7 +17,7 @@ namespace torchtap::views::stream::detail {
 /// tensor on. Any number of threads may call it; in a forked child each call does nothing.
 class DeviceCopies {
  public:
-  /// At the end, a device may take so long for what it has not copied.
+  /// The time that a device may take at the end to finish its copies.
   static constexpr std::chrono::seconds kPatience{2};
 
   explicit DeviceCopies(std::shared_ptr<Server> server);
@@ -25,17 +25,18 @@ class DeviceCopies {
   DeviceCopies& operator=(const DeviceCopies&) = delete;
   ~DeviceCopies();
 
-  /// Publishes `tensor` when it is copied, behind all that was sent before; a tensor on the CPU, and a frame
-  /// that has no data and says why, when that is published. `frame` is as `Server::publish` wants it. Its
-  /// text and result need not outlive the call.
+  /// Publishes `tensor` once it is copied, behind all earlier tensors. A tensor on the CPU, and a frame
+  /// without data, which says why, wait their turn, too. `frame` is as `Server::publish` wants it. Its text
+  /// and result need not outlive the call.
   ///
   /// The tensors on their way take at most the memory of the largest frame. If there is no room, waits for
   /// some if one of the readers is waited for, for as long as `wait_at_most` says; then the frame arrives
-  /// without data and says why. So does one that cannot be copied. Throws `std::bad_alloc` alone.
+  /// without data and says why. A tensor that cannot be copied arrives like that, too. Throws
+  /// `std::bad_alloc` alone.
   void send(const std::shared_ptr<SourceState>& source, const at::Tensor& tensor, const Frame& frame,
             std::uint64_t readers);
-  /// Publishes what is on its way, for which it waits for `kPatience` at most. Tensors that the device has
-  /// not copied by then arrive without data, with the reason. Idempotent.
+  /// Publishes the tensors on their way, for which it waits for `kPatience` at most. Tensors that the device
+  /// has not copied by then arrive without data, with the reason. Idempotent.
   void close() noexcept;
 
  private:

@@ -1,6 +1,7 @@
 #pragma once
 
-// The messages between a reader and a publisher over their socket. Each message is one packet.
+// Makes and reads the messages that a reader and a publisher exchange over their socket. Each message is one
+// packet.
 
 #include <cstdint>
 #include <string>
@@ -32,7 +33,7 @@ std::string write_status(const std::string& text);
 std::string write_welcome(const Welcome& welcome);
 std::string write_refused(const std::string& why);
 
-/// The kind of a message. Throws `c10::ValueError` for anything that is none, and for a later version.
+/// The kind of a message. Throws `c10::ValueError` for any other packet, and for a later version.
 Message kind_of_message(const std::string& packet);
 /// Each throws `c10::ValueError` if the packet is damaged.
 Subscription read_subscribe(const std::string& packet);

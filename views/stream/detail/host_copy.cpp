@@ -29,8 +29,8 @@ std::atomic<Known>& of(KnownOfDevices& known, c10::DeviceType type) noexcept {
   return known[static_cast<std::size_t>(type)];
 }
 
-/// Throws unless the device has events. Asked before the first copy: without them, nothing could tell when a
-/// copy is done that was begun.
+/// Throws unless the device has events. Asked before the first copy: without events nobody could know when a
+/// copy is done.
 void check_events(const VirtualGuardImpl& guard, c10::Device device) {
   static KnownOfDevices known{};
   if (of(known, device.type()).load(std::memory_order_relaxed) == Known::yes) return;

@@ -13,17 +13,17 @@ namespace torchtap::views::stream::detail {
 /// One thread at a time may call it.
 class HostCopy {
  public:
-  /// Puts a copy of `tensor` into the queue of its device's current stream, behind what was computed so far
-  /// and before what follows, and returns. It goes into pinned memory where the device's backend has any. A
-  /// tensor of the CPU is copied at once. Throws `c10::Error` if the backend has no events, which tell when a
-  /// copy is done, if the stream is being captured into a graph, or if there is too little memory.
+  /// Puts a copy of `tensor` into the queue of its device's current stream, behind earlier computations and
+  /// before later ones, and returns. It goes into pinned memory where the device's backend has any. A tensor
+  /// of the CPU is copied at once. Throws `c10::Error` if the backend has no events, which show when a copy
+  /// is done, if the stream is being captured into a graph, or if there is too little memory.
   explicit HostCopy(const at::Tensor& tensor);
   HostCopy(HostCopy&&) = default;
   HostCopy& operator=(HostCopy&&) = default;
   ~HostCopy() = default;
 
-  /// Whether all bytes are there. Throws what the device reports. For a thread that does nothing else: its
-  /// current device becomes the tensor's.
+  /// Whether all bytes are there. Throws the device's error. For a thread that does nothing else: its current
+  /// device becomes the tensor's.
   bool done() const;
   /// Contiguous, row by row.
   const void* data() const { return to_.data_ptr(); }

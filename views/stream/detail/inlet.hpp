@@ -1,6 +1,6 @@
 #pragma once
 
-// Where a reader's frames come from: shared memory, or a pipe.
+// Gives a reader its frames, from shared memory or a pipe.
 
 #include <chrono>
 #include <cstdint>

@@ -12,19 +12,19 @@
 
 namespace torchtap::views::stream::detail {
 
-/// Where publishers make their sockets, made if it is missing: `directory`, or where that is empty the first
-/// of $XDG_RUNTIME_DIR/torchtap, /tmp/torchtap-UID and $HOME/.torchtap that belongs to this user alone.
-/// Throws `c10::ValueError` if others could put something there.
+/// The folder for publishers' sockets, made if it is missing: `directory`, or if that is empty the first of
+/// $XDG_RUNTIME_DIR/torchtap, /tmp/torchtap-UID and $HOME/.torchtap that belongs to this user alone. Throws
+/// `c10::ValueError` if others could put something there.
 std::string rendezvous(const std::string& directory);
-/// Where readers look for them: `directory`, or all of these that are there. Throws `c10::ValueError` for a
-/// `directory` in which others could put something.
+/// The folders in which readers look for sockets: `directory`, or all of these that exist. Throws
+/// `c10::ValueError` for a `directory` in which others could put something.
 std::vector<std::string> meeting_places(const std::string& directory);
 /// The socket of the publisher called `name`. Throws `c10::ValueError`, which begins with `call`, for a name
 /// that cannot be one.
 std::string socket_path(const std::string& call, const std::string& directory, const std::string& name);
 /// The publishers' names in a directory, sorted; some may be dead.
 std::vector<std::string> names_in(const std::string& directory);
-/// The names of those that live.
+/// The names of living publishers.
 std::vector<std::string> living_names_in(const std::string& directory);
 
 /// A socket at a path, removed with it.

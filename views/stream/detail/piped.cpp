@@ -17,8 +17,8 @@ namespace torchtap::views::stream::detail {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::uint64_t kFirst = 16;     // bytes that tell how long a frame is
-constexpr std::uint64_t kPiece = 65536;  // memory grows with what really comes, whatever a header announces
+constexpr std::uint64_t kFirst = 16;     // bytes that have the length of a frame
+constexpr std::uint64_t kPiece = 65536;  // memory grows with the bytes that come, whatever a header announces
 
 }  // namespace
 
@@ -32,10 +32,10 @@ PipedFrames::PipedFrames(int descriptor, Subscription subscription)
   TORCH_CHECK_VALUE(filled_ != 0, kReader,
                     ": no frames came; expected what torchtap tail NAME --frames writes. If that runs on "
                     "another machine, see what it said there.");
-  frame_length(bytes_.data(), filled_);  // throws if it is none
+  frame_length(bytes_.data(), filled_);  // throws if the bytes begin no frame
 }
 
-/// Takes bytes until there are `size`. False at the deadline or at the end, which `ended_` tells.
+/// Takes bytes until there are `size`. False at the deadline or at the end; then `ended_` is set.
 bool PipedFrames::fill(std::uint64_t size, Moment deadline) {
   while (filled_ < size) {
     const auto now = Clock::now();

@@ -1,4 +1,4 @@
-// Makes and ends servers, and what programs ask of them.
+// Makes and ends servers, and answers programs' questions about them.
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -99,7 +99,7 @@ std::uint64_t Server::memory() const {
 std::vector<ReaderState> Server::readers() const {
   std::vector<ReaderState> all;
   if (in_child()) return all;
-  const std::lock_guard sources_lock(sources_mutex_);  // one that joins counts when all sources know it
+  const std::lock_guard sources_lock(sources_mutex_);  // a reader has joined only when all sources know it
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < kPlaces; ++i) {
     const Place& place = places_[i];

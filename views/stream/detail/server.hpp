@@ -92,7 +92,7 @@ class Server {
   void count_wait(std::chrono::nanoseconds time);
   /// The text that goes with each frame from now on.
   void annotate(std::string text);
-  /// Those that have joined: each gets the next frame of every source that it wants.
+  /// Readers that have joined: each gets the next frame of every source that it wants.
   std::vector<ReaderState> readers() const;
   ServerCounters counters() const;
   /// The memory that it shares with readers at the moment.

@@ -16,7 +16,7 @@ namespace {
 
 /// Copied under the lock, which costs less than to take it twice.
 constexpr std::uint64_t kSmall = 16384;
-/// Where there was no memory for a larger ring, there may be some later.
+/// Once there was no memory for a larger ring, asks again after this time.
 constexpr std::uint64_t kAskAgainNs = 1000000000;
 
 std::uint64_t now_ns(clockid_t clock) noexcept {

@@ -13,7 +13,7 @@
 
 namespace torchtap::views::stream::detail {
 
-/// How often the readers want frames of a module; the same for all modules. Written by the service thread.
+/// The rates at which readers want frames, equal for all modules. Written by the service thread.
 struct Rates {
   std::atomic<std::uint64_t> limited{0};  // bit `i`: the reader in place `i` has a limit
   std::array<std::atomic<std::uint64_t>, kPlaces> every{};
@@ -38,11 +38,11 @@ class SourceState {
   /// Whether any reader wants frames of this source at all.
   bool wanted() const noexcept { return wanted_.load(std::memory_order_relaxed) != 0; }
   /// The readers that want the event with this number: a bit for each. Asked once an event, because it notes
-  /// the time for those that limit frames a second.
+  /// the time for readers that limit frames a second.
   std::uint64_t readers_of(std::uint64_t sample) noexcept;
 
   /// How many tensors of it were handed over and are not published yet, because a device has to copy them
-  /// first. Those that follow wait behind them.
+  /// first. Later tensors wait behind them.
   std::atomic<std::uint32_t> under_way{0};
 
   /// For the service thread.

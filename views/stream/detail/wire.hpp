@@ -1,6 +1,6 @@
 #pragma once
 
-// Constants and helpers of all parts of a stream.
+// The constants and helpers that all parts of a stream share.
 
 #include <chrono>
 #include <cstdint>

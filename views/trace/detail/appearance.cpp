@@ -1,4 +1,4 @@
-// Appearance and text of a picture's boxes, frames and arrows.
+// Makes the appearance and text of a picture's boxes, frames and arrows.
 #include <algorithm>
 #include <iterator>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Appearance and text of a picture's boxes, frames and arrows.
+// Makes the appearance and text of a picture's boxes, frames and arrows.
 
 #include <cstdint>
 #include <set>
@@ -13,7 +13,7 @@
 
 namespace torchtap::views::trace::detail {
 
-/// How the boxes and arrows of a picture look.
+/// The looks of a picture's boxes and arrows.
 class Appearance {
  public:
   Appearance(const History& history, const DrawOptions& options, const Extent& extent);

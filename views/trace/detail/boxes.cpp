@@ -1,4 +1,4 @@
-// Which nodes of a history share a box of its picture: nodes of a collapsed module, and passes of one layer.
+// Joins nodes of a history in one box of its picture: nodes of a collapsed module, and passes of one layer.
 #include <c10/util/Exception.h>
 
 #include <algorithm>

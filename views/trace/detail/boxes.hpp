@@ -1,6 +1,6 @@
 #pragma once
 
-// Which nodes of a history share a box of its picture.
+// Joins nodes of a history in one box of its picture.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace torchtap::views::trace::detail {
 
-/// How much of a history is drawn.
+/// The part of a history that is drawn.
 struct Extent {
   bool rolled = false;
   std::optional<std::int64_t> depth;  // as `DrawOptions::depth`

@@ -92,7 +92,7 @@ class Builder {
     return node;
   }
 
-  /// The values that made what an operation read, or what left the pass.
+  /// The values of the bytes that an operation read or that left the pass.
   template <class Use>
   Mixture sources_of(const Use& use) const {
     if (use.value < 0) return {};

@@ -248,7 +248,7 @@ class Reader {
   Graph to_;
 };
 
-/// Applies `column(name, member)` to all columns: what is written and what is read.
+/// Applies `column(name, member)` to all columns, for writing and for reading.
 template <class Columns, class Function>
 void for_each_column(Columns& columns, Function&& column) {
   column("kind", columns.kind);

@@ -1,6 +1,6 @@
 #pragma once
 
-// A graph as named columns of numbers and texts: what a saved history has beside its tensors.
+// A graph as named columns of numbers and texts, which a saved history has beside its tensors.
 
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-// Logs what LibTorch's C++ Linear calls as the one operation that Python and TorchScript call.
+// Logs the operations of LibTorch's C++ Linear as the single one that Python and TorchScript call.
 #include <algorithm>
 
 #include <torchtap/views/trace/detail/graph.hpp>

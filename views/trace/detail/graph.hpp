@@ -53,7 +53,7 @@ struct Graph {
 
   /// The log it was made of; null if it was loaded.
   std::shared_ptr<Log> log;
-  /// Of each operation of the log its first node, or -1.
+  /// For each operation of the log its first node, or -1.
   std::vector<std::int64_t> node_of_operation;
   /// The files of a loaded one, by node.
   std::vector<storage::RecordedEntry> entries;
@@ -66,7 +66,7 @@ struct Graph {
 /// `c10::IndexError` if a name in it finds nothing.
 std::shared_ptr<const Graph> build_graph(const std::shared_ptr<Log>& log);
 
-/// Fills what follows from nodes, parents and layers: children, distances, labels, names.
+/// Fills in children, distances, labels and names, which follow from nodes, parents and layers.
 void connect(Graph& graph);
 /// The positions that a name finds, as `History::operator[]` takes it: positions with exactly this name, else
 /// positions with a name that contains it.

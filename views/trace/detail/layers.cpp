@@ -1,4 +1,4 @@
-// Which operations are passes of one layer: by parameters, then by equal edges, then by repeats.
+// Finds operations that are passes of one layer: by parameters, then by equal edges, then by repeats.
 #include <algorithm>
 #include <cstddef>
 #include <deque>
@@ -11,9 +11,9 @@
 namespace torchtap::views::trace::detail {
 namespace {
 
-/// Of runs with a short period that refer too far back, multiples of the period are tried up to this one: a
-/// loop over two things, `x = x + 1; y = y + 1`, repeats one function, and refers two back. All multiples of
-/// a long run would be quadratic.
+/// If runs with a short period refer too far back, multiples of the period are tried up to this one: a loop
+/// over two things, `x = x + 1; y = y + 1`, repeats one function, and refers two back. All multiples of a
+/// long run would be quadratic.
 constexpr std::size_t kMultiples = 16;
 
 class Layers {
@@ -93,8 +93,8 @@ class Layers {
     return found;
   }
 
-  /// Joins what all passes of a layer reach along equal edges. A pass may have several edges that are equal,
-  /// such as two children of one function: the first go together, the second go together.
+  /// Joins nodes that all passes of a layer reach along equal edges. A pass may have several edges that are
+  /// equal, such as two children of one function: the first go together, the second go together.
   void join_neighbours(std::size_t layer, bool children) {
     struct Column {
       std::size_t of_pass = 0;  // the pass that was last here
@@ -178,7 +178,7 @@ class Layers {
       if (i < run.end && repeats(left[i - period], left[i])) continue;
       const std::size_t end = i;
       const auto from = reach.begin() + static_cast<std::ptrdiff_t>(begin - period - run.begin);
-      // A loop of fewer operations explains all of it.
+      // A loop of fewer operations may explain all of it already.
       const bool known = end - begin >= period && *from >= end;
       const bool loop = end - begin >= period && !known && hangs_together(left, begin, end, period);
       if (loop) {
@@ -192,9 +192,9 @@ class Layers {
     return false;
   }
 
-  /// Whether stretches know of each other: what each of them reads is the same, or wherever a stretch is said
-  /// to begin, one reads what another one made. Otherwise two are neighbours by chance, such as two zeros,
-  /// and more are taken for a loop.
+  /// Whether the stretches belong together: each reads the same earlier values, or each beginning of a
+  /// stretch is crossed by a read of a value from the stretch before. Otherwise two are neighbours by chance,
+  /// such as two zeros, and more are taken for a loop.
   bool hangs_together(const std::vector<std::size_t>& left, std::size_t begin, std::size_t end,
                       std::size_t period) const {
     if (end - begin >= 2 * period) return true;
@@ -202,7 +202,7 @@ class Layers {
     for (std::size_t i = begin; i < end; ++i) {
       for (const std::int64_t parent : nodes_[left[i]].parents) {
         if (parent < 0) continue;
-        if (parent < static_cast<std::int64_t>(left[i - period])) return true;  // the same for all
+        if (parent < static_cast<std::int64_t>(left[i - period])) return true;  // each reads this value
         const auto made = std::upper_bound(left.begin(), left.end(), static_cast<std::size_t>(parent));
         const auto from = static_cast<std::size_t>(made - left.begin());  // the first beginning after it
         if (from > i) continue;
@@ -227,8 +227,8 @@ class Layers {
     }
   }
 
-  /// Whether a node is the same as the one a period before, and refers to nothing before that one but what it
-  /// refers to as well.
+  /// Whether a node equals the node one period before, and refers to the same nodes before that one, if to
+  /// any.
   bool repeats(std::size_t before, std::size_t node) const {
     if (nodes_[before].function != nodes_[node].function) return false;
     const std::vector<std::int64_t>& then = nodes_[before].parents;

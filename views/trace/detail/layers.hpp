@@ -1,16 +1,16 @@
 #pragma once
 
-// Which operations of a pass are passes of the same layer.
+// Finds operations of a pass that are passes of the same layer.
 
 #include <cstdint>
 #include <vector>
 
 namespace torchtap::views::trace::detail {
 
-/// A node as the rules see it. Numbers stand for what they compare.
+/// A node as the rules see it. Its numbers are equal if the things that they stand for are.
 struct LayerNode {
-  /// The same for nodes with the same function, the same arguments but tensors, in the same module, and with
-  /// the same place among the operation's results. Inputs, outputs and outside tensors each have a separate
+  /// Equal for nodes with the same function, the same arguments but tensors, in the same module, and with the
+  /// same place among the operation's results. Inputs, outputs and outside tensors each have a separate
   /// layer.
   std::int64_t function = 0;
   /// The parameters and buffers that it reads, in the order of the arguments.
@@ -19,7 +19,7 @@ struct LayerNode {
   std::vector<std::int64_t> parents;
 };
 
-/// Which layer and which pass of it a node is.
+/// The layer of a node, and the number of its pass.
 struct LayerOf {
   std::int64_t layer = 0;  // from 0, in the order of first passes
   std::int64_t pass = 1;   // from 1

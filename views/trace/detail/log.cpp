@@ -206,7 +206,7 @@ Log::Mixed Log::mixed(const at::Tensor& tensor, const Memory* memory, std::size_
   return {memory, watch::Region(tensor), name.base, name.since, read};
 }
 
-/// Adds what wrote the bytes of a part of a mixed value.
+/// Adds the writers of the bytes of a part of a mixed value.
 void Log::add_sources(const Mixed& mixed, const watch::Region& region, Mixture& sources) {
   const auto add = [&](std::int64_t value) {
     if (std::find(sources.begin(), sources.end(), value) == sources.end()) sources.push_back(value);
@@ -309,7 +309,7 @@ void Log::before(operations::Event& event, Running& running) {
     ++read.argument;
   }
   copy_dropped();
-  // When all arguments are known: one may be a new view of what is written to.
+  // All arguments are known now: one may be a new view of a tensor that is written to.
   for (const auto& written : running.written) about_to_write(written.tensor);
   if (options.source()) note_source(operation);
   if (generator_ != nullptr) generator_->moved_from();  // the program may have moved it itself
@@ -346,7 +346,7 @@ void Log::failed(Running& running, const char* why) {
   failed_at_ = operations.size();
 }
 
-/// Names of what was written to are older than the write from here on.
+/// Names of the written tensors are older than the write from here on.
 void Log::count_writes(Running& running) {
   for (auto& written : running.written) {
     Memory* memory = memory_of(written.tensor);

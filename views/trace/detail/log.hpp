@@ -40,17 +40,17 @@ struct Node;
 
 namespace torchtap::views::trace::detail {
 
-/// Where a value came from that no logged operation made.
+/// The origin of a value that no logged operation made.
 enum class Origin : std::uint8_t { operation, parameter, input, outside, constant };
 
 /// A value: the contents of a tensor at a time.
 struct Value {
-  std::int64_t producer = -1;  // the operation that wrote it; -1 if none did during the pass
+  std::int64_t producer = -1;  // the operation that wrote it; -1 if it is older than the pass
   std::int64_t of = -1;        // index of the parameter, input or constant; or the value before, or around it
   Origin origin = Origin::operation;
   bool returned = false;  // by the producer, and not only written to
   bool requires_grad = false;
-  bool mixed = false;  // written, in part or all, through other names: its readers know by what
+  bool mixed = false;  // written, in part or all, through other names: its readers know the writers
   bool own = false;    // `kept` shares its memory with no other tensor
   bool dropped = false;
   at::ScalarType dtype = at::kFloat;
@@ -68,7 +68,7 @@ struct Read {
   enum class Form : std::uint8_t { plain, list, optional_list, inside };  // of a tuple or dict, kept as it is
 
   std::int64_t value = -1;    // -1 for an undefined or absent tensor in a list
-  std::int64_t mixture = -1;  // index into Log::mixtures of what the operation saw of a mixed value
+  std::int64_t mixture = -1;  // index into Log::mixtures of the operation's view of a mixed value
   std::uint16_t argument = 0;
   Form form = Form::plain;
   bool written = false;
@@ -88,7 +88,7 @@ struct Operation {
   c10::OperatorHandle handle;
   const Facts* facts = nullptr;
   c10::SmallVector<Read, 4> reads;
-  std::vector<c10::IValue> arguments;  // with nothing in place of those that `reads` has
+  std::vector<c10::IValue> arguments;  // nothing in place of the arguments that `reads` has
   c10::SmallVector<std::int64_t, 2> results;
   c10::SmallVector<std::int64_t, 1> written;  // values of arguments that were written to and not returned
   bool in_place = false;
@@ -134,7 +134,7 @@ struct Port {
   std::int64_t mixture = -1;
 };
 
-/// The values that wrote the bytes of a mixed one, the last first, and the one that shows between them.
+/// The values that wrote the bytes of a mixed value, the last first, and the value that shows between them.
 using Mixture = std::vector<std::int64_t>;
 
 /// A node of autograd, whose count of references is in a std::shared_ptr or, in newer LibTorchs, in itself.
@@ -220,7 +220,7 @@ struct Log final : watch::CallListener {
   };
   struct Memory {
     std::int64_t count = 0;             // of writes
-    std::vector<Write> writes;          // without those that a later one covers, the last at the end
+    std::vector<Write> writes;          // uncovered ones, the last at the end
     std::vector<Named> named;           // the first ones
     bool counted = false;               // in held_bytes
     std::vector<std::int64_t> aliases;  // kept values that share it

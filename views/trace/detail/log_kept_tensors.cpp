@@ -57,7 +57,7 @@ bool is_digits(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789", text[0] == '-' ? 1 : 0) == std::string::npos;
 }
 
-/// Whether a name may be the label of a node of this type. Which node it is, is known when the pass has
+/// Whether a name may be the label of a node of this type. The label itself is known only when the pass has
 /// ended.
 bool may_mean(const std::string& name, const std::string& type) {
   if (is_digits(name)) return true;
@@ -107,7 +107,7 @@ bool Log::wanted(const at::Tensor& tensor, const Facts* facts, bool input) {
   }
   const auto& names = options.names();
   if (names.empty()) return options.saved() == Save::all;
-  // LibTorch's C++ calls addmm, matmul and add_ for what is logged as linear.
+  // LibTorch's C++ calls addmm, matmul and add_, which are logged as one linear.
   const bool part_of_linear = type == "t" || type == "addmm" || type == "matmul" || type == "add";
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
     return may_mean(name, type) || (part_of_linear && may_mean(name, "linear")) || may_mean(name, "output");
@@ -215,8 +215,8 @@ void Log::may_be_dropped(Memory* memory) {
   }
 }
 
-/// Only the log has the memory of what the program has dropped. A copy elsewhere gives it back to malloc for
-/// the next operation, which would have to wait for new pages where malloc has gone without.
+/// Only the log still has the memory of tensors that the program has dropped. A copy elsewhere gives it back
+/// to malloc for the next operation, which would have to wait for new pages where malloc has gone without.
 void Log::copy_dropped() {
   for (Memory*& memory : recent_) {
     if (memory == nullptr) continue;

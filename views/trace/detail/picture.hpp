@@ -1,6 +1,6 @@
 #pragma once
 
-// A history as boxes, frames and arrows, and these in Graphviz' language.
+// Makes boxes, frames and arrows of a history, and text in Graphviz' language of these.
 
 #include <cstddef>
 #include <cstdint>
@@ -35,10 +35,10 @@ struct Picture {
   std::vector<Box> boxes;
   std::vector<Arrow> arrows;
   Attributes graph;
-  Attributes box, arrow;  // of all that say nothing else
+  Attributes box, arrow;  // defaults of all boxes and arrows
 };
 
-/// Throws `c10::ValueError` for a negative depth or no nodes at all, and what `DrawOptions::style` throws.
+/// Throws `c10::ValueError` for a negative depth or no nodes at all, and as `DrawOptions::style` does.
 Picture make_picture(const History& history, const DrawOptions& options);
 
 std::string to_dot(const Picture& picture);

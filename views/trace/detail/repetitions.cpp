@@ -8,7 +8,7 @@
 namespace torchtap::views::trace::detail {
 namespace {
 
-/// How far a sequence agrees with itself from, or before, two of its places.
+/// Measures how far a sequence agrees with itself from, or before, two of its places.
 class Extensions {
  public:
   explicit Extensions(const std::vector<std::int64_t>& sequence) : sequence_(sequence) {
@@ -72,7 +72,7 @@ class Extensions {
   std::vector<std::uint64_t> powers_;
 };
 
-/// Where the longest Lyndon word that begins at each place ends: where the next smaller suffix begins.
+/// The end of the longest Lyndon word that begins at each place: there the next smaller suffix begins.
 std::vector<std::size_t> lyndon_ends(const std::vector<std::int64_t>& sequence, const Extensions& extensions,
                                      bool ascending) {
   const std::size_t size = sequence.size();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Where a sequence repeats itself back to back.
+// Finds back-to-back repetitions in a sequence.
 
 #include <cstddef>
 #include <cstdint>
