@@ -62,8 +62,8 @@ Json movement_to_json(const Movement& movement) {
   return entry;
 }
 
-/// How many rows are judged by which rule. Nothing of rows that could not be compared. Notes say why blocks did
-/// not judge, where A has them.
+/// How many rows are judged by which rule. Nothing of rows that could not be compared. Notes say why blocks
+/// did not judge, where A has them.
 std::string judges_of(const std::vector<Movement>& movements, const std::string& tolerance,
                       const std::vector<std::string>& notes) {
   const auto judged =
@@ -76,8 +76,7 @@ std::string judges_of(const std::vector<Movement>& movements, const std::string&
     return c10::str(judged, " of ", all, " rows are judged ", by_blocks,
                     " The others have no blocks to judge by: distances are compared with ", tolerance,
                     ", and it is not known what chance gives.");
-  return "Distances are compared with " + tolerance +
-         ". It is not known what chance gives" +
+  return "Distances are compared with " + tolerance + ". It is not known what chance gives" +
          (notes.empty() ? ": blocks of A would tell (record --learn)." : ".");
 }
 
