@@ -36,6 +36,7 @@
 #include "temporary_folder.hpp"
 #include "terminal/help.hpp"
 #include "told_alarms.hpp"
+#include "waiter.hpp"
 
 namespace torchtap::tools::preload {
 namespace {
@@ -52,6 +53,9 @@ seen; at the end torchtap names those it missed, or says why there is no recordi
 
 TorchScript models are recorded too, as torchtap record does, with all modules that their code calls, whether the program
 is C++ or Python (-- python3 script.py). Modules of torch.nn in Python are written in Python and not seen.
+
+A program may load LibTorch as it begins or later, as Python does. One with another LibTorch than torchtap was built for
+runs as without torchtap, which names both.
 
 Each process makes its own recording: the program in DIR, processes that it starts in DIR-PID, whether forked or
 running another program. A forked child has its own samples, not its parent's. At the end torchtap lists the
@@ -116,22 +120,29 @@ for wrong options.)";
 
 /// The environment of the program.
 struct Environment {
-  std::string libraries, sanitizer;
-  /// The program's own libraries, from a colon on, if they would come in another order because of ours: of
-  /// two that define a function, such as two BLAS, the first has the calls.
-  std::string order;
+  /// LD_PRELOAD of the program, and of the programs that it starts, which get the waiter alone.
+  std::string libraries, of_children;
+  std::string waiter, sanitizer;
 
-  explicit Environment(const std::string& program, const std::vector<std::string>& own) {
+  /// `has_torch`: the program links this command's LibTorch.
+  Environment(const std::string& program, const std::vector<std::string>& own, bool has_torch,
+              const std::string& reports) {
+    const std::string agent = tools::find_library("libtorchtap_agent.so").string();
     // The library that interposes LibTorch must be listed itself: dependencies are loaded after LibTorch.
-    libraries = tools::find_library("libtorchtap_preload.so").string() + ":" +
-                tools::find_library(TORCHTAP_TRANSPARENT_LIBRARY).string();
-    if (const char* others = std::getenv("LD_PRELOAD")) libraries += std::string(":") + others;
+    const std::string interposer = tools::find_library(TORCHTAP_TRANSPARENT_LIBRARY).string();
+    const char* preloaded = std::getenv("LD_PRELOAD");
+    const std::string others = preloaded == nullptr ? "" : std::string(":") + preloaded;
+    of_children = tools::find_library("libtorchtap_preload.so").string();
+    libraries = of_children + (has_torch ? ":" + agent + ":" + interposer : "") + others;
+    of_children += others;
+    waiter = reports + "\n" + agent + "\n" + interposer + "\n" + own_torch();
     // AddressSanitizer's library wants to be loaded first. It works behind ours, which define none of the
     // functions that it replaces but `_exit` and `abort`, and call the next definition of these.
     if (const char* theirs = std::getenv("ASAN_OPTIONS")) sanitizer = std::string(theirs) + ":";
     sanitizer += "verify_asan_link_order=0";
-    if (!reordered(own, libraries_of(program, libraries))) return;
-    for (const std::string& library : own) order += ":" + library;
+    // Of two libraries that define a function, such as two BLAS, the first has the calls.
+    if (!has_torch || !reordered(own, libraries_of(program, libraries))) return;
+    for (const std::string& library : own) libraries += ":" + library;
   }
 };
 
@@ -147,14 +158,15 @@ void replace_by(std::vector<std::string>& program) {
 /// The same with torchtap in it.
 void become(Config config, const Environment& environment, std::vector<std::string>& program) {
   config.process = ::getpid();  // exec keeps the process id
-  if (!environment.order.empty()) config.libraries = environment.libraries;
+  config.libraries = environment.of_children;
   std::ostringstream text;
   {
     cereal::JSONOutputArchive archive(text, cereal::JSONOutputArchive::Options::NoIndent());
     config.serialize(archive);
   }
   ::setenv(kVariable, text.str().c_str(), 1);
-  ::setenv("LD_PRELOAD", (environment.libraries + environment.order).c_str(), 1);
+  ::setenv(kWaiterVariable, environment.waiter.c_str(), 1);
+  ::setenv("LD_PRELOAD", environment.libraries.c_str(), 1);
   ::setenv("ASAN_OPTIONS", environment.sanitizer.c_str(), 1);
   replace_by(program);
 }
@@ -169,21 +181,19 @@ void become(Config config, const Environment& environment, std::vector<std::stri
   }
   const char* preloaded = std::getenv("LD_PRELOAD");
   const std::vector<std::string> own = libraries_of(executable.path, preloaded == nullptr ? "" : preloaded);
-  const std::string other = other_torch_in(own);
+  const std::string torch = torch_in(own);
   Ended ended;
   bool lost = false;
-  if (!other.empty()) {
+  if (!torch.empty() && torch != own_torch()) {
     ended = supervise([&] {
       replace_by(program);
       ::_exit(126);
     });
-    std::cerr << "torchtap: nothing was recorded, and the program ran as without torchtap: it uses "
-              << with_version(other) << ", and torchtap was built for " << with_version(own_torch())
-              << ", which cannot be in one process.\n";
+    std::cerr << "torchtap: nothing was recorded, and the program " << ran_without(torch) << '\n';
   } else {
     const tools::TemporaryFolder folder;  // for the reports of all processes
     config.reports = folder.path();
-    const Environment environment(executable.path, own);
+    const Environment environment(executable.path, own, !torch.empty(), folder.path());
     Announcements announcements(folder.path());
     const auto say = [&] {
       for (const auto& line : announcements.fresh()) std::cerr << "torchtap: " << line << std::endl;
