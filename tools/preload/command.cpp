@@ -31,6 +31,7 @@
 #include "options/selection_options.hpp"
 #include "process_report.hpp"
 #include "program_libraries.hpp"
+#include "ranks.hpp"
 #include "reservation.hpp"
 #include "supervise.hpp"
 #include "temporary_folder.hpp"
@@ -53,6 +54,10 @@ seen; at the end torchtap names those it missed, or says why there is no recordi
 
 TorchScript models are recorded too, as torchtap record does, with all modules that their code calls, whether the program
 is C++ or Python (-- python3 script.py). Modules of torch.nn in Python are written in Python and not seen.
+
+Ranks that mpirun, srun or torchrun started (mpirun -n 4 torchtap preload --save DIR ...) each save in a folder of their
+own, DIR/rank0 and so on, or a file, NAME-rank0.json; torchtap merge DIR joins recordings. Other launchers that run at once
+need places of their own: a second one with the same is an error before its program starts.
 
 A program may load LibTorch as it begins or later, as Python does. One with another LibTorch than torchtap was built for
 runs as without torchtap, which names both.
@@ -268,6 +273,16 @@ void prepare_monitor(Config& config, const Chosen& chosen) {
   for (std::string* path : {&config.reference, &config.metrics, &config.tensorboard}) absolute(*path);
 }
 
+/// Gives this rank places of its own.
+void keep_ranks_apart(Config& config, std::int64_t rank) {
+  const bool is_file = config.mode == "report" || config.mode == "fingerprint";
+  if (!config.save.empty())
+    config.save = is_file ? file_of_rank(config.save, rank) : folder_of_rank(config.save, rank);
+  if (!config.metrics.empty()) config.metrics = file_of_rank(config.metrics, rank);
+  if (!config.tensorboard.empty()) config.tensorboard = folder_of_rank(config.tensorboard, rank);
+  if (!config.save.empty() && !is_file) fs::create_directories(fs::path(config.save).parent_path());
+}
+
 /// Runs the program. Throws `std::runtime_error` for options that do not go together.
 [[noreturn]] void start(Config& config, const Chosen& chosen, std::vector<std::string>& program) {
   if (chosen.monitors && config.save.empty()) throw CLI::RequiredError("--save INCIDENTS");
@@ -311,6 +326,7 @@ void prepare_monitor(Config& config, const Chosen& chosen) {
       config.value_samples.push_back(std::stoll(value.substr(colon + 1)));
     }
   }
+  if (const auto rank = launched_rank()) keep_ranks_apart(config, *rank);
   if (config.save.empty()) run(config, "", program);
   std::string shown = config.save;
   while (shown.size() > 1 && shown.back() == '/') shown.pop_back();

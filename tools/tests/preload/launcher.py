@@ -141,3 +141,46 @@ def test_a_process_of_python_that_ends_at_once(folder):
     )
     err = run("preload", "--reduce", "count", "--save", "late", "--", sys.executable, script, status=8, cwd=folder).err
     assert err.count("recorded 1 sample of 1 module") == 2, err
+
+
+RANKS = [
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+]
+
+
+@pytest.mark.parametrize("rank, size", RANKS)
+def test_ranks(folder, rank, size):
+    """Launchers that run at once, into one place: each rank has its own."""
+    place = folder / rank
+    place.mkdir()
+
+    def all_of(*options, status=5):
+        launchers = [
+            start(
+                *(TORCHTAP, "preload", *options, "--", processes, "return"),
+                cwd=place,
+                env={**os.environ, rank: str(i), size: "3"},
+            )
+            for i in range(3)
+        ]
+        said = [launcher.communicate(timeout=600)[1] for launcher in launchers]
+        assert [launcher.returncode for launcher in launchers] == [status] * 3, said
+        return said
+
+    said = all_of("--reduce", "count", "--save", "out/")
+    assert said == [f"torchtap: recorded 3 samples of 1 module: out/rank{i}\n" for i in range(3)]
+    assert "1 module, 9 samples of 3 recordings in all" in run("merge", "out", "--save", "all", cwd=place).out
+    before = contents(place)
+    assert all("already exists" in line for line in all_of("--reduce", "mean", "--save", "out", status=2))
+    assert contents(place) == before
+    all_of("--reduce", "mean", "--save", "out", "--overwrite")
+    assert sorted(file.name for file in (place / "out").iterdir()) == ["rank0", "rank1", "rank2"]
+    all_of("--fingerprint", "port.prints")
+    assert all((place / f"port-rank{i}.prints").exists() for i in range(3))
+    # The folder of one process is what was asked for.
+    more = {rank: "0", size: "1"}
+    run("preload", "--save", "alone", "--", processes, "return", status=5, cwd=place, **more)
+    assert (place / "alone" / "manifest.json").exists()
