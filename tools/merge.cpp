@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -26,6 +27,8 @@ Reductions are merged by their law, kept samples are appended. Modules are joine
 part has them. The parts must have recorded the same modules, of the same kind and with the same reductions; with
 --all-modules, as for the ranks of a pipeline, the result has the modules of all parts.
 
+A folder of ranks, as mpirun -n 4 torchtap preload writes, stands for rank0, rank1 and so on in it.
+
 Parts of many ranks are often named by a pattern, which a shell sorts as text: rank10/ before rank2/. --by-number takes
 them in the order of the numbers in their names. The order matters for kept samples, for reductions such as first and
 last, and for the last bits of sums.
@@ -40,7 +43,8 @@ beside the result.
 
 Examples:
   torchtap merge part1/ part2/ --save all/
-  torchtap merge ranks/rank*/ --by-number --save all/ --overwrite
+  torchtap merge out/ --save all/
+  torchtap merge ranks/part*/ --by-number --save all/ --overwrite
   torchtap merge stage*/ --all-modules --save all/
 
 Exit status: 0, or 2 if the parts do not fit each other or something cannot be read or written.)";
@@ -69,6 +73,22 @@ bool by_number(const std::string& a, const std::string& b) {
     j = end_b;
   }
   return a.size() - i < b.size() - j;
+}
+
+/// The recordings of ranks in a folder that is none itself, by number; otherwise the folder.
+std::vector<std::string> parts_in(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> ranks;
+  if (!fs::exists(fs::path(folder) / "manifest.json")) {
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      const std::string name = entry.path().filename().string();
+      if (name.size() > 4 && name.rfind("rank", 0) == 0 &&
+          name.find_first_not_of("0123456789", 4) == std::string::npos)
+        ranks.push_back(entry.path().string());
+    }
+  }
+  std::sort(ranks.begin(), ranks.end(), by_number);
+  return ranks.empty() ? std::vector<std::string>{folder} : ranks;
 }
 
 struct MergeOptions {
@@ -102,6 +122,11 @@ void add_merge(CLI::App& app) {
     storage::MergeOptions merging;
     merging.save(storage::SaveOptions().mkdir(true).overwrite(options->overwrite));
     merging.all_modules(options->all_modules);
+    std::vector<std::string> parts;
+    for (const std::string& part : options->parts) {
+      for (std::string& one : parts_in(part)) parts.push_back(std::move(one));
+    }
+    options->parts = std::move(parts);
     if (options->by_number) std::stable_sort(options->parts.begin(), options->parts.end(), by_number);
     merging.on_entry([&](std::size_t count) {
       if (progress == nullptr)

@@ -1,5 +1,6 @@
-// The agent: records in a program that does not mention torchtap. It is loaded by LD_PRELOAD together with
-// libtorchtap_transparent, configured by the environment, and saves when the program ends.
+// The agent: records in a program that does not mention torchtap. It is loaded by LD_PRELOAD, or by the
+// waiter, together with libtorchtap_transparent, configured by the environment, and saves when the program
+// ends.
 #include "agent.hpp"
 
 #include <ATen/record_function.h>
@@ -30,6 +31,7 @@
 #include "linked_libraries.hpp"
 #include "recording_session.hpp"
 #include "trace_mode.hpp"
+#include "waiter.hpp"
 
 namespace torchtap::tools::preload {
 namespace {
@@ -218,7 +220,8 @@ void report_start(const Config& config) {
     std::istringstream stream(text);
     cereal::JSONInputArchive archive(stream);
     config.serialize(archive);
-    if (!config.libraries.empty()) ::setenv("LD_PRELOAD", config.libraries.c_str(), 1);
+    ::setenv("LD_PRELOAD", config.libraries.c_str(), 1);
+    ::unsetenv(kStartedAgain);
     hooks::extend::prepare();  // its fork handlers go before the agent's
     report_start(config);
     agent = new Agent(config);
@@ -230,6 +233,7 @@ void report_start(const Config& config) {
               << std::endl;
     std::_Exit(2);
   }
+  await_ends();
   ::pthread_atfork(before_fork, after_fork, in_child);
   std::atexit(at_end);
   std::at_quick_exit(finish);

@@ -31,11 +31,13 @@
 #include "options/selection_options.hpp"
 #include "process_report.hpp"
 #include "program_libraries.hpp"
+#include "ranks.hpp"
 #include "reservation.hpp"
 #include "supervise.hpp"
 #include "temporary_folder.hpp"
 #include "terminal/help.hpp"
 #include "told_alarms.hpp"
+#include "waiter.hpp"
 
 namespace torchtap::tools::preload {
 namespace {
@@ -52,6 +54,13 @@ seen; at the end torchtap names those it missed, or says why there is no recordi
 
 TorchScript models are recorded too, as torchtap record does, with all modules that their code calls, whether the program
 is C++ or Python (-- python3 script.py). Modules of torch.nn in Python are written in Python and not seen.
+
+Ranks that mpirun, srun or torchrun started (mpirun -n 4 torchtap preload --save DIR ...) each save in a folder of their
+own, DIR/rank0 and so on, or a file, NAME-rank0.json; torchtap merge DIR joins recordings. Other launchers that run at once
+need places of their own: a second one with the same is an error before its program starts.
+
+A program may load LibTorch as it begins or later, as Python does. One with another LibTorch than torchtap was built for
+runs as without torchtap, which names both.
 
 Each process makes its own recording: the program in DIR, processes that it starts in DIR-PID, whether forked or
 running another program. A forked child has its own samples, not its parent's. At the end torchtap lists the
@@ -116,22 +125,29 @@ for wrong options.)";
 
 /// The environment of the program.
 struct Environment {
-  std::string libraries, sanitizer;
-  /// The program's own libraries, from a colon on, if torchtap's libraries would change their order: of two
-  /// that define a function, such as two BLAS, the first has the calls.
-  std::string order;
+  /// LD_PRELOAD of the program, and of the programs that it starts, which get the waiter alone.
+  std::string libraries, of_children;
+  std::string waiter, sanitizer;
 
-  explicit Environment(const std::string& program, const std::vector<std::string>& own) {
+  /// `has_torch`: the program links this command's LibTorch.
+  Environment(const std::string& program, const std::vector<std::string>& own, bool has_torch,
+              const std::string& reports) {
+    const std::string agent = tools::find_library("libtorchtap_agent.so").string();
     // The library that interposes LibTorch must be listed itself: dependencies are loaded after LibTorch.
-    libraries = tools::find_library("libtorchtap_preload.so").string() + ":" +
-                tools::find_library(TORCHTAP_TRANSPARENT_LIBRARY).string();
-    if (const char* others = std::getenv("LD_PRELOAD")) libraries += std::string(":") + others;
+    const std::string interposer = tools::find_library(TORCHTAP_TRANSPARENT_LIBRARY).string();
+    const char* preloaded = std::getenv("LD_PRELOAD");
+    const std::string others = preloaded == nullptr ? "" : std::string(":") + preloaded;
+    of_children = tools::find_library("libtorchtap_preload.so").string();
+    libraries = of_children + (has_torch ? ":" + agent + ":" + interposer : "") + others;
+    of_children += others;
+    waiter = reports + "\n" + agent + "\n" + interposer + "\n" + own_torch();
     // AddressSanitizer's library wants to be loaded first. It works behind torchtap's, which define only
     // `_exit` and `abort` of the functions that it replaces, and call the next definition of these.
     if (const char* theirs = std::getenv("ASAN_OPTIONS")) sanitizer = std::string(theirs) + ":";
     sanitizer += "verify_asan_link_order=0";
-    if (!reordered(own, libraries_of(program, libraries))) return;
-    for (const std::string& library : own) order += ":" + library;
+    // Of two libraries that define a function, such as two BLAS, the first has the calls.
+    if (!has_torch || !reordered(own, libraries_of(program, libraries))) return;
+    for (const std::string& library : own) libraries += ":" + library;
   }
 };
 
@@ -147,14 +163,15 @@ void replace_by(std::vector<std::string>& program) {
 /// Replaces the child by the program with torchtap in it.
 void become(Config config, const Environment& environment, std::vector<std::string>& program) {
   config.process = ::getpid();  // exec keeps the process id
-  if (!environment.order.empty()) config.libraries = environment.libraries;
+  config.libraries = environment.of_children;
   std::ostringstream text;
   {
     cereal::JSONOutputArchive archive(text, cereal::JSONOutputArchive::Options::NoIndent());
     config.serialize(archive);
   }
   ::setenv(kVariable, text.str().c_str(), 1);
-  ::setenv("LD_PRELOAD", (environment.libraries + environment.order).c_str(), 1);
+  ::setenv(kWaiterVariable, environment.waiter.c_str(), 1);
+  ::setenv("LD_PRELOAD", environment.libraries.c_str(), 1);
   ::setenv("ASAN_OPTIONS", environment.sanitizer.c_str(), 1);
   replace_by(program);
 }
@@ -169,21 +186,19 @@ void become(Config config, const Environment& environment, std::vector<std::stri
   }
   const char* preloaded = std::getenv("LD_PRELOAD");
   const std::vector<std::string> own = libraries_of(executable.path, preloaded == nullptr ? "" : preloaded);
-  const std::string other = other_torch_in(own);
+  const std::string torch = torch_in(own);
   Ended ended;
   bool lost = false;
-  if (!other.empty()) {
+  if (!torch.empty() && torch != own_torch()) {
     ended = supervise([&] {
       replace_by(program);
       ::_exit(126);
     });
-    std::cerr << "torchtap: nothing was recorded, and the program ran as without torchtap: it uses "
-              << with_version(other) << ", and torchtap was built for " << with_version(own_torch())
-              << ", which cannot be in one process.\n";
+    std::cerr << "torchtap: nothing was recorded, and the program " << ran_without(torch) << '\n';
   } else {
     const tools::TemporaryFolder folder;  // for the reports of all processes
     config.reports = folder.path();
-    const Environment environment(executable.path, own);
+    const Environment environment(executable.path, own, !torch.empty(), folder.path());
     Announcements announcements(folder.path());
     const auto say = [&] {
       for (const auto& line : announcements.fresh()) std::cerr << "torchtap: " << line << std::endl;
@@ -258,6 +273,16 @@ void prepare_monitor(Config& config, const Chosen& chosen) {
   for (std::string* path : {&config.reference, &config.metrics, &config.tensorboard}) absolute(*path);
 }
 
+/// Gives this rank places of its own.
+void keep_ranks_apart(Config& config, std::int64_t rank) {
+  const bool is_file = config.mode == "report" || config.mode == "fingerprint";
+  if (!config.save.empty())
+    config.save = is_file ? file_of_rank(config.save, rank) : folder_of_rank(config.save, rank);
+  if (!config.metrics.empty()) config.metrics = file_of_rank(config.metrics, rank);
+  if (!config.tensorboard.empty()) config.tensorboard = folder_of_rank(config.tensorboard, rank);
+  if (!config.save.empty() && !is_file) fs::create_directories(fs::path(config.save).parent_path());
+}
+
 /// Runs the program. Throws `std::runtime_error` for options that do not go together.
 [[noreturn]] void start(Config& config, const Chosen& chosen, std::vector<std::string>& program) {
   if (chosen.monitors && config.save.empty()) throw CLI::RequiredError("--save INCIDENTS");
@@ -301,6 +326,7 @@ void prepare_monitor(Config& config, const Chosen& chosen) {
       config.value_samples.push_back(std::stoll(value.substr(colon + 1)));
     }
   }
+  if (const auto rank = launched_rank()) keep_ranks_apart(config, *rank);
   if (config.save.empty()) run(config, "", program);
   std::string shown = config.save;
   while (shown.size() > 1 && shown.back() == '/') shown.pop_back();

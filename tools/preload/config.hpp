@@ -47,7 +47,7 @@ struct Config {
   double every = 0;                ///< seconds between intermediate saves; 0: save only at the end
   std::int64_t process = 0;        ///< process id of the program itself, not of its children
   std::int64_t alarms_before = 0;  ///< bytes of alarms.jsonl before the program began; only of the launcher
-  std::string libraries;           ///< LD_PRELOAD for other programs that it starts; empty: its own
+  std::string libraries;           ///< LD_PRELOAD for other programs that it starts
   std::string reports;             ///< folder in which processes leave their reports for the launcher
 
   template <class Archive>

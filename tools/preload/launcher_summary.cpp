@@ -176,6 +176,11 @@ void tell_alarms(std::vector<std::string>& lines, const Report& report, const st
   }
 }
 
+/// Only the waiter was in the process, because of another LibTorch.
+bool ran_without_agent(const Report& report) {
+  return !report.other_torch.empty() && !report.uses_torch;
+}
+
 /// The reasons why there is no recording.
 std::vector<std::string> reasons(const std::vector<Report>& reports, const Config& config,
                                  const Ended& program, const std::string& file) {
@@ -184,6 +189,8 @@ std::vector<std::string> reasons(const std::vector<Report>& reports, const Confi
   const Seen seen(reports);
   std::vector<std::string> lines;
   for (const Report& report : reports) {
+    if (!report.obstacle.empty())
+      return {nothing + "torchtap could not be loaded into the program: " + report.obstacle + "."};
     if (report.other_torch.empty()) continue;
     return {nothing + "the program loaded a second LibTorch, " + with_version(report.other_torch) +
             ", beside " + with_version(own_torch()) +
@@ -266,6 +273,11 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
     const bool itself = report.process == program.process;
     const std::string who = "process " + std::to_string(report.process) + " (" + report.program + ")";
     for (const auto& note : report.notes) lines.push_back(itself ? note : who + ": " + note);
+    if (ran_without_agent(report)) {
+      lines.push_back((itself ? "nothing was recorded, and the program " : who + " ") +
+                      ran_without(report.other_torch));
+      any = true;
+    }
     if (!report.attached) continue;
     any = true;
     if (!report.directory.empty()) directories.push_back(show(report.directory));
@@ -312,8 +324,10 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
                                                     : report.directory));
       continue;
     }
-    std::string how = itself ? "the program " + killed(program) : who + " ended";
-    if (itself && !WIFSIGNALED(program.status)) how += "ended";
+    const std::string how =
+        (itself ? "the program " : who + " ") + (itself && WIFSIGNALED(program.status) ? killed(program)
+                                                 : report.became_another ? "became another program (exec)"
+                                                                         : "ended");
     if (config.mode == "explore" || config.mode == "fingerprint") {
       lines.push_back(how + ": " + show(report.directory.empty() ? config.save : report.directory) + " has " +
                       (config.mode == "explore" ? "the run" : "the fingerprints") +

@@ -1,11 +1,9 @@
 #include "process_end.hpp"
 
 #include <ATen/Parallel.h>
-#include <dlfcn.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -19,6 +17,7 @@
 #include <torchtap/base/thread.hpp>
 
 #include "agent.hpp"
+#include "waiter.hpp"
 
 namespace torchtap::tools::preload {
 namespace {
@@ -148,27 +147,6 @@ void finish_first() noexcept {
   }
 }
 
-/// The C library's functions, looked up at startup: a forked child may find the loader's lock held forever.
-using Main = int (*)(int, char**, char**);
-void (*next_normal_exit)(int) = nullptr;
-void (*next_exit)(int) = nullptr;
-void (*next_Exit)(int) = nullptr;
-void (*next_abort)() = nullptr;
-void (*next_assert_fail)(const char*, const char*, unsigned, const char*) = nullptr;
-
-template <class Function>
-void look_up(Function& function, const char* symbol) noexcept {
-  function = reinterpret_cast<Function>(::dlsym(RTLD_NEXT, symbol));
-}
-
-[[gnu::constructor]] void look_up_originals() {
-  look_up(next_normal_exit, "exit");
-  look_up(next_exit, "_exit");
-  look_up(next_Exit, "_Exit");
-  look_up(next_abort, "abort");
-  look_up(next_assert_fail, "__assert_fail");
-}
-
 }  // namespace
 
 void watch(double every) noexcept {
@@ -229,68 +207,8 @@ void forget_watch() noexcept {
   the_watch.started = false;
 }
 
-namespace {
-
-Main main_of_program = nullptr;
-
-int main_until_its_end(int count, char** arguments, char** environment) {
-  const int status = main_of_program(count, arguments, environment);
-  end_normally();
-  return status;
+void await_ends() {
+  ::torchtap_preload_at_ends({end_normally, finish_first, end_badly});
 }
 
-}  // namespace
 }  // namespace torchtap::tools::preload
-
-// These definitions interpose the C library's. The library itself calls its own `exit`, `_exit` and `abort`,
-// so exits of its functions and the detection of a damaged heap do not come by here.
-extern "C" {
-
-void exit(int status) noexcept {
-  torchtap::tools::preload::end_normally();
-  if (torchtap::tools::preload::next_normal_exit != nullptr)
-    torchtap::tools::preload::next_normal_exit(status);
-  for (;;) ::syscall(SYS_exit_group, status);
-}
-
-#ifdef __GLIBC__
-/// Calls the program's `main`, whose return it gives to its own `exit`.
-[[gnu::visibility("default")]] int __libc_start_main(torchtap::tools::preload::Main main, int count,
-                                                     char** arguments, void (*init)(), void (*end)(),
-                                                     void (*end_of_loader)(), void* stack) {
-  using Start = decltype(&__libc_start_main);
-  const auto next = reinterpret_cast<Start>(::dlsym(RTLD_NEXT, "__libc_start_main"));
-  torchtap::tools::preload::main_of_program = main;
-  return next(torchtap::tools::preload::main_until_its_end, count, arguments, init, end, end_of_loader,
-              stack);
-}
-#endif
-
-void _exit(int status) {
-  torchtap::tools::preload::finish_first();
-  if (torchtap::tools::preload::next_exit != nullptr) torchtap::tools::preload::next_exit(status);
-  for (;;) ::syscall(SYS_exit_group, status);
-}
-
-void _Exit(int status) noexcept {
-  torchtap::tools::preload::finish_first();
-  if (torchtap::tools::preload::next_Exit != nullptr) torchtap::tools::preload::next_Exit(status);
-  for (;;) ::syscall(SYS_exit_group, status);
-}
-
-void abort() noexcept {
-  torchtap::tools::preload::end_badly();
-  if (torchtap::tools::preload::next_abort != nullptr) torchtap::tools::preload::next_abort();
-  for (;;) ::kill(::getpid(), SIGKILL);
-}
-
-#ifdef __GLIBC__
-void __assert_fail(const char* assertion, const char* file, unsigned line, const char* function) noexcept {
-  torchtap::tools::preload::end_badly();
-  if (torchtap::tools::preload::next_assert_fail != nullptr) {
-    torchtap::tools::preload::next_assert_fail(assertion, file, line, function);
-  }
-  std::abort();
-}
-#endif
-}

@@ -8,6 +8,8 @@
 /// thread saves, and this one, which may hold any lock, waits for it only as long as it makes progress.
 namespace torchtap::tools::preload {
 
+/// Has the waiter call the functions below.
+void await_ends();
 /// Makes this process save its recording when a signal ends it, and every `every` seconds unless that is 0.
 /// Only the first call has an effect. Leaves signals that the program handles or ignores alone.
 void watch(double every) noexcept;

@@ -76,7 +76,10 @@ std::vector<Report> read_reports(const std::string& folder) {
   for (const auto& file : std::filesystem::directory_iterator(folder, error)) {
     if (file.path().extension() != kFileEnding) continue;
     Report report = read_report(folder, std::strtoll(file.path().stem().c_str(), nullptr, 10));
-    if (report.process != 0) reports.push_back(std::move(report));
+    if (report.process == 0) continue;
+    std::filesystem::path another = file.path();
+    report.became_another = std::filesystem::exists(another.replace_extension(kBecameAnother), error);
+    reports.push_back(std::move(report));
   }
   std::sort(reports.begin(), reports.end(),
             [](const Report& a, const Report& b) { return a.process < b.process; });

@@ -17,7 +17,9 @@
 namespace torchtap::tools::preload {
 
 /// A process's report to the launcher. Only the launcher prints, as the program's own stderr may be closed or
-/// parsed. Written when torchtap is loaded, when the process first records, with each save, and at its end.
+/// parsed. Written when torchtap is loaded (by the waiter,
+/// which writes the same fields, until there is an agent), when the process first records, with each save,
+/// and at its end.
 struct Report {
   std::int64_t process = 0;
   std::string program;                         ///< the name of its executable
@@ -30,23 +32,29 @@ struct Report {
   std::int64_t modules = 0;                    ///< that have samples
   std::int64_t alarms = 0;                     ///< that its monitors raised, as far as it has ended
   bool lost = false;                           ///< a result could not be saved; a note says why
-  std::string other_torch;                     ///< the file of a second LibTorch in the process; or empty
+  std::string other_torch;                     ///< the file of a LibTorch that is not torchtap's; or empty
+  std::string obstacle;                        ///< why the agent could not be loaded; or empty
   bool uses_torch = false;                     ///< the program links LibTorch as a shared library
   bool uses_python = false;                    ///< a Python interpreter is loaded
   std::set<std::string> ran_types, ran_paths;  ///< of modules whose calls were seen
   std::set<std::string> on_stack;              ///< types of modules that no shared pointer owns
   std::set<std::string> compiled_in;           ///< types in the program's models whose calls cannot be seen
   std::vector<std::string> notes;              ///< reasons for gaps in the recording, a sentence each
+  bool became_another = false;                 ///< kBecameAnother; not a part of the file
 
   template <class Archive>
   void serialize(Archive& archive) {
     archive(CEREAL_NVP(process), CEREAL_NVP(program), CEREAL_NVP(attached), CEREAL_NVP(ended),
             CEREAL_NVP(directory), CEREAL_NVP(stream), CEREAL_NVP(saved_at), CEREAL_NVP(samples),
             CEREAL_NVP(modules), CEREAL_NVP(alarms), CEREAL_NVP(lost), CEREAL_NVP(other_torch),
-            CEREAL_NVP(uses_torch), CEREAL_NVP(uses_python), CEREAL_NVP(ran_types), CEREAL_NVP(ran_paths),
-            CEREAL_NVP(on_stack), CEREAL_NVP(compiled_in), CEREAL_NVP(notes));
+            CEREAL_NVP(obstacle), CEREAL_NVP(uses_torch), CEREAL_NVP(uses_python), CEREAL_NVP(ran_types),
+            CEREAL_NVP(ran_paths), CEREAL_NVP(on_stack), CEREAL_NVP(compiled_in), CEREAL_NVP(notes));
   }
 };
+
+/// The ending of the name of a file beside the report: the process recorded, and became another program,
+/// without LibTorch, by exec.
+inline constexpr char kBecameAnother[] = ".exec";  // as the waiter writes it
 
 /// Writes the report into `folder` atomically, replacing an earlier one of the same process. Returns false on
 /// failure.

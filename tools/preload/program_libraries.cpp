@@ -103,15 +103,17 @@ std::string own_torch() {
   return error ? found : file.string();
 }
 
-std::string other_torch_in(const std::vector<std::string>& libraries) {
+std::string torch_in(const std::vector<std::string>& libraries) {
   const std::string ours = own_torch();
+  std::string found;
   for (const std::string& library : libraries) {
     std::error_code error;
     const fs::path file = fs::canonical(library, error);
     if (error || !is_torch(library)) continue;
     if (!is_same(file, ours)) return file.string();
+    found = ours;
   }
-  return {};
+  return found;
 }
 
 std::string with_version(const std::string& torch) {
@@ -125,6 +127,11 @@ std::string with_version(const std::string& torch) {
     if (begins_with(line, "__version__ = '")) version = line.substr(begin + 1, line.rfind('\'') - begin - 1);
   }
   return version.empty() ? torch : torch + " (" + version + ")";
+}
+
+std::string ran_without(const std::string& torch) {
+  return "ran as without torchtap: it uses " + with_version(torch) + ", and torchtap was built for " +
+         with_version(own_torch()) + ", which cannot be in one process.";
 }
 
 bool reordered(const std::vector<std::string>& before, const std::vector<std::string>& after) {

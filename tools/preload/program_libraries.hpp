@@ -12,13 +12,16 @@ namespace torchtap::tools::preload {
 /// loader fails. The program itself does not run.
 std::vector<std::string> libraries_of(const std::string& program, const std::string& preloaded);
 
-/// The file of LibTorch among the libraries if it is another one than this command's, which cannot be loaded
-/// into one process with it; empty if not.
-std::string other_torch_in(const std::vector<std::string>& libraries);
+/// The file of LibTorch among the libraries: of the first that is another one than this command's, which
+/// cannot be loaded into one process with it; else this command's. Empty if there is none.
+std::string torch_in(const std::vector<std::string>& libraries);
 /// This command's LibTorch.
 std::string own_torch();
 /// The file with the version of LibTorch in it, as far as that is known: "/usr/lib/libtorch_cpu.so (1.13.1)".
 std::string with_version(const std::string& torch);
+
+/// "ran as without torchtap: …": what is said of a process that uses this other LibTorch.
+std::string ran_without(const std::string& torch);
 
 /// Whether libraries that are in both come in another order.
 bool reordered(const std::vector<std::string>& before, const std::vector<std::string>& after);

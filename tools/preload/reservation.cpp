@@ -29,7 +29,7 @@ Reservation::Reservation(const std::string& place)
   throw std::runtime_error(
       "\"" + place +
       "\" is the place of another torchtap preload that runs now. Give each its own, for "
-      "example by the rank of a process: --save \"out-$OMPI_COMM_WORLD_RANK\".");
+      "example by the task of a job array: --save \"out-$SLURM_ARRAY_TASK_ID\".");
 }
 
 }  // namespace torchtap::tools::preload

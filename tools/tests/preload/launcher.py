@@ -1,13 +1,15 @@
-"""torchtap preload: what the launcher knows before the program starts. Nothing replaces what another launcher is about
-to write, a program keeps its own libraries in their order, and one with another LibTorch runs without torchtap."""
+"""torchtap preload: what is settled before the program runs, or LibTorch does. Nothing replaces what another launcher is
+about to write, a program keeps its own libraries in their order, and one with another LibTorch runs without torchtap,
+whenever it loads it."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
-from harness import TORCHTAP, call, given, run, start
+from harness import TORCHTAP, call, entries, given, run, start
 
 os.environ.pop("LD_PRELOAD", None)
 processes = given("processes")
@@ -74,16 +76,111 @@ def test_a_blas_of_its_own(folder):
     assert "recorded 1 sample of 1 module: blas" in done.err
 
 
+WITHOUT = ("ran as without torchtap: it uses ", "libtorch_cpu.so.9", "(9.1.0)", "and torchtap was built for ")
+
+
 def test_another_libtorch(folder):
     program_of_other = given("program_of_other")
     assert call(program_of_other, status=7, cwd=folder).out == "9 \n"
     done = run("preload", "--save", "other", "--", program_of_other, status=7, cwd=folder)
-    words = ("ran as without torchtap", "libtorch_cpu.so.9.1 (9.1.0)", "and torchtap was built for ")
-    assert all(word in done.err for word in words) and done.err.count("\n") == 1 and done.out == "9 \n"
-    # So it is where the program opens it while it runs.
-    lines = call("ldd", program_of_other).out.splitlines()
+    assert all(word in done.err for word in WITHOUT) and done.err.count("\n") == 1 and done.out == "9 \n"
+    # Also as a child, which the launcher does not know.
+    child = ("sh", "-c", f"{program_of_other}; exit 5")
+    done = run("preload", "--save", "child", "--", *child, status=5, cwd=folder)
+    assert all(word in done.err for word in WITHOUT) and done.err.count("\n") == 1 and done.out.startswith("9 ")
+    assert re.match(r"torchtap: process \d+ \(program_of_othe\w*\) ran as", done.err)
+
+
+def test_another_libtorch_that_is_opened(folder):
+    lines = call("ldd", given("program_of_other")).out.splitlines()
     (library,) = (line.split()[2] for line in lines if "libtorch_cpu" in line)
-    opens = (sys.executable, "-c", f"import ctypes; ctypes.CDLL({library!r})")
-    err = run("preload", "--save", "opened", "--", *opens, cwd=folder).err
-    words = ("the program loaded a second LibTorch, ", "libtorch_cpu.so.9 (9.1.0)", "without torchtap")
-    assert all(word in err for word in words)
+    opens = (sys.executable, "-c", f"import ctypes, os; ctypes.CDLL({library!r}); ")
+    for name, end, status in ("end", "", 0), ("exit", "os._exit(3)", 3), ("import", "import math, _ctypes, torch", 0):
+        done = run("preload", "--save", name, "--", *opens[:2], opens[2] + end, status=status, cwd=folder)
+        assert all(word in done.err for word in WITHOUT) and done.err.count("\n") == 1
+        assert not (folder / name).exists()
+
+
+@pytest.mark.parametrize("plugin", ["libown_engine.so", given("own_engine")])
+def test_a_plugin_with_libtorch_is_recorded(folder, plugin):
+    """It is opened with RTLD_LOCAL, by its path or as one that the host's RUNPATH finds."""
+    assert call(given("host"), plugin, status=6).out == "0 2\n"
+    name = "plugin" + str(len(plugin))
+    done = run("preload", "--reduce", "count", "--save", name, "--", given("host"), plugin, status=6, cwd=folder)
+    assert done.out == "0 2\n" and done.err == f"torchtap: recorded 1 sample of 1 module: {name}\n"
+    assert [(entry["path"], entry["samples"]) for entry in entries(folder / name)] == [("Linear#0", 1)]
+    # As a child's, whose program is not the launcher's.
+    child = ("sh", "-c", f"{given('host')} {plugin}; exit 4")
+    done = run("preload", "--reduce", "count", "--save", name + "child", "--", *child, status=4, cwd=folder)
+    assert done.out == "0 2\n" and "recorded 1 sample of 1 module" in done.err
+
+
+def test_a_plugin_with_another_libtorch(folder):
+    assert call(given("host"), "libown_plugin_of_other.so", status=6).out == "0 9\n"
+    done = run("preload", "--save", "host", "--", given("host"), "libown_plugin_of_other.so", status=6, cwd=folder)
+    assert done.out == "0 9\n" and all(word in done.err for word in WITHOUT) and done.err.count("\n") == 1
+
+
+def test_nothing_is_brought_into_a_process_without_libtorch(folder):
+    done = run("preload", "--save", "none", "--", given("host"), status=6, cwd=folder)
+    assert done.out == "0\n" and "does not use LibTorch as a shared library" in done.err
+    done = run("preload", "--save", "none", "--", given("host"), "libno_such.so", status=3, cwd=folder)
+    assert done.out.startswith("0libno_such.so: cannot open shared object file")
+
+
+def test_a_process_of_python_that_ends_at_once(folder):
+    """Python opens LibTorch late, so what sees the process end is there before."""
+    script = folder / "late.py"
+    script.write_text(
+        "import os, torch\n"
+        "net = torch.jit.script(torch.nn.Linear(2, 2))\n"
+        "child = os.fork()\n"
+        "net(torch.ones(1, 2))\n"
+        "if child: os.waitpid(child, 0)\n"
+        "os._exit(0 if child == 0 else 8)\n"
+    )
+    err = run("preload", "--reduce", "count", "--save", "late", "--", sys.executable, script, status=8, cwd=folder).err
+    assert err.count("recorded 1 sample of 1 module") == 2, err
+
+
+RANKS = [
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+]
+
+
+@pytest.mark.parametrize("rank, size", RANKS)
+def test_ranks(folder, rank, size):
+    """Launchers that run at once, into one place: each rank has its own."""
+    place = folder / rank
+    place.mkdir()
+
+    def all_of(*options, status=5):
+        launchers = [
+            start(
+                *(TORCHTAP, "preload", *options, "--", processes, "return"),
+                cwd=place,
+                env={**os.environ, rank: str(i), size: "3"},
+            )
+            for i in range(3)
+        ]
+        said = [launcher.communicate(timeout=600)[1] for launcher in launchers]
+        assert [launcher.returncode for launcher in launchers] == [status] * 3, said
+        return said
+
+    said = all_of("--reduce", "count", "--save", "out/")
+    assert said == [f"torchtap: recorded 3 samples of 1 module: out/rank{i}\n" for i in range(3)]
+    assert "1 module, 9 samples of 3 recordings in all" in run("merge", "out", "--save", "all", cwd=place).out
+    before = contents(place)
+    assert all("already exists" in line for line in all_of("--reduce", "mean", "--save", "out", status=2))
+    assert contents(place) == before
+    all_of("--reduce", "mean", "--save", "out", "--overwrite")
+    assert sorted(file.name for file in (place / "out").iterdir()) == ["rank0", "rank1", "rank2"]
+    all_of("--fingerprint", "port.prints")
+    assert all((place / f"port-rank{i}.prints").exists() for i in range(3))
+    # The folder of one process is what was asked for.
+    more = {rank: "0", size: "1"}
+    run("preload", "--save", "alone", "--", processes, "return", status=5, cwd=place, **more)
+    assert (place / "alone" / "manifest.json").exists()

@@ -88,6 +88,12 @@ def test_all_work_happens_in_one_other_process():
     assert values("shell") == {"Linear#0": [20]} and not others("shell"), "sh, --overwrite"
 
 
+def test_a_program_that_the_loader_is_told_to_run():
+    loader = re.search(r"^\s*(/\S*) \(0x", call("ldd", program).out, re.MULTILINE).group(1)
+    preload("loader", command=[loader, program, "return"])
+    assert values("loader") == {"Linear#0": [2, 4, 6]}
+
+
 def test_two_programs():
     said = preload("two", command=["sh", "-c", f"{program} return; {program} fork_after; exit 4"])
     assert recording("two") is None and len(others("two")) == 3

@@ -1,6 +1,7 @@
 // Parts of a program whose libraries are its own: `PART` is which. PROGRAM calls SOLVER, which calls a
 // function of BLAS that OWN_BLAS defines, two levels below the program; LibTorch's BLAS has one of that name.
-// OTHER_TORCH has the name of LibTorch's library, and nothing else.
+// OTHER_TORCH has the name of LibTorch's library, and nothing else; PLUGIN_OF_OTHER links it. HOST opens
+// plug-ins, and links nothing.
 #define OWN_BLAS 1
 #define SOLVER 2
 #define MIDDLE 3
@@ -8,12 +9,20 @@
 #define PROGRAM 5
 #define OTHER_TORCH 6
 #define PROGRAM_OF_OTHER 7
+#define PLUGIN_OF_OTHER 8
+#define HOST 9
 
 #if PART == ENGINE
 #include <torch/nn/modules/linear.h>
 #elif PART == PROGRAM || PART == PROGRAM_OF_OTHER
 #include <cstdio>
 #include <cstdlib>
+#elif PART == HOST
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <fstream>
+#include <string>
 #endif
 
 extern "C" {
@@ -52,6 +61,10 @@ double run_engine() {
 int version_of_other_torch() {
   return 9;
 }
+#elif PART == PLUGIN_OF_OTHER
+double run_engine() {
+  return version_of_other_torch();
+}
 #endif
 }
 
@@ -66,5 +79,27 @@ int main() {
   const char* preloaded = std::getenv("LD_PRELOAD");
   std::printf("%d %s\n", version_of_other_torch(), preloaded == nullptr ? "" : preloaded);
   return 7;
+}
+#elif PART == HOST
+/// How many files of LibTorch, and of torchtap apart from what is in every process, this one has.
+int torch_files() {
+  std::ifstream maps("/proc/self/maps");
+  int found = 0;
+  for (std::string line; std::getline(maps, line);) {
+    found += line.find("libtorch") != std::string::npos &&
+             line.find("libtorchtap_preload.so") == std::string::npos;
+  }
+  return found;
+}
+
+int main(int count, char** plugins) {
+  std::printf("%d", torch_files());
+  for (int i = 1; i < count; ++i) {
+    void* plugin = ::dlopen(plugins[i], RTLD_NOW | RTLD_LOCAL);
+    if (plugin == nullptr) return std::printf("%s\n", ::dlerror()), 3;
+    std::printf(" %g", reinterpret_cast<double (*)()>(::dlsym(plugin, "run_engine"))());
+  }
+  std::printf("\n");
+  return 6;
 }
 #endif
