@@ -394,7 +394,8 @@ def test_quantize(data):
         assert (got["top1"], got["top5"]) == want
         # LibTorch 2.6 computes transposed convolutions wrong with oneDNN, also in Python.
         if torch.__version__.startswith("1."):
-            assert abs(got["top1"] - plain["top1"]) < 0.05
+            # Of 300 images; how many change sides depends on the weights, which each processor trains to others.
+            assert abs(got["top1"] - plain["top1"]) < 0.1
     original = torch.jit.load(str(where / "net.pt"))
     assert torch.equal(original(data["images"]), data["net"](data["images"])), "the model's file is as it was"
     # What cannot run is not written.
