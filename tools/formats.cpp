@@ -213,7 +213,7 @@ void print_table(const std::vector<Row>& rows, const std::vector<std::string>& f
       if (found == row.costs.end()) continue;
       bound = std::max(bound, found->second.bound.value_or(0));
       const double share = found->second.lost();
-      if (share > most) lost += (lost.empty() ? "" : ", ") + format + " " + to_text(100 * share, 2) + " %";
+      if (share > most) lost += (lost.empty() ? "" : ", ") + format + " " + to_text(100 * share, 3) + " %";
     }
     cells.push_back(lost.empty() ? "-" : lost);
     table.add(std::move(cells));
@@ -222,7 +222,7 @@ void print_table(const std::vector<Row>& rows, const std::vector<std::string>& f
   print_wrapped(std::cout, "signal to noise ratios in dB; lost: values that become zero or overflow");
   if (bound > 0)
     print_wrapped(std::cout,
-                  "estimated from histograms; shares are off by at most " + to_text(100 * bound, 2) + " %");
+                  "estimated from histograms; shares are off by at most " + to_text(100 * bound, 3) + " %");
 }
 
 void formats(const FormatsAsked& asked) {
