@@ -66,7 +66,7 @@ bool record(const std::string& name, Model& model, const std::filesystem::path& 
   costs.save(folder / name / "costs", options);
   samples.save(folder / name / "samples", options);
   bool good = costs.size() > 0;
-  for (std::size_t i = 0; i < costs.size(); ++i)
+  for (std::int64_t i = 0; i < costs.size(); ++i)
     good = good && costs[i].samples() > 0 && costs[i].results() == first[i].results();
   return good;
 }
