@@ -20,6 +20,8 @@ void add_explore(CLI::App& app);
 void add_show(CLI::App& app);
 /// `torchtap check`: says what rules find in a recording.
 void add_check(CLI::App& app);
+/// `torchtap formats`: says what formats of low precision would lose.
+void add_formats(CLI::App& app);
 /// `torchtap compare`: says what differs first between two runs, recordings or files.
 void add_compare(CLI::App& app);
 /// `torchtap replay`: runs the forwards of an incident again.

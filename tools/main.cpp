@@ -150,6 +150,7 @@ int run(int argc, char** argv, tools::Notes& notes) {
   tools::preload::add_command(app);
   tools::add_show(app);
   tools::add_check(app);
+  tools::add_formats(app);
   tools::add_compare(app);
   tools::add_replay(app);
   tools::add_calibrate(app);

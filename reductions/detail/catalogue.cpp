@@ -6,8 +6,10 @@
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/covariance.hpp>
 #include <torchtap/reductions/detail/catalogue.hpp>
+#include <torchtap/reductions/detail/format_loops.hpp>
 #include <torchtap/reductions/ema.hpp>
 #include <torchtap/reductions/first.hpp>
+#include <torchtap/reductions/formats.hpp>
 #include <torchtap/reductions/histogram.hpp>
 #include <torchtap/reductions/last.hpp>
 #include <torchtap/reductions/log_histogram.hpp>
@@ -103,6 +105,11 @@ const std::vector<Named>& all_named() {
                             return given.empty() ? LogHistogramOptions()
                                                  : LogHistogramOptions(whole_number(given[0]));
                           }),
+      named<Formats>(
+          "Formats", "formats[:NAME…]",
+          "what rounding to formats such as e4m3 and int8 would lose; the seven usual ones unless given", 0,
+          float_formats().size(),
+          [](const Arguments& given) { return given.empty() ? FormatsOptions() : FormatsOptions(given); }),
       plain<Quantiles, QuantilesOptions>("Quantiles", "quantiles", "quantiles, from a sketch"),
       plain<Covariance, CovarianceOptions>("Covariance", "covariance",
                                            "mean, covariance and correlation of features"),

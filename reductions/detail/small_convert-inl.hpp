@@ -25,17 +25,17 @@ namespace torchtap::reductions::detail::HWY_NAMESPACE {
 constexpr std::int64_t kBlock = 256;  // elements that are converted at a time
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-float float_of(std::uint32_t bits) noexcept {
+inline float float_of(std::uint32_t bits) noexcept {
   float number;
   std::memcpy(&number, &bits, sizeof number);
   return number;
 }
 
-std::uint16_t bits_of(c10::Half x) noexcept {
+inline std::uint16_t bits_of(c10::Half x) noexcept {
   return x.x;
 }
 
-std::uint16_t bits_of(c10::BFloat16 x) noexcept {
+inline std::uint16_t bits_of(c10::BFloat16 x) noexcept {
   return x.x;
 }
 

@@ -308,6 +308,14 @@ class State:
             state["order"] = take("q") if version == 2 else 4
         if name == "LogHistogram":
             state.update(mantissa_bits=take("q"), slots=self.integers(), counts=tensor())
+        if name == "Formats":
+            state.update(
+                names=self.list(self.text),
+                scales=self.list(lambda: take("d")),
+                counts=tensor(),
+                sums=tensor(),
+                abs_max=tensor(),
+            )
         if version == 2 and name in ("Covariance", "Gram"):
             state["gathered"] = tensor()
         if name == "Quantiles":
@@ -887,7 +895,7 @@ def main(folder):
     assert all(rows[i] == [column[place] for column in columns] for i, place in enumerate(places))
 
     added = read_states(folder + "/added")
-    assert len(added) == 10
+    assert len(added) == 11
     assert added["Moments, order 2"]["order"] == 2 and added["Moments, order 2"]["m3"] is None
     gathered = added["Covariance, gathered"]["gathered"]
     assert gathered.shape == [10, 3] and gathered.numbers == [one[row] for row in range(10) for one in columns]
@@ -920,6 +928,18 @@ def main(folder):
         assert block["zeros"] == numbers.count(0)
         slots = [log_slot(number, 3) for number in numbers if number != 0]
         assert block["bins"] == [(slot, slots.count(slot)) for slot in sorted(set(slots))]
+
+    state = added["Formats"]
+    assert (state["names"], state["scales"]) == (["int8", "nvfp4"], [2, 1])
+    assert state["abs_max"].numbers == [max(map(abs, one)) for one in columns]
+    assert state["counts"].shape == [3, 9] and state["sums"].shape == [3, 3, 22]
+    digits = [number % 2**32 for number in state["sums"].numbers]  # they are unsigned
+    sums = [sum(digit << 32 * k for k, digit in enumerate(digits[i : i + 22])) for i in range(0, len(digits), 22)]
+    for column, one in enumerate(columns):
+        assert state["counts"].numbers[9 * column] == one.count(0)
+        rounded = [2 * round(number / 2) for number in one]  # of two neighbours the even one
+        assert sums[3 * column] == sum(number**2 for number in one) * 2**352
+        assert sums[3 * column + 1] == sum((a - b) ** 2 for a, b in zip(one, rounded)) * 2**352
 
     kind, records = read_snapshot(folder + "/kept.snapshot")
     assert kind == "ForwardInput" and len(records) == 1 and records[0]["samples"] == 5

@@ -332,6 +332,29 @@ Result tensor_variance(const Judged& of) {
                      number_text(small ? least : most)};
 }
 
+/// The share of a bin that lies between -`limit` and `limit`; none of one without an end.
+double share_inside(const Bin& bin, double limit) {
+  const double width = bin.high - bin.low;
+  if (!std::isfinite(width)) return 0;
+  if (!(width > 0)) return std::abs(bin.low) < limit ? 1 : 0;
+  return std::max(0.0, std::min(bin.high, limit) - std::max(bin.low, -limit)) / width;
+}
+
+Result format_range(const Judged& of) {
+  const double least = of.limit("least"), most = of.limit("most");
+  double all = 0, small = 0, large = 0;
+  for (const Bin& bin : of.facts.bins) {
+    all += bin.count;
+    small += bin.count * share_inside(bin, least);
+    large += bin.count * (1 - share_inside(bin, most));
+  }
+  const double share = (small + large) / all, limit = of.limit("share");
+  if (!(all > 0) || !(share > limit)) return std::nullopt;
+  return Verdict{share, limit,
+                 share_text(small / all) + " of the values that are not zero are below " +
+                     number_text(least) + ", " + share_text(large / all) + " above " + number_text(most)};
+}
+
 /// Whether there are enough steps and `holds` is true for each of the last ones.
 template <class Function>
 bool holds_lately(const Judged& of, Function&& holds) {
@@ -472,6 +495,15 @@ const std::vector<Rule>& table() {
        false,
        {{"min", 0, 0, kInfinity}, {"max", kInfinity, 0, kInfinity}},
        tensor_variance},
+      {"format_range",
+       "all tensors",
+       "of the values that are not zero, more than `share` are smaller than `least`, which become zero, or "
+       "larger "
+       "than `most`, which overflow",
+       "torchtap; `least` and `most` are those of OCP's float8_e4m3fn",
+       false,
+       {{"share", 0.01, 0, 1}, {"least", 0x1p-10, 0, kInfinity}, {"most", 464, 0, kInfinity}},
+       format_range},
       {"update_ratio",
        "parameters of two dimensions or more",
        "in each of the last `steps` steps the norm of the change, divided by the norm of the parameter, was "

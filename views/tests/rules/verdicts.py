@@ -39,6 +39,21 @@ def share_beyond(at, mean):
         return (numpy.exp(low) - numpy.exp(low * at)) / numpy.expm1(low)
 
 
+def share_of_format(facts, least, most):
+    """Of the values that are not zero: those that are smaller than `least` or larger than `most`."""
+    bins = numpy.array(facts["bins"], dtype=float).reshape(-1, 3)
+    if len(bins) == 0 or not bins[:, 2].sum() > 0:
+        return numpy.nan
+    low, high, counts = bins.T
+
+    def inside(limit):
+        overlap = numpy.clip(high, -limit, limit) - numpy.clip(low, -limit, limit)
+        with numpy.errstate(invalid="ignore", divide="ignore"):
+            return numpy.where(numpy.isfinite(high - low), overlap / (high - low), 0)
+
+    return (counts * (inside(least) + 1 - inside(most))).sum() / counts.sum()
+
+
 def share_outside(facts, low, high):
     bins = numpy.array(facts["bins"], dtype=float).reshape(-1, 3)
     zeros, count = numpy.nan_to_num(known(facts, "zeros")), known(facts, "count")
@@ -182,6 +197,9 @@ def judge(model, at):
     variance = known(facts, "std") ** 2
     if variance < 0.5 or variance > 2:
         yield "tensor_variance", variance, 0.5 if variance < 0.5 else 2
+    share = share_of_format(facts, 0.25, 0.97)
+    if share > 0.1:
+        yield "format_range", share, 0.1
     updates = numpy.array(facts["updates"], dtype=float)
     if tensor == "parameter":
         last = updates[-5:]

@@ -206,7 +206,8 @@ BOOST_AUTO_TEST_CASE(a_thousand_random_facts_are_judged_as_by_numpy) {
     want[{model, path, rule}] = {value, limit};
   Rules rules;
   rules.set("tensor_variance", true).set("tensor_variance", "min", 0.5).set("tensor_variance", "max", 2);
-  rules.set("poor_initialization", true);
+  rules.set("poor_initialization", true).set("format_range", true).set("format_range", "share", 0.1);
+  rules.set("format_range", "least", 0.25).set("format_range", "most", 0.97);
   std::map<std::string, int> of_rule;
   for (std::size_t i = 0; i < models.size(); ++i) {
     for (const Finding& finding : check(models[i], rules)) {

@@ -81,7 +81,7 @@ void every_reduction(const Check& check) {
                                  "ema",         "ema:0.99",      "histogram:16:-4:4",
                                  "histogram:8", "log_histogram", "log_histogram:5",
                                  "quantiles",   "top_k:3",       "reservoir:7",
-                                 "blocks"}) {
+                                 "blocks",      "formats",       "formats:e4m3:mxfp4"}) {
     check(text, parse(text));
     if (text != "blocks") check(text + "-rows", parse(text, rows));
     check(text + "-elements", parse(text, elements));
