@@ -67,7 +67,7 @@ def cast(x, name):
     table, least_normal, block = FORMATS[name]
     x = np.abs(x.reshape(-1, x.shape[-1]))
     scale = np.float32(1) if block is None else scales(x, name, table, block)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         scaled = np.where(scale == 0, np.float32(0), x * (np.float32(1) / scale))
     code = nearest(scaled.astype(float), table)
     rounded = table[np.minimum(code, len(table) - 2)].astype(np.float32) * scale
@@ -110,16 +110,20 @@ def draw(file, models):
     from matplotlib import colors, pyplot
 
     figure, axes = pyplot.subplots(1, len(models), figsize=(10, 9), layout="constrained")
-    figure.suptitle("Share of the values of each module's output that become zero or overflow")
+    figure.suptitle(
+        "Share of the values of each module's output that become zero or overflow (formats without blocks: scale 1)"
+    )
     for axis, (model, lost) in zip(axes, models.items()):
         paths = list(dict.fromkeys(path for path, _ in lost))
         value = np.array([[lost[path, name] for name in FORMATS] for path in paths])
         norm = colors.LogNorm(1e-5, 1)
-        mesh = axis.pcolormesh(np.maximum(value, 1e-5), norm=norm, cmap="magma_r", edgecolors="white", linewidth=0.5)
+        mesh = axis.pcolormesh(
+            np.maximum(value, 1e-5), norm=norm, cmap="magma_r", edgecolors="white", linewidth=0.5, rasterized=True
+        )
         for i, row in enumerate(value):
             for j, number in enumerate(row):
                 if number >= 0.0005:
-                    color = "white" if number > 0.03 else "black"
+                    color = "white" if number > 0.004 else "black"
                     axis.text(j + 0.5, i + 0.5, f"{number:.1%}", color=color, size=6, ha="center", va="center")
         axis.set_xticks(np.arange(len(FORMATS)) + 0.5, FORMATS)
         axis.set_yticks(np.arange(len(paths)) + 0.5, paths)

@@ -9,6 +9,7 @@
 #include <torch/torch.h>
 
 #include <filesystem>
+#include <initializer_list>
 #include <iomanip>
 #include <iostream>
 #include <string>
@@ -50,16 +51,17 @@ void print(const std::string& model, const rec::Recorder& recorded) {
 template <class Model, class Forward>
 bool record(const std::string& name, Model& model, const std::filesystem::path& folder,
             const Forward& forward) {
-  rec::ForwardOutput costs(everything()), first(everything()), second(everything()), samples;
-  costs.attach(model, tap::selectors::leaves());
-  samples.attach(model, tap::selectors::leaves());
+  int batch = 0;
+  const auto of_batches = [&](int remainder) {
+    return rec::RecorderOptions().reduction(everything()).condition([&batch, remainder] {
+      return batch % 2 == remainder;
+    });
+  };
+  rec::ForwardOutput costs(everything()), first(of_batches(0)), second(of_batches(1)), samples;
+  for (auto* recorder : std::initializer_list<rec::Recorder*>{&costs, &first, &second, &samples})
+    recorder->attach(model, tap::selectors::leaves());
   const torch::NoGradGuard no_grad;
-  for (int batch = 0; batch < 4; ++batch) {
-    rec::ForwardOutput& part = batch % 2 == 0 ? first : second;
-    part.attach(model, tap::selectors::leaves());
-    forward();
-    part.detach();
-  }
+  for (; batch < 4; ++batch) forward();
   first.merge(second);
   print(name, costs);
   const auto options = tap::storage::SaveOptions().mkdir(true).overwrite(true);
