@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import signal
+import time
 
 import harness
 import pytest
@@ -162,6 +163,7 @@ def test_ends_without(ending, words):
 def test_the_last_save_remains_however_the_program_is_killed():
     launcher, pid = waits("every", "--interval", "0.2")
     until(lambda: values("every") == THREE, "nothing was saved")
+    time.sleep(0.5)  # the process tells the launcher of a save after it
     os.kill(pid, signal.SIGKILL)
     _, said = launcher.communicate(timeout=120)
     assert launcher.returncode == -signal.SIGKILL and values("every") == THREE
