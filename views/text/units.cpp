@@ -42,7 +42,7 @@ std::string time_text(std::int64_t time_ns, decltype(&::gmtime_r) parts_of, cons
 std::string count_text(std::int64_t number) {
   std::string text = std::to_string(number);
   const std::size_t sign = number < 0 ? 1 : 0;
-  for (std::size_t place = text.size(); place > sign + 3;) text.insert(place -= 3, ",");
+  for (std::size_t place = text.size(); place > sign + 3;) text.insert(place -= 3, 1, ',');
   return text;
 }
 

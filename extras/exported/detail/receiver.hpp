@@ -1,12 +1,13 @@
 #pragma once
 
 // The interface of the operator library, a separate library that needs only LibTorch: Python loads it to
-// compile a tapped model, and a tapped package does not load without it.
+// compile a tapped model, and a tapped package does not load without it. Tensors are handles of LibTorch's C
+// interface, which is the same in all versions.
 
-#include <ATen/core/Tensor.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
+#include <cstddef>
 #include <string_view>
-#include <vector>
 
 #include <torchtap/base/api.hpp>
 
@@ -19,7 +20,7 @@ class Receiver {
   virtual void* wanted(std::string_view path) noexcept = 0;
   /// `place` is the result of `wanted`. The tensors are the model's own, valid during the call. If
   /// `replaceable`, the model continues with the values that are written to them.
-  virtual void receive(void* place, std::vector<at::Tensor>& tensors, std::string_view kind,
+  virtual void receive(void* place, const AtenTensorHandle* tensors, std::size_t count, std::string_view kind,
                        bool replaceable) noexcept = 0;
 
  protected:

@@ -1,10 +1,19 @@
 // The operators that a tapped model calls. Without hooks they only read a thread-local pointer.
+//
+// Where LibTorch has a stable ABI with tags (2.12 and newer), they use nothing else of it, so that a library
+// built for one version serves later ones, too.
+#ifdef TORCHTAP_STABLE_TAPS
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+#else
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/inductor/aoti_torch/utils.h>
 #include <torch/library.h>
+#endif
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <torchtap/exported/detail/receiver.hpp>
 
@@ -13,34 +22,43 @@ namespace {
 
 thread_local Receiver* receiver_of_thread = nullptr;
 
+void receive(const AtenTensorHandle* handles, std::size_t count, std::string_view path, std::string_view kind,
+             bool replaceable) noexcept {
+  Receiver* const receiver = receiver_of_thread;
+  if (__builtin_expect(receiver == nullptr, 1)) return;
+  if (void* place = receiver->wanted(path)) receiver->receive(place, handles, count, kind, replaceable);
+}
+
+#ifdef TORCHTAP_STABLE_TAPS
+
+template <bool kReplaceable>
+void tap(const std::vector<torch::stable::Tensor>& tensors, const std::string& path,
+         const std::string& kind) {
+  if (receiver_of_thread == nullptr) return;
+  std::vector<AtenTensorHandle> handles;
+  handles.reserve(tensors.size());
+  for (const auto& tensor : tensors) handles.push_back(tensor.get());
+  receive(handles.data(), handles.size(), path, kind, kReplaceable);
+}
+
+#else
+
 /// Boxed, so that an idle tap unpacks no string and no list.
 template <bool kReplaceable>
 void tap(const c10::OperatorHandle& /*operation*/, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
-  if (Receiver* const receiver = receiver_of_thread; receiver != nullptr) {
+  if (receiver_of_thread != nullptr) {
     const auto top = stack->end();
-    if (void* place = receiver->wanted((top - 2)->toStringRef())) {
-      std::vector<at::Tensor> tensors = (top - 3)->toTensorVector();
-      receiver->receive(place, tensors, (top - 1)->toStringRef(), kReplaceable);
-    }
+    std::vector<at::Tensor> tensors = (top - 3)->toTensorVector();
+    std::vector<AtenTensorHandle> handles;
+    handles.reserve(tensors.size());
+    for (at::Tensor& tensor : tensors)
+      handles.push_back(torch::aot_inductor::tensor_pointer_to_tensor_handle(&tensor));
+    receive(handles.data(), handles.size(), (top - 2)->toStringRef(), (top - 1)->toStringRef(), kReplaceable);
   }
   torch::jit::drop(*stack, 3);
 }
 
-/// Serves code that calls C functions instead of the dispatcher.
-AOTITorchError tap_handles(const AtenTensorHandle* handles, std::int64_t count, const char* path,
-                           const char* kind, bool replaceable) noexcept {
-  Receiver* const receiver = receiver_of_thread;
-  if (__builtin_expect(receiver == nullptr, 1)) return AOTI_TORCH_SUCCESS;
-  if (void* place = receiver->wanted(path)) {
-    std::vector<at::Tensor> tensors;
-    tensors.reserve(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i) {
-      tensors.push_back(*torch::aot_inductor::tensor_handle_to_tensor_pointer(handles[i]));
-    }
-    receiver->receive(place, tensors, kind, replaceable);
-  }
-  return AOTI_TORCH_SUCCESS;
-}
+#endif
 
 }  // namespace
 
@@ -50,27 +68,45 @@ Receiver* exchange_receiver(Receiver* receiver) noexcept {
 
 }  // namespace torchtap::exported::detail
 
+namespace {
+
+constexpr const char* kTap = "tap(Tensor[] xs, str path, str kind) -> ()";
+constexpr const char* kReplaceableTap = "tap_(Tensor(a!)[] xs, str path, str kind) -> ()";
+
+}  // namespace
+
+#ifdef TORCHTAP_STABLE_TAPS
+#define TORCHTAP_LIBRARY STABLE_TORCH_LIBRARY
+#define TORCHTAP_LIBRARY_IMPL STABLE_TORCH_LIBRARY_IMPL
+#define TORCHTAP_BOX(REPLACEABLE) TORCH_BOX(&torchtap::exported::detail::tap<REPLACEABLE>)
+#else
+#define TORCHTAP_LIBRARY TORCH_LIBRARY
+#define TORCHTAP_LIBRARY_IMPL TORCH_LIBRARY_IMPL
+#define TORCHTAP_BOX(REPLACEABLE) \
+  torch::CppFunction::makeFromBoxedFunction<&torchtap::exported::detail::tap<REPLACEABLE>>()
+#endif
+
 // `pt2_compliant_tag`: torch.compile may trace it. `flexible_layout`: it takes any strides; otherwise
 // Inductor would copy the inputs of a tap into the layout of eager mode.
-TORCH_LIBRARY(torchtap, library) {
+TORCHTAP_LIBRARY(torchtap, library) {
   const std::vector<at::Tag> tags{at::Tag::pt2_compliant_tag, at::Tag::flexible_layout};
-  library.def("tap(Tensor[] xs, str path, str kind) -> ()", tags);
-  library.def("tap_(Tensor(a!)[] xs, str path, str kind) -> ()", tags);
+  library.def(kTap, tags);
+  library.def(kReplaceableTap, tags);
 }
 
-TORCH_LIBRARY_IMPL(torchtap, CompositeExplicitAutograd, library) {
-  namespace detail = torchtap::exported::detail;
-  library.impl("tap", torch::CppFunction::makeFromBoxedFunction<&detail::tap<false>>());
-  library.impl("tap_", torch::CppFunction::makeFromBoxedFunction<&detail::tap<true>>());
+TORCHTAP_LIBRARY_IMPL(torchtap, CompositeExplicitAutograd, library) {
+  library.impl("tap", TORCHTAP_BOX(false));
+  library.impl("tap_", TORCHTAP_BOX(true));
 }
 
 // Named after the device for which the calling code was compiled. The last argument stands for the missing
 // result.
-#define TORCHTAP_TAP(DEVICE)                                                              \
-  extern "C" TORCHTAP_API AOTITorchError aoti_torch_##DEVICE##_tap(                       \
-      const AtenTensorHandle* xs, std::int64_t count, const char* path, const char* kind, \
-      AtenTensorHandle* /*none*/) {                                                       \
-    return torchtap::exported::detail::tap_handles(xs, count, path, kind, false);         \
+#define TORCHTAP_TAP(DEVICE)                                                                     \
+  extern "C" TORCHTAP_API AOTITorchError aoti_torch_##DEVICE##_tap(                              \
+      const AtenTensorHandle* xs, std::int64_t count, const char* path, const char* kind,        \
+      AtenTensorHandle* /*none*/) {                                                              \
+    torchtap::exported::detail::receive(xs, static_cast<std::size_t>(count), path, kind, false); \
+    return AOTI_TORCH_SUCCESS;                                                                   \
   }
 TORCHTAP_TAP(cpu)
 TORCHTAP_TAP(cuda)

@@ -1,5 +1,6 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/inductor/aoti_torch/utils.h>
 
 #include <algorithm>
 
@@ -101,10 +102,14 @@ void* Run::wanted(std::string_view path) noexcept {
   return hooks::extend::is_idle(place->torchtap_gate()) ? nullptr : place;
 }
 
-void Run::receive(void* place, std::vector<at::Tensor>& tensors, std::string_view kind,
+void Run::receive(void* place, const AtenTensorHandle* handles, std::size_t count, std::string_view kind,
                   bool replaceable) noexcept {
   try {
     const Receiving none(nullptr);  // hides this run from a model that a hook calls
+    std::vector<at::Tensor> tensors;
+    tensors.reserve(count);
+    for (std::size_t i = 0; i < count; ++i)
+      tensors.push_back(*torch::aot_inductor::tensor_handle_to_tensor_pointer(handles[i]));
     fire(*static_cast<Place*>(place), tensors, kind, replaceable);
   } catch (...) {
     error_ = std::current_exception();

@@ -41,7 +41,7 @@ class Run final : public Receiver {
   }
 
   void* wanted(std::string_view path) noexcept override;
-  void receive(void* place, std::vector<at::Tensor>& tensors, std::string_view kind,
+  void receive(void* place, const AtenTensorHandle* handles, std::size_t count, std::string_view kind,
                bool replaceable) noexcept override;
 
  private:
