@@ -5,6 +5,7 @@
 /// Code with a value of such a type has included its header.
 
 #include <c10/util/ArrayRef.h>
+#include <torch/version.h>
 
 #include <memory>
 #include <type_traits>
@@ -15,7 +16,10 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/hooks/values.hpp>
 
-#if __has_include(<c10/util/variant.h>)
+// LibTorch 1.13 to 2.1 has its own variant. The version is asked, too, because the headers of such a LibTorch
+// may lie in a folder of the system, behind those of a newer one.
+#if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR < 204 && __has_include(<c10/util/variant.h>)
+#define TORCHTAP_C10_VARIANT 1
 #include <c10/util/variant.h>
 #endif
 
@@ -108,7 +112,7 @@ struct Visit<torch::OrderedDict<K, V>> {
   }
 };
 
-#if __has_include(<c10/util/variant.h>)
+#ifdef TORCHTAP_C10_VARIANT
 template <class... Ts>
 struct Visit<c10::variant<Ts...>> {
   template <class Visitor>

@@ -1,6 +1,7 @@
 // Arguments of operations in short.
 #include <c10/util/Type.h>
 #include <dlfcn.h>
+#include <torch/version.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -74,10 +75,10 @@ std::string text_of(const std::vector<void*>& frames) {
 }
 
 at::Tensor without_names(const at::Tensor& tensor) {
-#if __has_include(<ATen/NamedTensorUtils.h>)
+#if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR < 213  // later versions have no names of dimensions
   if (tensor.has_names()) return tensor.rename(hooks::TorchOptional<at::DimnameList>());
 #endif
-  return tensor;  // newer versions of LibTorch have no names
+  return tensor;
 }
 
 at::Tensor kept_tensor(const Value& value, const std::string& label) {
