@@ -122,6 +122,17 @@ std::vector<model::ModuleRef> Package::modules() const {
   return impl_->model.modules().vector();
 }
 
+std::vector<model::ModuleRef> Package::timed() const {
+  std::vector<model::ModuleRef> timed;
+  const auto taps = impl_->model.taps();
+  std::size_t i = 0;
+  for (const auto& module : modules()) {
+    const exported::TapInfo& tap = taps[i++];
+    if (tap.inputs && tap.outputs) timed.push_back(module);
+  }
+  return timed;
+}
+
 c10::IValue Package::call(const Batch& batch, at::Device device) const {
   std::vector<at::Tensor> inputs;
   for (std::size_t i = 0; i < batch.size(); ++i) flatten(batch[i], i, device, inputs);
@@ -148,6 +159,10 @@ Package::Package(const std::string& path) {
 }
 
 std::vector<model::ModuleRef> Package::modules() const {
+  return {};
+}
+
+std::vector<model::ModuleRef> Package::timed() const {
   return {};
 }
 

@@ -28,6 +28,8 @@ class Package {
 
   /// The whole model, then the modules that were tapped.
   std::vector<model::ModuleRef> modules() const;
+  /// The whole model, and the modules of which inputs and outputs were tapped, so that calls begin and end.
+  std::vector<model::ModuleRef> timed() const;
   /// Runs the model with the tensors of a batch, flattened in order, on `device`. Throws `c10::ValueError`
   /// for a batch that holds anything else.
   c10::IValue call(const Batch& batch, at::Device device) const;

@@ -41,9 +41,8 @@ std::string what_else(const std::string& path) {
   const storage::extend::ZipReader zip(file);
   if (zip.has_folder("data/aotinductor")) {
     return c10::str(
-        "is an AOTInductor package: compiled code, of which only `torchtap list` and `torchtap record` see "
-        "what was "
-        "tapped when it was exported.",
+        "is an AOTInductor package: compiled code, of which `torchtap list`, `torchtap record` and `torchtap "
+        "report` see what was tapped when it was exported.",
         kExport);
   }
   if (zip.has("serialized_exported_program.json") || zip.has_folder("models/") || zip.has("archive_format")) {

@@ -30,8 +30,9 @@ namespace report = views::report;
 std::string report_examples() {
   return c10::str(R"(
 Runs a TorchScript file several times and says what each module is and costs: shapes, parameters, time of forward and
-backward, memory, multiply-accumulates (MACs), and where NaN or Inf came from. Or shows a report that was saved as JSON
-before, and converts it.
+backward, memory, multiply-accumulates (MACs), and where NaN or Inf came from. Of a package (.pt2) whose modules were
+tapped with inputs=True it says shapes, times and memory. Or it shows a report that was saved as JSON before, and
+converts it.
 
 )",
                   describe_inputs(), R"(
@@ -165,8 +166,9 @@ void add_report(CLI::App& app) {
       app.add_subcommand("report", "Say what each module is and costs: time, memory, MACs, NaN");
   command->footer(report_examples());
   command
-      ->add_option("source", options->run.model,
-                   "A file of torch.jit.script or torch.jit.trace, or a saved report (.json)")
+      ->add_option(
+          "source", options->run.model,
+          "A file of torch.jit.script or torch.jit.trace, a tapped package (.pt2), or a saved report (.json)")
       ->required()
       ->check(CLI::ExistingFile);
   add_options_of_runs(*command, options->run);

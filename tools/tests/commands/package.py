@@ -79,3 +79,18 @@ def test_record(folder):
     assert "--train" in error(*x, "--train"), "--train"
     assert "[4, 16] float32" in error("--random", "3x16"), "another batch"
     assert "nearest" in error(*x, "--names", "bb"), "a name that is not there"
+
+
+@packages
+def test_report(folder):
+    """Times and shapes of modules that were tapped on both sides; the rest is said to be missing."""
+    data = torch.load(MODELS / "mlp.data.pt")
+    torch.save(data["inputs"][0], folder / "x.pt")
+    ((_, model),) = document("report", MODELS / "dynamic.pt2", "--input", folder / "x.pt", "--repeat", "4").items()
+    rows = {"": model["info"], **{path: child["info"] for path, child in model["children"].items()}}
+    assert set(rows) == {"", "a", "act", "b", "norm", "c"}
+    assert all(row["forward"]["calls"] == 4 and row["forward"]["seconds"] > 0 for row in rows.values())
+    assert "multiply-accumulates" in model["report"]["notes"][0]
+    few = run("report", MODELS / "mlp.pt2", "--input", folder / "x.pt").out
+    assert "5 modules" in few and "inputs=True" in few, "modules with taps of outputs alone"
+    assert "--backward" in run("report", MODELS / "mlp.pt2", "--random", "4x16", "--backward", status=2).err
