@@ -219,7 +219,11 @@ reductions::extend::DeviceKernels& kernels() {
   TORCH_CHECK(c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA),
               "torchtap::cuda::enable_fused_kernels: the program's LibTorch has no CUDA; link one that has "
               "(torch_cuda, which linkers leave out with --as-needed).");
+  (void)Driver::instance();  // says what is missing, as LibTorch below does not
   const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+  TORCH_CHECK(guard.deviceCount() > 0,
+              "torchtap::cuda::enable_fused_kernels: there is no CUDA device that this LibTorch can use. "
+              "Reductions are ATen's operations until then.");
   Fused::instance().module(c10::ScalarType::Float, guard.getDevice().index());
   return Fused::instance();
 }
