@@ -165,7 +165,7 @@ std::string missing_library(const std::string& message) {
   std::string advice = c10::str("it uses the ", is_op ? "operator " : "class ", name,
                                 ", which LibTorch does not provide; load its library with --library FILE");
   if (name.compare(0, 11, "torchvision") == 0) {
-    advice += ": libtorchvision.so, or _C.*.so in the folder of Python's torchvision";
+    advice += ": libtorchvision.so, or _C*.so in the folder of Python's torchvision";
   }
   return advice + ".\n";
 }

@@ -494,7 +494,7 @@ def forward(self, x):
   };
   for (int run = 0; run < 3; ++run) {  // a compiler that runs it would catch that
     const ops::Scope scope(forbid);
-    BOOST_CHECK_THROW(taken.forward({x}), std::runtime_error);
+    BOOST_CHECK_THROW(taken.forward({x}), std::exception);  // of a type that depends on LibTorch's version
   }
   BOOST_TEST(torch::jit::getGraphExecutorOptimize());
 }

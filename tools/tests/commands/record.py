@@ -465,7 +465,7 @@ def test_list():
 def test_errors(folder):
     def error(*arguments, status=2):
         done = run(*arguments, status=status)
-        assert done.err.startswith("torchtap: ")
+        assert any(line.startswith("torchtap: ") for line in done.err.splitlines())  # LibTorch may warn before
         return done.err
 
     model = f"{MODELS}/siamese.script.pt"
