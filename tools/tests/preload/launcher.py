@@ -70,9 +70,11 @@ def test_what_could_not_be_saved_is_no_success(folder):
 
 def test_a_blas_of_its_own(folder):
     own_program = given("own_program")
-    assert call(own_program, cwd=folder)[:2] == (0, "1014 2\n")
+    plain = call(own_program, cwd=folder)
+    # LibTorch of Python's wheel holds a BLAS, and calls no other one.
+    assert plain.status == 0 and plain.out in ("1014 2\n", "14 2\n")
     done = run("preload", "--reduce", "count", "--save", "blas", "--", own_program, cwd=folder)
-    assert done.out == "1014 2\n"
+    assert done.out == plain.out
     assert "recorded 1 sample of 1 module: blas" in done.err
 
 
