@@ -8,6 +8,7 @@
 #include <torchtap/reductions/detail/catalogue.hpp>
 #include <torchtap/reductions/detail/format_loops.hpp>
 #include <torchtap/reductions/ema.hpp>
+#include <torchtap/reductions/extend/own_reduction.hpp>
 #include <torchtap/reductions/first.hpp>
 #include <torchtap/reductions/formats.hpp>
 #include <torchtap/reductions/histogram.hpp>
@@ -75,8 +76,10 @@ std::int64_t whole_number(const std::string& argument) {
   return static_cast<std::int64_t>(value);
 }
 
-const std::vector<Named>& all_named() {
-  static const std::vector<Named> all{
+namespace {
+
+std::vector<Named>& list() {
+  static std::vector<Named> all{
       plain<Sum, SumOptions>("Sum", "sum", "the sum"),
       plain<Mean, MeanOptions>("Mean", "mean", "the arithmetic mean"),
       named<Moments>(
@@ -137,4 +140,14 @@ const std::vector<Named>& all_named() {
   return all;
 }
 
+}  // namespace
+
+const std::vector<Named>& all_named() {
+  return list();
+}
+
 }  // namespace torchtap::reductions::detail
+
+void torchtap::reductions::extend::add_to_catalogue(Named named) {
+  detail::list().push_back(std::move(named));
+}
