@@ -6,11 +6,9 @@
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/covariance.hpp>
 #include <torchtap/reductions/detail/catalogue.hpp>
-#include <torchtap/reductions/detail/format_loops.hpp>
 #include <torchtap/reductions/ema.hpp>
 #include <torchtap/reductions/extend/own_reduction.hpp>
 #include <torchtap/reductions/first.hpp>
-#include <torchtap/reductions/formats.hpp>
 #include <torchtap/reductions/histogram.hpp>
 #include <torchtap/reductions/last.hpp>
 #include <torchtap/reductions/log_histogram.hpp>
@@ -108,11 +106,6 @@ std::vector<Named>& list() {
                             return given.empty() ? LogHistogramOptions()
                                                  : LogHistogramOptions(whole_number(given[0]));
                           }),
-      named<Formats>(
-          "Formats", "formats[:NAME…]",
-          "what rounding to formats such as e4m3 and int8 would lose; the seven usual ones unless given", 0,
-          float_formats().size(),
-          [](const Arguments& given) { return given.empty() ? FormatsOptions() : FormatsOptions(given); }),
       plain<Quantiles, QuantilesOptions>("Quantiles", "quantiles", "quantiles, from a sketch"),
       plain<Covariance, CovarianceOptions>("Covariance", "covariance",
                                            "mean, covariance and correlation of features"),
