@@ -277,36 +277,6 @@ void composed_channels(benchmark::State& state) {
 }
 BENCHMARK(composed_channels)->Unit(benchmark::kMillisecond);
 
-void formats_64MB(benchmark::State& state) {
-  update(state, tap::Formats(tap::FormatsOptions().over_all(true)), normal({kFloats}));
-}
-BENCHMARK(formats_64MB)->Unit(benchmark::kMillisecond);
-
-void formats_log_histogram_64MB(benchmark::State& state) {
-  update(state,
-         tap::Series(tap::Formats(tap::FormatsOptions().over_all(true)),
-                     tap::LogHistogram(tap::LogHistogramOptions().over_all(true))),
-         normal({kFloats}));
-}
-BENCHMARK(formats_log_histogram_64MB)->Unit(benchmark::kMillisecond);
-
-void formats_channels(benchmark::State& state) {
-  update(state, tap::Formats(tap::FormatsOptions().over({0, 2, 3})), normal({32, 256, 56, 56}));
-}
-BENCHMARK(formats_channels)->Unit(benchmark::kMillisecond);
-
-void formats_features(benchmark::State& state) {
-  update(state, tap::Formats(tap::FormatsOptions().over({0, 1})), normal({32, 128, 1024}));
-}
-BENCHMARK(formats_features)->Unit(benchmark::kMillisecond);
-
-void bfloat16_casts_64MB(benchmark::State& state) {  // one of the seven formats alone, and its error
-  const at::Tensor x = normal({kFloats});
-  for (auto _ : state) benchmark::DoNotOptimize(at::sub(x, x.to(at::kBFloat16)).square().sum());
-  set_bytes(state, x.nbytes());
-}
-BENCHMARK(bfloat16_casts_64MB)->Unit(benchmark::kMillisecond);
-
 void covariance_4096x512(benchmark::State& state) {
   update(state, tap::Covariance(tap::CovarianceOptions().over({0})), normal({4096, 512}));
 }

@@ -146,12 +146,10 @@ int main(int argc, char** argv) {
   add_reduction<tap::Norm>("Norm", tap::NormOptions());
   add_reduction<tap::EMA>("EMA", tap::EMAOptions());
   add_reduction<tap::Count>("Count", tap::CountOptions());
-  add_reduction<tap::Formats>("Formats", tap::FormatsOptions());
   add_reduction<tap::First>("First", tap::FirstOptions());
   add_reduction<tap::Last>("Last", tap::LastOptions());
   add_reduction<tap::Moments>("Moments", tap::MomentsOptions());
   add_reduction<tap::Moments>("Moments(order=2)", tap::MomentsOptions().order(2));
-  add_reduction<tap::Formats>("Formats", tap::FormatsOptions());
   add_reduction<tap::Histogram>("Histogram", tap::HistogramOptions(64, -4, 4));
   add_reduction<tap::Histogram>("Histogram, growing", tap::HistogramOptions(64));
   add_reduction<tap::Quantiles>("Quantiles", tap::QuantilesOptions());

@@ -1,7 +1,6 @@
 # Dependencies of the kernels that read samples on the CPU at the speed of memory: Highway, where it is installed, and
 # the OpenMP that LibTorch's own thread pool uses. Only the library itself links them; no header mentions them.
 add_library(torchtap_kernels OBJECT "${PROJECT_SOURCE_DIR}/reductions/detail/bits.cpp"
-                                    "${PROJECT_SOURCE_DIR}/reductions/detail/format_loops.cpp"
                                     "${PROJECT_SOURCE_DIR}/reductions/detail/kernels.cpp"
                                     "${PROJECT_SOURCE_DIR}/reductions/detail/small.cpp"
                                     "${PROJECT_SOURCE_DIR}/reductions/detail/sort.cpp")
@@ -40,8 +39,7 @@ if(TORCHTAP_WITH_OPENMP)
 endif()
 
 # The compiler makes vectors of these loops; Debug builds keep their own level.
-set_source_files_properties("${PROJECT_SOURCE_DIR}/reductions/detail/format_loops.cpp"
-                            "${PROJECT_SOURCE_DIR}/reductions/detail/small.cpp" PROPERTIES
+set_source_files_properties("${PROJECT_SOURCE_DIR}/reductions/detail/small.cpp" PROPERTIES
                             COMPILE_OPTIONS "-ffp-contract=off;$<$<NOT:$<CONFIG:Debug>>:-O3>")
 set_source_files_properties("${PROJECT_SOURCE_DIR}/reductions/detail/columns.cpp" PROPERTIES
                             COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O3>")

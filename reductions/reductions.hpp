@@ -13,7 +13,6 @@
 #include <torchtap/reductions/ema.hpp>
 #include <torchtap/reductions/every.hpp>
 #include <torchtap/reductions/first.hpp>
-#include <torchtap/reductions/formats.hpp>
 #include <torchtap/reductions/from_summary.hpp>
 #include <torchtap/reductions/histogram.hpp>
 #include <torchtap/reductions/joint.hpp>

@@ -3,9 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iostream>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/reductions/formats.hpp>
+#include <torchtap/quantization/formats.hpp>
 #include <torchtap/reductions/log_histogram.hpp>
 #include <torchtap/rules/rules.hpp>
 
@@ -33,25 +31,20 @@ namespace {
 constexpr char kFormatsExamples[] = R"(
 Says what rounding the values of each module to formats of low precision would lose: the signal to noise ratio in dB,
 and, as "lost", the formats in which more values than the rule format_range allows (1 %) would become zero or overflow,
-with their share. --json and --csv have all numbers: the shares that underflow, become subnormal and overflow, the ratio
-(sqnr), and for formats without blocks the scale that was used.
+with their share. --json and --csv have all numbers.
 
-  e4m3, e5m2         float8 of OCP (float8_e4m3fn, float8_e5m2)
-  bf16, f16          bfloat16, float16
-  int8               -127 to 127
-  mxfp8, mxfp8_e5m2, mxfp4, nvfp4   blocks of 32 or 16 neighbours, each with a scale
+  e4m3, e5m2, bf16, f16, int8         float8 of OCP, bfloat16, float16, -127 to 127
+  mxfp8, mxfp8_e5m2, mxfp4, nvfp4     blocks of 32 or 16 neighbours, each with a scale
 
 A recording of samples is counted exactly, and so is one of the reduction formats. Of log_histogram and blocks formats
-without blocks are estimated, with values spread evenly over each bin; "bound" is the largest error of a share.
-
-Formats without blocks have the scale 1 unless --scale says otherwise: amax, with which the largest value of each module
-just fits, or mse, with the least squared error (from a histogram, in steps of a quarter of an octave).
+without blocks are estimated; "bound" is the largest error of a share. --scale amax divides values by the scale with
+which the largest value of each module just fits, --scale mse by that with the least squared error in steps of a quarter
+of an octave; then samples are estimated, too, from a histogram of fine bins.
 
 Examples:
   torchtap formats stats/                       # from: record … --reduce log_histogram, or formats
   torchtap formats stats/ --to e4m3,int8 --scale amax
-  torchtap formats raw/ --to mxfp8,nvfp4        # from samples
-  torchtap formats weights.pt --csv > formats.csv
+  torchtap formats weights.pt --to mxfp8,nvfp4 --csv > formats.csv
 
 Exit status: 0, or 2 if something cannot be read.)";
 
@@ -62,119 +55,84 @@ struct FormatsAsked {
   bool json = false, csv = false;
 };
 
-/// What one format does to one tensor.
+/// The cost of a format for a tensor, and the scale and the bound of its shares if they are known.
 struct Cost {
-  double underflow, subnormal, overflow, sqnr;
+  quantization::FormatCost of;
   std::optional<double> scale, bound;
-
-  double lost() const { return underflow + overflow; }
 };
 
 /// A tensor of a recording, and the costs of formats by name.
 struct Row {
   const Layer* layer;
-  std::string
-      name;  ///< of the result before "low" or "e4m3.underflow": "[1].log_histogram"; "" if there is none
+  std::string name;  ///< of its results, without "low" or "e4m3.underflow": "[1].log_histogram"
   std::map<std::string, Cost> costs;
 };
 
-/// Of several kept elements, the mean of those that have finite values.
-double number(const core::Results& results, const std::string& name) {
-  return at::nanmean(results.at(name).to(at::kDouble)).item<double>();
-}
-
-/// The results of `Formats` for a format.
-Cost cost_of(const core::Results& results, const std::string& format) {
-  const double signal = number(results, "mean_square"), noise = number(results, format + ".mse");
-  return {number(results, format + ".underflow"),
-          number(results, format + ".subnormal"),
-          number(results, format + ".overflow"),
-          10 * std::log10(signal / noise),
-          std::nullopt,
-          std::nullopt};
-}
-
-bool has_blocks(const std::string& format) {
-  return format.compare(0, 2, "mx") == 0 || format == "nvfp4";
-}
-
-/// The scale for a format without blocks.
-double scale_for(const std::string& format, const core::Results& histogram, const FormatsAsked& asked) {
-  const auto scale = asked.scale == "mse"    ? reductions::best_scale(format, histogram)
-                     : asked.scale == "amax" ? reductions::largest_scale(format, histogram)
-                                             : 1.0;
-  return std::clamp(scale, 0x1p-60, 0x1p60);
+/// Adds the costs that the results of `Formats` or `LogHistogram` tell.
+void add_costs(const core::Results& results, const FormatsAsked& asked, Row& row) {
+  const bool counted = results.contains("mean_square");
+  /// Of several kept elements, the mean of those that have finite values.
+  const auto number = [&](const std::string& name) {
+    return at::nanmean(results.at(name).to(at::kDouble)).item<double>();
+  };
+  for (const auto& format : quantization::format_names()) {
+    const bool blocks = format.compare(0, 2, "mx") == 0 || format == "nvfp4";
+    if (!asked.to.empty() && std::count(asked.to.begin(), asked.to.end(), format) == 0) continue;
+    if (counted ? !results.contains(format + ".mse") : blocks) continue;
+    Cost cost;
+    if (counted) {
+      const double ratio = number("mean_square") / number(format + ".mse");
+      cost.of = {number(format + ".underflow"), number(format + ".subnormal"), number(format + ".overflow"),
+                 0, 10 * std::log10(ratio)};
+    } else {
+      cost.scale = asked.scale == "mse"    ? quantization::best_scale(format, results)
+                   : asked.scale == "amax" ? quantization::largest_scale(format, results)
+                                           : 1.0;
+      cost.of = quantization::format_cost(format, results, *cost.scale);
+      cost.bound = cost.of.bound;
+    }
+    row.costs.emplace(format, cost);
+  }
 }
 
 /// Counts samples, or all values of a tensor.
-void count(const Result& result, const FormatsAsked& asked, Row& row) {
-  using namespace reductions;
-  FormatsOptions options = asked.to.empty() ? FormatsOptions() : FormatsOptions(asked.to);
-  std::map<std::string, double> scales;
-  const auto each = [&](const auto& visit) {
-    const at::Tensor* tensor = nullptr;
-    for (TensorReader reader(result); (tensor = reader.next()) != nullptr;) {
-      if (tensor->defined() && tensor->numel() != 0)
-        visit(tensor->is_complex() ? at::view_as_real(tensor->resolve_conj()).contiguous() : *tensor);
-    }
-  };
-  if (asked.scale != "1") {
-    LogHistogram histogram(LogHistogramOptions(7).over_all(true));
-    each([&](const at::Tensor& tensor) { histogram.update(tensor); });
-    if (histogram.count() == 0) return;
-    for (const auto& format : options.formats()) {
-      if (has_blocks(format)) continue;
-      scales[format] = scale_for(format, histogram.results(), asked);
-      options.scale(format, scales[format]);
-    }
+template <class Reduction>
+void count(Reduction reduction, const Result& result, const FormatsAsked& asked, std::vector<Row>& rows,
+           const Layer& layer) {
+  const at::Tensor* tensor = nullptr;
+  for (TensorReader reader(result); (tensor = reader.next()) != nullptr;) {
+    if (tensor->defined() && tensor->numel() != 0)
+      reduction.update(tensor->is_complex() ? at::view_as_real(tensor->resolve_conj()).contiguous()
+                                            : *tensor);
   }
-  Formats formats(options.over_all(true));
-  each([&](const at::Tensor& tensor) { formats.update(tensor); });
-  if (formats.count() == 0) return;
-  const core::Results results = formats.results();
-  for (const auto& format : formats.formats()) {
-    Cost& cost = row.costs[format] = cost_of(results, format);
-    if (!has_blocks(format)) cost.scale = scales.empty() ? 1 : scales.at(format);
-  }
-}
-
-/// The results of statistics that begin with `prefix`, without it.
-core::Results behind(const std::vector<Result>& all, const std::string& prefix) {
-  core::Results results;
-  for (const auto& result : all) {
-    if (!result.list && result.name.compare(0, prefix.size(), prefix) == 0)
-      results.set(result.name.substr(prefix.size()), result.tensors.front());
-  }
-  return results;
+  if (reduction.count() == 0) return;
+  rows.push_back({&layer, result.name, {}});
+  add_costs(reduction.results(), asked, rows.back());
 }
 
 /// The rows of a module with statistics.
 void read_statistics(const Layer& layer, const FormatsAsked& asked, std::vector<Row>& rows) {
   const auto all = results_of(layer.entry.value());
   for (const auto& result : all) {
-    const bool counted = base_of(result.name) == "mean_square";
-    if (!counted && base_of(result.name) != "low") continue;
-    const std::string prefix = result.name.substr(0, result.name.size() - (counted ? 11 : 3));
-    const core::Results found = behind(all, prefix);
-    Row row{&layer, prefix.empty() ? "" : prefix.substr(0, prefix.size() - 1), {}};
-    for (const auto& name : reductions::formats()) {
-      if (!asked.to.empty() && std::count(asked.to.begin(), asked.to.end(), name) == 0) continue;
-      if (counted) {
-        if (found.contains(name + ".underflow")) row.costs[name] = cost_of(found, name);
-      } else if (!has_blocks(name)) {
-        const double scale = scale_for(name, found, asked);
-        const auto cost = reductions::format_cost(name, found, scale);
-        row.costs[name] = {cost.underflow, cost.subnormal, cost.overflow, cost.sqnr, scale, cost.bound};
-      }
-    }
+    const std::string base = base_of(result.name);
+    if (base != "mean_square" && base != "low") continue;
     TORCH_CHECK_VALUE(
-        !counted || asked.scale == "1", "\"", asked.path,
+        base == "low" || asked.scale == "1", "\"", asked.path,
         "\" was recorded with the reduction formats, which has fixed its scales; omit --scale.");
-    rows.push_back(std::move(row));
+    const std::string prefix = result.name.substr(0, result.name.size() - base.size());
+    core::Results found;
+    for (const auto& one : all) {
+      if (!one.list && one.name.compare(0, prefix.size(), prefix) == 0)
+        found.set(one.name.substr(prefix.size()), one.tensors.front());
+    }
+    rows.push_back({&layer, prefix.substr(0, prefix.empty() ? 0 : prefix.size() - 1), {}});
+    add_costs(found, asked, rows.back());
   }
 }
 
-std::vector<Row> rows_of(const Layers& layers, const FormatsAsked& asked) {
+std::vector<Row> rows_of(const Layers& layers, const quantization::Formats& formats,
+                         const FormatsAsked& asked) {
+  const reductions::LogHistogram histogram(reductions::LogHistogramOptions(7).over_all(true));
   std::vector<Row> rows;
   for (const Layer& layer : layers.all) {
     if (has_statistics(layer.entry)) {
@@ -182,9 +140,11 @@ std::vector<Row> rows_of(const Layers& layers, const FormatsAsked& asked) {
       continue;
     }
     for (const auto& result : results_on_disk(layer.entry)) {
-      Row row{&layer, result.name, {}};
-      count(result, asked, row);
-      if (!row.costs.empty()) rows.push_back(std::move(row));
+      if (asked.scale == "1") {
+        count(formats, result, asked, rows, layer);
+      } else {
+        count(histogram, result, asked, rows, layer);
+      }
     }
   }
   TORCH_CHECK_VALUE(!rows.empty(), "\"", asked.path,
@@ -209,10 +169,10 @@ void print_table(const std::vector<Row>& rows, const std::vector<std::string>& f
     const double most = rules::Rules().value("format_range", "share", row.layer->path);
     for (const auto& format : formats) {
       const auto found = row.costs.find(format);
-      cells.push_back(found == row.costs.end() ? "-" : to_text(found->second.sqnr, 3));
+      cells.push_back(found == row.costs.end() ? "-" : to_text(found->second.of.sqnr, 3));
       if (found == row.costs.end()) continue;
       bound = std::max(bound, found->second.bound.value_or(0));
-      const double share = found->second.lost();
+      const double share = found->second.of.underflow + found->second.of.overflow;
       if (share > most) lost += (lost.empty() ? "" : ", ") + format + " " + to_text(100 * share, 3) + " %";
     }
     cells.push_back(lost.empty() ? "-" : lost);
@@ -226,13 +186,14 @@ void print_table(const std::vector<Row>& rows, const std::vector<std::string>& f
 }
 
 void formats(const FormatsAsked& asked) {
-  (void)reductions::Formats(asked.to.empty() ? reductions::FormatsOptions()
-                                             : reductions::FormatsOptions(asked.to));
+  const auto options =
+      asked.to.empty() ? quantization::FormatsOptions() : quantization::FormatsOptions(asked.to);
+  const quantization::Formats counting(quantization::FormatsOptions(options).over_all(true));
   Layers layers = open_layers(asked.path);
   if (layers.is_file() && !has_statistics(layers)) layers = by_name(std::move(layers));
-  const auto rows = rows_of(layers, asked);
+  const auto rows = rows_of(layers, counting, asked);
   std::vector<std::string> names;
-  for (const auto& name : reductions::formats()) {
+  for (const auto& name : quantization::format_names()) {
     if (std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return row.costs.count(name) != 0; }))
       names.push_back(name);
   }
@@ -249,7 +210,7 @@ void formats(const FormatsAsked& asked) {
     for (const auto& name : names) {
       const auto found = row.costs.find(name);
       if (found == row.costs.end()) continue;
-      const Cost& cost = found->second;
+      const auto& [cost, scale, bound] = found->second;
       list.push_back({{"path", row.layer->path},
                       {"result", row.name},
                       {"format", name},
@@ -257,8 +218,8 @@ void formats(const FormatsAsked& asked) {
                       {"subnormal", cost.subnormal},
                       {"overflow", cost.overflow},
                       {"sqnr", cost.sqnr},
-                      {"scale", or_null(cost.scale)},
-                      {"bound", or_null(cost.bound)}});
+                      {"scale", or_null(scale)},
+                      {"bound", or_null(bound)}});
     }
   }
   if (asked.csv) return print_csv(list);

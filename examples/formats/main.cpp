@@ -16,14 +16,15 @@
 #include <utility>
 #include <vector>
 
+#include <torchtap/quantization/formats.hpp>
 #include <torchtap/torchtap.hpp>
 
 #include "../zoo/gpt.hpp"
 
 namespace tap = torchtap;
 namespace rec = torchtap::recorders;
-using tap::reductions::Formats;
-using tap::reductions::FormatsOptions;
+using tap::quantization::Formats;
+using tap::quantization::FormatsOptions;
 
 namespace {
 

@@ -6,10 +6,9 @@
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/covariance.hpp>
 #include <torchtap/reductions/detail/catalogue.hpp>
-#include <torchtap/reductions/detail/format_loops.hpp>
 #include <torchtap/reductions/ema.hpp>
+#include <torchtap/reductions/extend/own_reduction.hpp>
 #include <torchtap/reductions/first.hpp>
-#include <torchtap/reductions/formats.hpp>
 #include <torchtap/reductions/histogram.hpp>
 #include <torchtap/reductions/last.hpp>
 #include <torchtap/reductions/log_histogram.hpp>
@@ -75,8 +74,10 @@ std::int64_t whole_number(const std::string& argument) {
   return static_cast<std::int64_t>(value);
 }
 
-const std::vector<Named>& all_named() {
-  static const std::vector<Named> all{
+namespace {
+
+std::vector<Named>& list() {
+  static std::vector<Named> all{
       plain<Sum, SumOptions>("Sum", "sum", "the sum"),
       plain<Mean, MeanOptions>("Mean", "mean", "the arithmetic mean"),
       named<Moments>(
@@ -105,11 +106,6 @@ const std::vector<Named>& all_named() {
                             return given.empty() ? LogHistogramOptions()
                                                  : LogHistogramOptions(whole_number(given[0]));
                           }),
-      named<Formats>(
-          "Formats", "formats[:NAME…]",
-          "what rounding to formats such as e4m3 and int8 would lose; the seven usual ones unless given", 0,
-          float_formats().size(),
-          [](const Arguments& given) { return given.empty() ? FormatsOptions() : FormatsOptions(given); }),
       plain<Quantiles, QuantilesOptions>("Quantiles", "quantiles", "quantiles, from a sketch"),
       plain<Covariance, CovarianceOptions>("Covariance", "covariance",
                                            "mean, covariance and correlation of features"),
@@ -137,4 +133,14 @@ const std::vector<Named>& all_named() {
   return all;
 }
 
+}  // namespace
+
+const std::vector<Named>& all_named() {
+  return list();
+}
+
 }  // namespace torchtap::reductions::detail
+
+void torchtap::reductions::extend::add_to_catalogue(Named named) {
+  detail::list().push_back(std::move(named));
+}

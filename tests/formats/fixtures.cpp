@@ -231,8 +231,6 @@ std::vector<Catalogued> added() {
   all.push_back({"CrossCovariance", make_sink(CrossCovariance("other"))});
   all.push_back({"LinearCKA", make_sink(LinearCKA("other"))});
   all.push_back({"Blocks", make_sink(Blocks(4))});
-  all.push_back(
-      {"Formats", make_sink(Formats(FormatsOptions({"int8", "nvfp4"}).scale("int8", 2).over({0})))});
   return all;
 }
 

@@ -118,7 +118,7 @@ struct Composition {
 Any leaf(std::mt19937& random) {
   const bool all = random() % 3 == 0;
   const auto of = [&](auto options) { return all ? options.over_all(true) : options.over({0}); };
-  switch (random() % 17) {
+  switch (random() % 16) {
     case 0:
       return Moments(of(MomentsOptions()));
     case 1:
@@ -149,8 +149,6 @@ Any leaf(std::mt19937& random) {
       return TopK(of(TopKOptions(2)));
     case 14:
       return Reservoir(of(ReservoirOptions(3)));
-    case 15:
-      return Formats(of(FormatsOptions()));
     default:
       return window(2, Any(Mean(of(MeanOptions()))));
   }

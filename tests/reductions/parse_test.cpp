@@ -77,8 +77,6 @@ BOOST_AUTO_TEST_CASE(each_is_the_reduction_of_that_name) {
   same("histogram:8:-1:1.5", Histogram(HistogramOptions(8, -1, 1.5).over({0})));
   same("log_histogram", LogHistogram(LogHistogramOptions().over({0})));
   same("log_histogram:5", LogHistogram(LogHistogramOptions(5).over({0})));
-  same("formats", Formats(FormatsOptions().over({0})));
-  same("formats:e4m3:mxfp4", Formats(FormatsOptions({"e4m3", "mxfp4"}).over({0})));
   same("quantiles", Quantiles(QuantilesOptions().over({0})));
   same("covariance", Covariance(CovarianceOptions().over({0})));
   same("gram", Gram(GramOptions().over({0})));

@@ -42,7 +42,6 @@ std::vector<std::pair<std::string, Make>> all() {
       {"LogHistogram", made(LogHistogram(LogHistogramOptions(5).over({0})))},
       {"LogHistogram", made(LogHistogram(LogHistogramOptions().over_all(true)))},
       {"Blocks", made(Blocks(4))},
-      {"Formats", made(Formats(FormatsOptions({"int8", "nvfp4"}).scale("int8", 0.5).over({0})))},
       {"Quantiles", made(Quantiles(QuantilesOptions().at({0.1, 0.3}).k(300).seed(9).over({0})))},
       {"Covariance", made(Covariance(CovarianceOptions().over({0})))},
       {"Gram", made(Gram(GramOptions().over({0})))},

@@ -88,8 +88,7 @@ std::vector<Any> reductions_of(const Way& way, at::ScalarType type) {
                        Last(way(LastOptions())),
                        Moments(way(MomentsOptions())),
                        Moments(way(MomentsOptions().order(2))),
-                       LogHistogram(way(LogHistogramOptions())),
-                       Formats(way(FormatsOptions()))};
+                       LogHistogram(way(LogHistogramOptions()))};
   static_cast<void>(type);
   return all;
 }
@@ -116,8 +115,7 @@ void check_close(const core::Results& got, const core::Results& want, double rto
 
 /// The most that the order of additions may change, in the dtype in which they are made.
 double tolerance(const std::string& reduction, at::ScalarType type) {
-  for (const char* const exact :
-       {"Min", "Max", "AbsMax", "Count", "First", "Last", "LogHistogram", "Formats"}) {
+  for (const char* const exact : {"Min", "Max", "AbsMax", "Count", "First", "Last", "LogHistogram"}) {
     if (reduction.rfind(exact, 0) == 0) return 0.0;
   }
   // Of many numbers of low precision, powers may be summed in float32.

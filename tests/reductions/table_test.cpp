@@ -90,24 +90,6 @@ core::Results blocks_of(const at::Tensor& rows) {
   return results;
 }
 
-/// The results of `Formats` for float16 over rows, [N, D].
-core::Results formats_of(const at::Tensor& rows) {
-  const at::Tensor x = rows.to(at::kFloat).to(at::kDouble), half = x.to(at::kHalf).to(at::kDouble);
-  const at::Tensor signal = x.square().mean(0), noise = (x - half).square().mean(0);
-  const auto share = [](const at::Tensor& is) { return is.to(at::kDouble).mean(0); };
-  return core::Results{{"zeros", (x == 0).sum(0)},
-                       {"nan", x.isnan().sum(0)},
-                       {"infinities", x.isinf().sum(0)},
-                       {"abs_max", x.abs().amax(0)},
-                       {"mean_square", signal},
-                       {"f16.underflow", share((half == 0).logical_and(x != 0))},
-                       {"f16.subnormal", share((half != 0).logical_and(half.abs() < 0x1p-14))},
-                       {"f16.overflow", share(half.isinf())},
-                       {"f16.mse", noise},
-                       {"f16.sqnr", 10 * at::log10(signal / noise)},
-                       {"f16.scale", x.abs().amax(0) / 65504}};
-}
-
 const std::vector<Case>& cases() {
   static const std::vector<Case> all{
       make<Sum>("Sum", SumOptions(),
@@ -196,7 +178,6 @@ const std::vector<Case>& cases() {
           },
           false),
       make<LogHistogram>("LogHistogram", LogHistogramOptions(), log_histogram_of, false),
-      make<Formats>("Formats", FormatsOptions(std::vector<std::string>{"f16"}), formats_of, false),
       make<Quantiles>(
           "Quantiles", QuantilesOptions(),
           [](const at::Tensor& x) {

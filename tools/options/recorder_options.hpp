@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/quantization/formats.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/parse.hpp>
 
@@ -63,6 +64,7 @@ inline std::string reduce_help() {
 /// Reduces over all elements unless `over` names dimensions or `elementwise` is true.
 inline reductions::Any make_reduction(const std::string& text, const std::vector<std::int64_t>& over,
                                       bool elementwise) {
+  quantization::enable_formats();
   reductions::ParseOptions rows;
   if (!over.empty()) {
     rows.over(over);

@@ -68,11 +68,12 @@ BOOST_DATA_TEST_CASE(every_reduction_as_in_one_process, bdata::make({1, 2, 3, 4,
   }
   BOOST_TEST(same >= 3 * 21 + 2 + 12);
   // A new reduction has to be added to the scenario.
-  BOOST_TEST(names == (std::set<std::string>{"Sum",    "Mean",      "Moments",      "Min",       "Max",
-                                             "AbsMax", "Norm",      "Count",        "First",     "Last",
-                                             "EMA",    "Histogram", "LogHistogram", "Quantiles", "Covariance",
-                                             "Gram",   "TopK",      "Reservoir",    "Blocks",    "Formats"}),
-             boost::test_tools::per_element());
+  names.erase("Formats");  // of a part, which may not be there
+  BOOST_TEST(
+      names == (std::set<std::string>{"Sum", "Mean", "Moments", "Min", "Max", "AbsMax", "Norm", "Count",
+                                      "First", "Last", "EMA", "Histogram", "LogHistogram", "Quantiles",
+                                      "Covariance", "Gram", "TopK", "Reservoir", "Blocks"}),
+      boost::test_tools::per_element());
   BOOST_TEST(std::stod(results.front().at("variance-error")) < 1e-12);
   BOOST_TEST(results.front().at("variance-count") == "280 280");
 }

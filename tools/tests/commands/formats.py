@@ -34,7 +34,7 @@ def recordings(folder):
     for name, reduction in (
         ("samples", []),
         ("formats", ["--reduce", "formats"]),
-        ("channels", ["--reduce", "formats", "--over", "0"]),
+        ("channels", ["--reduce", "formats:e4m3:f16", "--over", "0"]),
         ("histogram", ["--reduce", "log_histogram"]),
         ("series", ["--reduce", "moments,formats:e4m3:mxfp4"]),
         ("moments", ["--reduce", "moments"]),

@@ -4,6 +4,9 @@
 #include <ATen/TensorOperators.h>
 
 #include <torchtap/core/context.hpp>
+#if TORCHTAP_TEST_QUANTIZATION
+#include <torchtap/quantization/formats.hpp>
+#endif
 #include <torchtap/reductions/reductions.hpp>
 
 #include "support.hpp"
@@ -81,11 +84,15 @@ void every_reduction(const Check& check) {
                                  "ema",         "ema:0.99",      "histogram:16:-4:4",
                                  "histogram:8", "log_histogram", "log_histogram:5",
                                  "quantiles",   "top_k:3",       "reservoir:7",
-                                 "blocks",      "formats",       "formats:e4m3:mxfp4"}) {
+                                 "blocks"}) {
     check(text, parse(text));
     if (text != "blocks") check(text + "-rows", parse(text, rows));
     check(text + "-elements", parse(text, elements));
   }
+#if TORCHTAP_TEST_QUANTIZATION
+  check("formats", tap::quantization::Formats(tap::quantization::FormatsOptions().over_all(true)));
+  check("formats-rows", tap::quantization::Formats(tap::quantization::FormatsOptions({"e4m3"}).over({0})));
+#endif
   for (const std::string text : {"covariance", "gram"}) check(text + "-rows", parse(text, rows));
   for (const auto& entry : catalogue()) say("catalogue ", entry.name);
 }
