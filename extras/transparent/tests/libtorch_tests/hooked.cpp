@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 
 #include <atomic>
+#include <deque>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -29,7 +30,8 @@ class Hooked final : public testing::Environment {
       hooks_.push_back(std::make_unique<EveryModule>(kind, empty));
     }
     hooks_.push_back(std::make_unique<EveryModule>(
-        Kind::forward_pre, [this](torch::nn::Module& module, tap::hooks::Event& /*event*/) { record(module); }));
+        Kind::forward_pre,
+        [this](torch::nn::Module& module, tap::hooks::Event& /*event*/) { record(module); }));
   }
 
   void TearDown() override {
@@ -37,9 +39,7 @@ class Hooked final : public testing::Environment {
     for (const auto& one : recorders_) samples += one.recorder.samples();
     std::cout << "hooked: " << samples << " samples of " << recorders_.size() << " modules, " << unrecorded_
               << " calls without a tensor\n";
-    for (const auto& hook : hooks_) {
-      for (const std::string& type : hook->missed()) std::cout << "missed: " << type << '\n';
-    }
+    for (const std::string& type : hooks_.back()->missed()) std::cout << "missed: " << type << '\n';
     hooks_.clear();
   }
 
@@ -61,12 +61,14 @@ class Hooked final : public testing::Environment {
 
   std::atomic<int> unrecorded_{0};
   const tap::recorders::RecorderOptions options_ =
-      tap::recorders::RecorderOptions(tap::reductions::Count())
+      tap::recorders::RecorderOptions()
+          .reduction(tap::reductions::Count())
           .all_tensors()
-          .on_error([this](const std::string& /*path*/, const std::exception_ptr& /*error*/) { ++unrecorded_; });
+          .on_error(
+              [this](const std::string& /*path*/, const std::exception_ptr& /*error*/) { ++unrecorded_; });
   std::vector<std::unique_ptr<EveryModule>> hooks_;
   std::mutex mutex_;
-  std::vector<Recorded> recorders_;  // also of modules that are gone, for their samples
+  std::deque<Recorded> recorders_;  // also of modules that are gone, for their samples
   std::unordered_map<const torch::nn::Module*, std::size_t> places_;  // the last recorder of an address
 };
 
