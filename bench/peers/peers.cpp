@@ -6,12 +6,14 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/var_mean.h>
+#include <malloc.h>
 #include <time.h>
 #include <torch/script.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -170,10 +172,11 @@ void measure(const std::string& name, const std::string& of, const std::string& 
     for (int i = 0; i < 3; ++i) small.step(data.attr("x_mlp").toTensor()), small.clear();
   }
   double memory = 0;
-  if (of != "mlp") {  // of eight times as many images, beside which the allocator's whims are small
+  if (of != "mlp") {  // of eight times as many images, so that the process itself counts for little
     const at::Tensor many = x.repeat({8, 1, 1, 1});
     Task task = task_of(name, load(of), {});
     for (int i = 0; i < 2; ++i) bare.forward({many});
+    ::malloc_trim(0);  // or what is free in the heap hides what the task takes
     const double before = megabytes("VmRSS");
     forget_peak();
     const Kept kept = task.step(many);
@@ -187,7 +190,9 @@ void measure(const std::string& name, const std::string& of, const std::string& 
   task.clear();
   const int calls = of == "mlp" ? 500 : 1;
   std::vector<double> without, with;
-  for (const double begin = now(); with.size() < 5 || now() - begin < 2e3;) {
+  const char* const given = std::getenv("SECONDS_EACH");
+  const double seconds = given != nullptr ? std::stod(given) : 2;
+  for (const double begin = now(); with.size() < 5 || now() - begin < seconds * 1e3;) {
     double start = now();
     for (int i = 0; i < calls; ++i) bare.forward({x});
     without.push_back((now() - start) / calls);
