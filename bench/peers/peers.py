@@ -125,8 +125,13 @@ def hooks_moments(model, inputs):
 
     for _, module in hooked(model):
         module.register_forward_pre_hook(fold)
-    return model, nothing, lambda steps: right(
-        all(abs(s[1] - i.mean()) < 1e-4 and s[4] == i.max() for s, i in zip(state.values(), inputs, strict=True)))
+    return (
+        model,
+        nothing,
+        lambda steps: right(
+            all(abs(s[1] - i.mean()) < 1e-4 and s[4] == i.max() for s, i in zip(state.values(), inputs, strict=True))
+        ),
+    )
 
 
 def hooks_kept(model, inputs):
@@ -314,9 +319,13 @@ def table(file):
         ratios = sorted(run["takes"] / run["bare"] for run in of if run["bare"])
         ratio = f"{ratios[0]:.3f}–{ratios[-1]:.3f}" if ratios else ""
         memory = min(run["memory"] for run in of)
-        print(f"| {model} | {task} | {who} | {bare:.4g} ms | {takes:.4g} ms | {ratio} | {memory:.1f} MB | {of[0]['says']} |")
+        print(
+            f"| {model} | {task} | {who} | {bare:.4g} ms | {takes:.4g} ms | {ratio} | {memory:.1f} MB | {of[0]['says']} |"
+        )
     names = ("torch", "torchvision", "torchfunc", "torchlens", "torchinfo", "nnsight", "evidently")
-    print("\nPython " + sys.version.split()[0] + ", " + ", ".join(f"{n} {importlib.metadata.version(n)}" for n in names))
+    print(
+        "\nPython " + sys.version.split()[0] + ", " + ", ".join(f"{n} {importlib.metadata.version(n)}" for n in names)
+    )
 
 
 def main(arguments):
