@@ -97,10 +97,10 @@ def test_reduced(folder, file, data, outputs):
 def test_lines(file):
     recorded = start("record", file, "--random", "2x3x8x8", "--count", 50, "--stream", "three", "--readers", 2)
     wait_for_stream("three")
-    tail = start("tail", "three", "--json", "--names", "fc", "--count", 3)
-    watch = start("watch", "three", "--hz", 20, "--names", "conv,fc")
     error = run("tail", "four-and-twenty", status=2).err
     assert '"four-and-twenty"' in error and '"three"' in error
+    tail = start("tail", "three", "--json", "--names", "fc", "--count", 3)
+    watch = start("watch", "three", "--hz", 20, "--names", "conv,fc")
     lines = [json.loads(line) for line in finish(tail)[0].splitlines()]
     assert len(lines) == 3 and all(line["path"] == "fc" and line["shape"] == [2, 5] for line in lines)
     out, error = finish(watch)
