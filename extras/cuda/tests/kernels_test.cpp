@@ -231,7 +231,7 @@ BOOST_AUTO_TEST_CASE(without_a_device_the_error_says_what_is_missing,
       !c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA);  // otherwise the driver lacks
   BOOST_CHECK_EXCEPTION(
       torchtap::cuda::enable_fused_kernels(), c10::Error,
-      says({"torchtap::cuda::enable_fused_kernels: the", without_cuda ? "has no CUDA" : "CUDA"}));
+      says({"torchtap::cuda::enable_fused_kernels: the", without_cuda ? "has no CUDA" : "until then"}));
   BOOST_TEST(!torchtap::cuda::fused_kernels_enabled());
 }
 
