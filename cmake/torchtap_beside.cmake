@@ -46,6 +46,7 @@ foreach(part IN LISTS TORCHTAP_KNOWN_PARTS)
 endforeach()
 include(torchtap_headers)
 set(CMAKE_INSTALL_RPATH "$ORIGIN" "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 
 # Called at the end of the folder's own CMakeLists.txt: adds the parts that lie in it, and installs all.
 function(torchtap_add_rest)
