@@ -68,9 +68,8 @@ Measurable package(const MeasureOptions& options, at::Device device) {
   const auto loaded = std::make_shared<Package>(options.model);
   std::vector<std::string> notes{
       "This is compiled code, whose operations and parameters cannot be seen: multiply-accumulates, bytes, "
-      "parameters, NaN and Inf were not measured, and are 0 here. `torchtap record --reduce count` counts "
-      "NaN "
-      "and Inf."};
+      "parameters, NaN and Inf were not measured, and are 0 here. `torchtap record --reduce count` finds "
+      "NaN."};
   auto modules = loaded->timed();
   if (const std::size_t more = loaded->modules().size() - modules.size(); more != 0) {
     notes.push_back(views::text::counted(static_cast<std::int64_t>(more), "module") +

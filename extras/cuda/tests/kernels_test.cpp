@@ -228,7 +228,7 @@ BOOST_AUTO_TEST_CASE(slots_of_bits) {
 BOOST_AUTO_TEST_CASE(without_a_device_the_error_says_what_is_missing,
                      *only_where([] { return !at::hasCUDA(); }, "there is a device")) {
   const bool without_cuda =
-      !c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA);  // otherwise the driver lacks
+      !c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA);  // otherwise the driver is missing
   BOOST_CHECK_EXCEPTION(
       torchtap::cuda::enable_fused_kernels(), c10::Error,
       says({"torchtap::cuda::enable_fused_kernels: the", without_cuda ? "has no CUDA" : "until then"}));

@@ -94,3 +94,11 @@ def test_report(folder):
     few = run("report", MODELS / "mlp.pt2", "--input", folder / "x.pt").out
     assert "5 modules" in few and "inputs=True" in few, "modules with taps of outputs alone"
     assert "--backward" in run("report", MODELS / "mlp.pt2", "--random", "4x16", "--backward", status=2).err
+
+
+@packages
+def test_refused(folder):
+    x = ("--random", "4x16")
+    for command in (("trace",), ("explore",), ("quantize", "--save", folder / "int8.pt")):
+        said = run(command[0], MODELS / "mlp.pt2", *x, *command[1:], status=2).err
+        assert "AOTInductor package" in said and "torch.jit.trace" in said, command
