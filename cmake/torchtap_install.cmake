@@ -11,11 +11,11 @@ install(TARGETS torchtap EXPORT torchtapTargets
         FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
         FILE_SET internal DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 include(torchtap_install_parts)
-set(TORCHTAP_PYTHON_DIR "${CMAKE_INSTALL_DATADIR}/torchtap" CACHE STRING
-    "Where Python's packages are installed, below the prefix or absolute")
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/extras/python/torchtap" "${PROJECT_SOURCE_DIR}/extras/python/torchtap_compare"
-        DESTINATION "${TORCHTAP_PYTHON_DIR}" COMPONENT python
-        FILES_MATCHING PATTERN "*.py")
+if(NOT SKBUILD)  # a wheel gets them itself
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/extras/python/torchtap" "${PROJECT_SOURCE_DIR}/extras/python/torchtap_compare"
+          DESTINATION "${TORCHTAP_PYTHON_DIR}" COMPONENT python
+          FILES_MATCHING PATTERN "*.py")
+endif()
 install(EXPORT torchtapTargets NAMESPACE torchtap:: DESTINATION "${package_dir}")
 torchtap_in_order(known ${TORCHTAP_KNOWN_PARTS})
 list(REMOVE_ITEM known tools)

@@ -1,7 +1,36 @@
-"""torchtap in Python: what is recorded in C++ is read with torch.load; these modules are for the rest.
+"""torchtap in Python: what flows through a `torch.nn.Module` is recorded, folded and saved by the C++ library.
+
+    import torchtap
+
+    recorder = torchtap.ForwardOutput(reduction=torchtap.Moments(over=[0]))
+    recorder.attach(model, "layer1.*")
+    ...
+    recorder.save("analysis", mkdir=True)
+
+Recorders, reductions and selectors are here; `load` reads recordings and files, whichever language made them.
 
 torchtap.stream   reads what a program publishes while it runs; needs numpy
 torchtap.export   taps models for AOTInductor packages; needs PyTorch 2.6 and libtorchtap_taps.so
 """
 
+import importlib
+
 __version__ = "0.1.0"  # as in include/torchtap/version.hpp
+
+# Loaded when they are first asked for: torchtap.stream needs no PyTorch.
+_MODULES = ("recorders", "reductions", "selectors", "storage")
+
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    if name in (*_MODULES, "hooks", "stream", "export"):
+        return importlib.import_module(f"torchtap.{name}")
+    for module in map(importlib.import_module, (f"torchtap.{one}" for one in _MODULES)):
+        if name in module.__all__:
+            return getattr(module, name)
+    raise AttributeError(f"module 'torchtap' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *_MODULES, *(name for one in _MODULES for name in __getattr__(one).__all__)})

@@ -1,0 +1,43 @@
+#pragma once
+
+// Shared by the files that define torchtap in Python.
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <exception>
+#include <memory>
+#include <utility>
+
+#include <torchtap/core/sink.hpp>
+#include <torchtap/core/value.hpp>
+
+namespace torchtap::python {
+
+namespace py = pybind11;
+
+/// Runs `function` without Python's lock: threads that hold a lock of torchtap may wait for it.
+template <class Function>
+auto unlocked(Function&& function) {
+  const py::gil_scoped_release released;
+  return function();
+}
+
+/// The Python exception with the same text: of a c10::ValueError a ValueError, and so on.
+py::object to_exception(const std::exception_ptr& error);
+
+/// A tensor, a str, None, or a list or dict of such.
+py::object to_python(const core::Value& value);
+/// The value for an object of these types. Throws `c10::TypeError` for others.
+core::Value to_value(py::handle object);
+/// The results by name.
+py::dict to_python(const core::Results& results);
+
+/// The reduction of a recorder, of a `Reduction` or of a callable (accumulated, sample) -> accumulated.
+std::unique_ptr<core::Sink> to_sink(const py::object& reduction);
+
+void define_reductions(py::module_& module);
+void define_selectors(py::module_& module);
+void define_recorders(py::module_& module);
+void define_storage(py::module_& module);
+
+}  // namespace torchtap::python

@@ -1,0 +1,47 @@
+#pragma once
+
+// Finds the tensors in the arguments and results of a Python module.
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <torchtap/hooks/extend/hook_point.hpp>
+
+namespace torchtap::python {
+
+namespace py = pybind11;
+
+/// The tensors in Python values, flattened in order, as hooks see them: of tuples, lists, the values of
+/// dicts, data classes, and containers that are registered with PyTorch's pytree, nested at will. None keeps
+/// its slot. Other objects hold no tensors that can be seen.
+class FoundTensors {
+ public:
+  FoundTensors() = default;
+  FoundTensors(const FoundTensors&) = delete;
+  FoundTensors& operator=(const FoundTensors&) = delete;
+
+  /// Adds the tensors of a value. Call `see` when all values were added.
+  void add(PyObject* value);
+  /// Whether these values were computed: none stands for others while PyTorch traces the model.
+  bool computed() const noexcept { return computed_; }
+  /// Whether all are tensors of PyTorch's own, whose operations are not defined in Python.
+  bool plain() const noexcept { return plain_; }
+  /// The tensors for hooks, which may replace them.
+  hooks::extend::CallTensors& see();
+
+  /// Whether a hook replaced a tensor.
+  bool replaced() const;
+  /// A copy of `value`, which was added, with the tensors that hooks put in place of others. Throws
+  /// `c10::NotImplementedError` if a container cannot be made anew.
+  py::object with_replaced(const py::object& value) const;
+
+ private:
+  c10::SmallVector<at::Tensor, 4> before_, now_;  // undefined for None
+  hooks::extend::CallTensors seen_;
+  bool computed_ = true;
+  bool plain_ = true;
+  bool any_ = false;  // a tensor, not only None
+};
+
+}  // namespace torchtap::python

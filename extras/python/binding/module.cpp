@@ -1,0 +1,132 @@
+// The module torchtap._C: C++ objects for the Python package, and their exceptions in Python.
+
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/version.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torchtap/base/error.hpp>
+#include <torchtap/core/context.hpp>
+#include <torchtap/version.hpp>
+
+#include "binding.hpp"
+
+namespace torchtap::python {
+namespace {
+
+py::object exception(PyObject* type, const char* text) {
+  return py::reinterpret_borrow<py::object>(type)(text);
+}
+
+/// `core::Context` in a `with`.
+class Context {
+ public:
+  explicit Context(const py::kwargs& names) {
+    for (const auto& [name, tensor] : names) {
+      names_.emplace_back(py::cast<std::string>(name), py::cast<at::Tensor>(tensor));
+    }
+  }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  void enter() { open_.push_back(std::make_unique<core::Context>(names_)); }
+  void exit() { open_.pop_back(); }
+
+ private:
+  core::Context::Names names_;
+  std::vector<std::unique_ptr<core::Context>> open_;
+};
+
+}  // namespace
+
+py::object to_exception(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const py::error_already_set& thrown) {
+    return thrown.value();
+  } catch (const c10::IndexError& thrown) {
+    return exception(PyExc_IndexError, thrown.what_without_backtrace());
+  } catch (const c10::ValueError& thrown) {
+    return exception(PyExc_ValueError, thrown.what_without_backtrace());
+  } catch (const c10::TypeError& thrown) {
+    return exception(PyExc_TypeError, thrown.what_without_backtrace());
+  } catch (const c10::NotImplementedError& thrown) {
+    return exception(PyExc_NotImplementedError, thrown.what_without_backtrace());
+  } catch (const c10::Error& thrown) {
+    return exception(PyExc_RuntimeError, thrown.what_without_backtrace());
+  } catch (const std::exception& thrown) {
+    return exception(PyExc_RuntimeError, thrown.what());
+  }
+}
+
+py::object to_python(const core::Value& value) {
+  if (value.is_tensor()) return value.tensor().defined() ? py::cast(value.tensor()) : py::none();
+  if (value.is_text()) return py::cast(value.text());
+  if (value.is_list()) {
+    py::list list;
+    for (const auto& item : value.list()) list.append(to_python(item));
+    return list;
+  }
+  if (value.is_dict()) {
+    py::dict dict;
+    for (const auto& [key, item] : value.dict()) dict[py::str(key)] = to_python(item);
+    return dict;
+  }
+  return py::none();
+}
+
+py::dict to_python(const core::Results& results) {
+  py::dict dict;
+  for (const auto& [name, tensor] : results) dict[py::str(name)] = py::cast(tensor);
+  return dict;
+}
+
+core::Value to_value(py::handle object) {
+  if (object.is_none()) return {};
+  if (THPVariable_Check(object.ptr())) return py::cast<at::Tensor>(object);
+  if (py::isinstance<py::str>(object)) return core::Value(py::cast<std::string>(object));
+  if (py::isinstance<py::dict>(object)) {
+    core::Value::Dict dict;
+    for (const auto& [key, item] : py::reinterpret_borrow<py::dict>(object)) {
+      dict.emplace_back(py::cast<std::string>(py::str(key)), to_value(item));
+    }
+    return dict;
+  }
+  TORCH_CHECK_TYPE(py::isinstance<py::list>(object) || py::isinstance<py::tuple>(object),
+                   "torchtap: expected a tensor, a str, None, or a list or dict of such, got ",
+                   Py_TYPE(object.ptr())->tp_name, ".");
+  core::Value::List list;
+  for (const auto& item : object) list.push_back(to_value(item));
+  return list;
+}
+
+PYBIND11_MODULE(_C, module) {
+  module.attr("version") = TORCHTAP_VERSION;
+  module.attr("torch_version") = TORCH_VERSION;
+  py::register_local_exception_translator([](std::exception_ptr error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const c10::Error&) {
+      const py::object value = to_exception(error);
+      PyErr_SetObject(py::type::handle_of(value).ptr(), value.ptr());
+    }
+  });
+  py::class_<Context>(module, "Context")
+      .def(py::init<const py::kwargs&>())
+      .def(
+          "__enter__",
+          [](Context& context) -> Context& {
+            context.enter();
+            return context;
+          },
+          py::return_value_policy::reference)
+      .def("__exit__", [](Context& context, const py::args&) { context.exit(); });
+  define_reductions(module);
+  define_selectors(module);
+  define_recorders(module);
+  define_storage(module);
+}
+
+}  // namespace torchtap::python

@@ -1,0 +1,237 @@
+// Recorders in Python.
+
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <torchtap/base/error.hpp>
+#include <torchtap/recorders/recorders.hpp>
+#include <torchtap/reductions/any.hpp>
+#ifdef TORCHTAP_PYTHON_DISTRIBUTED
+#include <torchtap/distributed/distributed.hpp>
+#endif
+
+#include "binding.hpp"
+#include "stand_in.hpp"
+
+namespace torchtap::python {
+namespace {
+
+using recorders::Companion;
+using recorders::Recorder;
+using recorders::RecorderOptions;
+using recorders::Subrecorder;
+using Function = std::function<at::Tensor(const at::Tensor&)>;
+
+/// A sample that a condition decides about. `recorders::Sample` lives only during the call.
+struct Sample {
+  std::string path, type;
+  std::int64_t call_index, sample_index, slot;
+  at::Tensor tensor;
+};
+
+void set_condition(RecorderOptions& options, const py::object& condition, bool takes_sample) {
+  if (!takes_sample) {
+    options.condition(py::cast<std::function<bool()>>(condition));
+    return;
+  }
+  auto asked = py::cast<std::function<bool(const Sample&)>>(condition);
+  options.condition([asked = std::move(asked)](const recorders::Sample& sample) {
+    return asked({sample.path(), sample.type(), sample.call_index(), sample.sample_index(), sample.slot(),
+                  sample.tensor()});
+  });
+}
+
+void set_handler(RecorderOptions& options, const py::object& handler) {
+  auto tell = py::cast<std::function<void(const std::string&, const py::object&)>>(handler);
+  options.on_error([tell = std::move(tell)](const std::string& path, const std::exception_ptr& error) {
+    const py::gil_scoped_acquire locked;
+    tell(path, to_exception(error));
+  });
+}
+
+RecorderOptions options_of(const py::dict& given) {
+  RecorderOptions options;
+  const auto is_given = [&](const char* name) { return given.contains(name) && !given[name].is_none(); };
+  if (is_given("condition"))
+    set_condition(options, given["condition"], py::cast<bool>(given["takes_sample"]));
+  if (is_given("reduction")) options.reduction(reductions::Any(to_sink(given["reduction"])));
+  if (is_given("transform")) options.transform(py::cast<Function>(given["transform"]));
+  if (is_given("on_error")) set_handler(options, given["on_error"]);
+  if (is_given("device")) options.device(py::cast<at::Device>(given["device"]));
+  if (is_given("dtype")) options.dtype(py::cast<at::ScalarType>(given["dtype"]));
+  if (is_given("companions")) {
+    for (auto& [name, companion] : py::cast<std::map<std::string, Companion>>(given["companions"])) {
+      options.with(name, companion);
+    }
+  }
+  options.slot(py::cast<std::int64_t>(given["slot"])).all_tensors(py::cast<bool>(given["all_tensors"]));
+  if (py::cast<bool>(given["alias"])) options.capture(recorders::Capture::alias);
+  const auto spool_options = storage::SpoolOptions().mkdir(true);
+  const auto spool = is_given("spool") ? py::cast<std::string>(given["spool"]) : std::string();
+  if (is_given("memory_budget")) {
+    const auto bytes = py::cast<std::int64_t>(given["memory_budget"]);
+    if (spool.empty()) {
+      options.memory_budget(bytes);
+    } else {
+      options.memory_budget(bytes, spool, spool_options);
+    }
+  } else if (!spool.empty()) {
+    options.spool(spool, spool_options);
+  }
+  return options;
+}
+
+/// Attaches, and returns the hooks that Python has to register: (module, hook, before, after, with inputs).
+py::list attach(Recorder& recorder, const py::object& model, const selectors::Selector& selector,
+                bool children) {
+  const auto root = stand_in_for(model);
+  const auto selected = selectors::select(modules_of(*root, children), selector);
+  for (const auto& module : selected) {
+    TORCH_CHECK_TYPE(
+        !stand_in_of(module).scripted(), "torchtap.", recorder.kind(), ": \"", module.path(), "\" (",
+        module.type(),
+        ") is a TorchScript module, whose compiled code calls no hooks of Python; leave it out with "
+        "~torchtap.types(torch.jit.ScriptModule), or record its file in C++ or with the command.");
+  }
+  recorder.attach(selected);
+
+  const auto& kind = recorders::traits(recorders::kind_of(recorder.kind()));
+  using Sides = Hook::Sides;
+  py::list hooks;
+  std::set<const StandIn*> added;
+  const auto add = [&](StandIn& stand_in, Sides sides) {
+    if (!added.insert(&stand_in).second) return;
+    const bool inputs = kind.hook == hooks::Kind::forward && sides == Sides::after;
+    Hook hook(std::static_pointer_cast<StandIn>(stand_in.shared_from_this()), root, sides);
+    hooks.append(py::make_tuple(stand_in.module(), std::move(hook), sides != Sides::after,
+                                sides != Sides::before, inputs));
+  };
+  for (const auto& module : selected) {
+    StandIn& stand_in = stand_in_of(module);
+    const bool both = kind.gradients || &stand_in == root.get();
+    const bool is_pre = kind.hook == hooks::Kind::forward_pre;
+    add(stand_in, is_pre ? Sides::before : both ? Sides::both : Sides::after);
+  }
+  // The model itself, in whose forwards calls are counted, and modules that companions name.
+  const bool companions = !recorder.options().with().empty();
+  for (const auto& module : modules_of(*root, /*children=*/false)) {
+    StandIn& stand_in = stand_in_of(module);
+    if (hooks::extend::is_idle(stand_in.torchtap_gate())) continue;
+    add(stand_in, companions ? Sides::both : Sides::before);
+  }
+  return hooks;
+}
+
+std::int64_t place(const Recorder& recorder, std::int64_t index) {
+  const auto indices = recorder.indices();
+  const auto size = static_cast<std::int64_t>(indices.size());
+  TORCH_CHECK_INDEX(index >= -size && index < size, "torchtap.", recorder.kind(), ": no subrecorder ", index,
+                    "; there are ", size, ".");
+  return indices[static_cast<std::size_t>(index < 0 ? index + size : index)];
+}
+
+void save(const Recorder& recorder, const std::string& directory, bool mkdir, bool overwrite, bool sync) {
+  recorder.save(directory, storage::SaveOptions().mkdir(mkdir).overwrite(overwrite).sync(sync));
+}
+
+#ifdef TORCHTAP_PYTHON_DISTRIBUTED
+void merge_ranks(Recorder& recorder, c10d::ProcessGroup& group, bool everywhere, std::int64_t samples) {
+  distributed::MergeRanksOptions options;
+  distributed::merge_ranks(recorder, distributed::Group(group),
+                           options.everywhere(everywhere).samples(samples));
+}
+#endif
+
+void define_subrecorder(py::module_& module) {
+  const auto release = py::call_guard<py::gil_scoped_release>();
+  py::class_<Subrecorder>(module, "Subrecorder")
+      .def_property_readonly("path", [](const Subrecorder& one) { return one.path(); })
+      .def_property_readonly("aliases", [](const Subrecorder& one) { return one.aliases(); })
+      .def_property_readonly("type", [](const Subrecorder& one) { return one.type(); })
+      .def_property_readonly("samples", py::cpp_function(&Subrecorder::samples, release))
+      .def_property_readonly("events", py::cpp_function(&Subrecorder::events, release))
+      .def_property_readonly("without_tensors", py::cpp_function(&Subrecorder::without_tensors, release))
+      .def_property_readonly("dropped", py::cpp_function(&Subrecorder::dropped, release))
+      .def_property_readonly("left_out", py::cpp_function(&Subrecorder::left_out, release))
+      .def_property_readonly("unmatched", py::cpp_function(&Subrecorder::unmatched, release))
+      .def_property_readonly("note", py::cpp_function(&Subrecorder::note, release))
+      .def_property_readonly(
+          "value", [](const Subrecorder& one) { return to_python(unlocked([&] { return one.value(); })); })
+      .def("results",
+           [](const Subrecorder& one) { return to_python(unlocked([&] { return one.results(); })); })
+      .def("take", [](Subrecorder& one) { return to_python(unlocked([&] { return one.take(); })); })
+      .def("set",
+           [](Subrecorder& one, const py::object& object) {
+             core::Value value = to_value(object);
+             unlocked([&] { one.set(std::move(value)); });
+           })
+      .def("apply", &Subrecorder::apply, release)
+      .def("apply_sample", &Subrecorder::apply_sample, release)
+      .def("reset", &Subrecorder::reset, release);
+}
+
+}  // namespace
+
+void define_recorders(py::module_& module) {
+  const auto release = py::call_guard<py::gil_scoped_release>();
+  py::class_<Sample>(module, "Sample")
+      .def_readonly("path", &Sample::path)
+      .def_readonly("type", &Sample::type)
+      .def_readonly("call_index", &Sample::call_index)
+      .def_readonly("sample_index", &Sample::sample_index)
+      .def_readonly("slot", &Sample::slot)
+      .def_readonly("tensor", &Sample::tensor);
+  py::class_<Companion>(module, "Companion")
+      .def("map", [](const Companion& one, Function function) { return one.map(std::move(function)); })
+      .def("__repr__", &Companion::describe);
+  module.def(
+      "output", [](const std::string& path, std::int64_t slot) { return recorders::output(path, slot); },
+      py::arg("path") = ".", py::arg("slot") = 0,
+      "The output of a module, by its path relative to the recorded one.");
+  module.def(
+      "input", [](const std::string& path, std::int64_t slot) { return recorders::input(path, slot); },
+      py::arg("path") = ".", py::arg("slot") = 0, "The input of a module, as it was before its forward.");
+  py::class_<Hook>(module, "Hook")
+      .def("before", &Hook::before)
+      .def("after", [](const Hook& hook, py::handle module, const py::tuple& /*arguments*/,
+                       const py::object& output) { return hook.after(module, output); })
+      .def("after", py::overload_cast<py::handle, const py::tuple&, const py::dict&, const py::object&>(
+                        &Hook::after, py::const_))
+      .def_property_readonly("idle", &Hook::idle);
+  define_subrecorder(module);
+  py::class_<Recorder>(module, "Recorder")
+      .def(py::init([](const std::string& kind, const py::kwargs& options) {
+        return recorders::make(kind, options_of(options));
+      }))
+      .def("attach_to", &attach)
+      .def_property_readonly("kind", &Recorder::kind)
+      .def("__len__", &Recorder::size)
+      .def("subrecorder",
+           [](Recorder& all, std::int64_t index) { return Subrecorder(all[place(all, index)]); })
+      .def("subrecorder", [](Recorder& all, const std::string& path) { return Subrecorder(all.at(path)); })
+      .def("drop",
+           [](Recorder& all, std::int64_t index) {
+             return to_python(unlocked([&] { return all.remove(place(all, index)); }));
+           })
+      .def("detach_all", &Recorder::detach, release)
+      .def("reset", &Recorder::reset, release)
+      .def("apply", &Recorder::apply, py::arg("function"), release)
+      .def("apply_sample", &Recorder::apply_sample, py::arg("function"), release)
+      .def("merge", &Recorder::merge, py::arg("other"), release)
+      .def("flush", &Recorder::flush, release)
+      .def_property_readonly("dropped", &Recorder::dropped)
+      .def("save_to", &save, release)
+      .def("snapshot", py::overload_cast<const std::string&>(&Recorder::snapshot, py::const_), release)
+      .def("restore", py::overload_cast<const std::string&>(&Recorder::restore), release);
+#ifdef TORCHTAP_PYTHON_DISTRIBUTED
+  module.def("merge_ranks", &merge_ranks, release);
+#endif
+}
+
+}  // namespace torchtap::python

@@ -1,0 +1,230 @@
+// Reductions in Python: one class around any reduction, and functions that make one from its options.
+
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <torchtap/base/error.hpp>
+#include <torchtap/reductions/reductions.hpp>
+
+#include "binding.hpp"
+
+namespace torchtap::python {
+namespace {
+
+using namespace reductions;  // NOLINT: names all of them
+using Function = std::function<at::Tensor(const at::Tensor&)>;
+using Fold = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
+
+/// The options of a reduction, by name, as Python's classes pass them.
+class Given {
+ public:
+  explicit Given(py::dict options) : options_(std::move(options)) {}
+
+  template <class T>
+  T get(const char* name) const {
+    return py::cast<T>(options_[name]);
+  }
+  template <class T>
+  std::optional<T> find(const char* name) const {
+    return get<std::optional<T>>(name);
+  }
+  Any reduction() const { return Any(to_sink(options_["reduction"])); }
+
+  template <class Options>
+  Options rows(Options options) const {
+    return options.over(get<std::vector<std::int64_t>>("over")).over_all(get<bool>("over_all"));
+  }
+  template <class Options>
+  Options folds(Options options) const {
+    const auto policy = get<std::string>("non_finite");
+    TORCH_CHECK_VALUE(policy == "propagate" || policy == "omit" || policy == "raise",
+                      "torchtap: non_finite has to be \"propagate\", \"omit\" or \"raise\", got \"", policy,
+                      "\".");
+    options.non_finite(policy == "omit"    ? NonFinite::omit
+                       : policy == "raise" ? NonFinite::raise
+                                           : NonFinite::propagate);
+    return rows(std::move(options));
+  }
+
+ private:
+  py::dict options_;
+};
+
+template <class R, class Options>
+Any plain_fold(const Given& given) {
+  return R(given.folds(Options()));
+}
+template <class R, class Options>
+Any plain_rows(const Given& given) {
+  return R(given.rows(Options()));
+}
+
+Any histogram(const Given& given) {
+  HistogramOptions options(given.get<std::int64_t>("bins"));
+  options.low(given.find<double>("low")).high(given.find<double>("high"));
+  return Histogram(given.rows(options));
+}
+
+Any by(const Given& given) {
+  const auto name = given.get<std::string>("name");
+  const auto n = given.find<std::int64_t>("n");
+  ByOptions options = n.has_value() ? ByOptions(name, *n) : ByOptions(name);
+  if (const auto most = given.find<std::int64_t>("most")) options.most(*most);
+  return By(std::move(options), given.reduction());
+}
+
+Any series(const Given& given) {
+  std::vector<Any> members;
+  for (const auto& member : given.get<std::vector<py::object>>("members"))
+    members.emplace_back(to_sink(member));
+  return AnySeries(std::move(members));
+}
+
+Any mapped(const Given& given) {
+  const auto other = given.find<std::string>("other");
+  if (!other.has_value()) return map(given.get<Function>("function"), given.reduction());
+  return map(*other, given.get<Fold>("function"), given.reduction());
+}
+
+CovarianceOptions covariance(const Given& given) {
+  return given.folds(CovarianceOptions().unbiased(given.get<bool>("unbiased")));
+}
+
+using Make = std::function<Any(const Given&)>;
+const std::map<std::string, Make>& makers() {
+  static const auto* all = new std::map<std::string, Make>{
+      {"Sum", plain_fold<Sum, SumOptions>},
+      {"Mean", plain_fold<Mean, MeanOptions>},
+      {"Min", plain_fold<Min, MinOptions>},
+      {"Max", plain_fold<Max, MaxOptions>},
+      {"AbsMax", plain_fold<AbsMax, AbsMaxOptions>},
+      {"Gram", plain_fold<Gram, GramOptions>},
+      {"Count", plain_rows<Count, CountOptions>},
+      {"First", plain_rows<First, FirstOptions>},
+      {"Last", plain_rows<Last, LastOptions>},
+      {"Moments",
+       [](const Given& given) {
+         return Moments(given.folds(
+             MomentsOptions().unbiased(given.get<bool>("unbiased")).order(given.get<std::int64_t>("order"))));
+       }},
+      {"Norm", [](const Given& given) { return Norm(given.folds(NormOptions().p(given.get<double>("p")))); }},
+      {"EMA", [](const Given& given) { return EMA(given.folds(EMAOptions(given.get<double>("decay")))); }},
+      {"Histogram", histogram},
+      {"LogHistogram",
+       [](const Given& given) {
+         return LogHistogram(given.rows(LogHistogramOptions(given.get<std::int64_t>("mantissa_bits"))));
+       }},
+      {"Quantiles",
+       [](const Given& given) {
+         QuantilesOptions options;
+         options.at(given.get<std::vector<double>>("at")).k(given.get<std::int64_t>("k"));
+         return Quantiles(given.rows(options.seed(given.get<std::uint64_t>("seed"))));
+       }},
+      {"TopK",
+       [](const Given& given) {
+         return TopK(
+             given.folds(TopKOptions(given.get<std::int64_t>("k")).largest(given.get<bool>("largest"))));
+       }},
+      {"Reservoir",
+       [](const Given& given) {
+         return Reservoir(given.rows(
+             ReservoirOptions(given.get<std::int64_t>("k")).seed(given.get<std::uint64_t>("seed"))));
+       }},
+      {"Covariance", [](const Given& given) { return Covariance(covariance(given)); }},
+      {"CrossCovariance",
+       [](const Given& given) { return CrossCovariance(given.get<std::string>("name"), covariance(given)); }},
+      {"LinearCKA",
+       [](const Given& given) { return LinearCKA(given.get<std::string>("name"), covariance(given)); }},
+      {"Blocks", [](const Given& given) { return Blocks(given.get<std::int64_t>("most")); }},
+      {"Series", series},
+      {"By", by},
+      {"Where", [](const Given& given) { return Where(given.get<std::string>("name"), given.reduction()); }},
+      {"Joint", [](const Given& given) { return Joint(given.get<std::string>("name"), given.reduction()); }},
+      {"Every", [](const Given& given) { return every(given.get<std::int64_t>("n"), given.reduction()); }},
+      {"Window", [](const Given& given) { return window(given.get<std::int64_t>("n"), given.reduction()); }},
+      {"Over",
+       [](const Given& given) {
+         return over(given.get<std::vector<std::int64_t>>("dims"), given.reduction());
+       }},
+      {"Map", mapped},
+  };
+  return *all;
+}
+
+Any parsed(const std::string& text, std::vector<std::int64_t> dims, bool over_all) {
+  return parse(text, ParseOptions().over(std::move(dims)).over_all(over_all));
+}
+
+at::Tensor only_result(const Any& reduction) {
+  const core::Results results = reduction.results();
+  TORCH_CHECK_VALUE(results.size() == 1, "torchtap: ", reduction.describe(), " has ",
+                    results.empty() ? std::string("no results before its first sample")
+                                    : "the results " + base::quoted(results.names()) + "; name one",
+                    ".");
+  return results.begin()->second;
+}
+
+at::Tensor quantile(const Any& reduction, double q) {
+  if (const auto* sketch = reduction.get<Quantiles>()) return sketch->quantile(q);
+  if (const auto* bins = reduction.get<LogHistogram>()) return bins->quantile(q);
+  TORCH_CHECK_TYPE(false, "torchtap: ", reduction.describe(),
+                   " has no quantiles; use Quantiles or LogHistogram.");
+}
+
+py::tuple state_of(const Any& reduction) {
+  const std::unique_ptr<core::Sink> sink{Any(reduction)};
+  const auto saved = core::save(*sink);
+  TORCH_CHECK_TYPE(saved.has_value(), "torchtap: ", reduction.describe(),
+                   " cannot be pickled, because it has a function of yours.");
+  return py::make_tuple(saved->recipe, py::bytes(saved->bytes));
+}
+
+Any from_state(const py::tuple& state) {
+  return restore({py::cast<std::string>(state[0]), py::cast<std::string>(state[1])});
+}
+
+}  // namespace
+
+std::unique_ptr<core::Sink> to_sink(const py::object& reduction) {
+  if (py::isinstance<Any>(reduction)) return Any(py::cast<const Any&>(reduction));
+  TORCH_CHECK_TYPE(PyCallable_Check(reduction.ptr()) != 0,
+                   "torchtap: expected a reduction, such as torchtap.Moments(), or a callable "
+                   "(accumulated, sample) -> accumulated, got ",
+                   Py_TYPE(reduction.ptr())->tp_name, ".");
+  return core::make_sink(py::cast<Fold>(reduction));
+}
+
+void define_reductions(py::module_& module) {
+  const auto release = py::call_guard<py::gil_scoped_release>();
+  py::class_<Any>(module, "Reduction")
+      .def(py::init([](const std::string& name, const py::kwargs& options) {
+        return makers().at(name)(Given(options));
+      }))
+      .def("update", &Any::update, py::arg("sample"), release)
+      .def("check", &Any::check, py::arg("sample"), release)
+      .def("merge", &Any::merge, py::arg("other"), release)
+      .def_property_readonly("count", &Any::count)
+      .def_property_readonly("value", &only_result)
+      .def("results", [](const Any& reduction) { return to_python(reduction.results()); })
+      .def("__getitem__",
+           [](const Any& reduction, const std::string& name) { return reduction.results().at(name); })
+      .def("quantile", &quantile, py::arg("q"))
+      .def("fresh", &Any::fresh)
+      .def("__copy__", [](const Any& reduction) { return Any(reduction); })
+      .def("__deepcopy__", [](const Any& reduction, const py::dict&) { return Any(reduction); })
+      .def("__repr__", &Any::describe)
+      .def(py::pickle(&state_of, &from_state));
+  module.def("parse", &parsed);
+  module.def("catalogue", [] {
+    std::map<std::string, std::string> all;
+    for (const auto& entry : catalogue()) all[entry.usage] = entry.summary;
+    return all;
+  });
+}
+
+}  // namespace torchtap::python

@@ -1,0 +1,170 @@
+#include "stand_in.hpp"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/jit/frontend/tracer.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include <torchtap/base/of_thread.hpp>
+#include <torchtap/model/extend/node.hpp>
+#include <torchtap/model/walk.hpp>
+
+#include "found_tensors.hpp"
+
+namespace torchtap::python {
+namespace {
+
+/// Adds the submodules; `open` are those above, because a module may be registered below itself.
+void add_children(StandIn& parent, std::unordered_map<PyObject*, std::shared_ptr<StandIn>>& known,
+                  std::vector<PyObject*>& open) {
+  if (parent.scripted()) return;
+  open.push_back(parent.module().ptr());
+  for (const auto& [name, child] : py::dict(parent.module().attr("_modules"))) {
+    const bool is_above = std::find(open.begin(), open.end(), child.ptr()) != open.end();
+    if (child.is_none() || is_above) continue;
+    auto& stand_in = known[child.ptr()];
+    const bool is_new = stand_in == nullptr;
+    if (is_new) stand_in = std::make_shared<StandIn>(child);
+    const auto held = stand_in;
+    parent.register_module(py::cast<std::string>(name), held);
+    if (is_new) add_children(*held, known, open);
+  }
+  open.pop_back();
+}
+
+/// A call between its hooks before forward and those after it.
+struct Running {
+  explicit Running(StandIn& of) : module(of), call(of.torchtap_gate()) {}
+
+  StandIn& module;
+  hooks::extend::Call call;
+  FoundTensors inputs;
+};
+
+/// The running calls of a thread, the innermost last.
+using Calls = std::vector<std::unique_ptr<Running>>;
+
+/// Takes the innermost call of the module out; null if there is none.
+std::unique_ptr<Running> take(Calls& calls, const StandIn& module) {
+  const auto found =
+      std::find_if(calls.rbegin(), calls.rend(), [&](const auto& one) { return &one->module == &module; });
+  if (found == calls.rend()) return nullptr;
+  auto call = std::move(*found);
+  calls.erase(std::next(found).base());
+  return call;
+}
+
+/// Runs hooks without Python's lock. What they compute is hidden from torch.jit.trace and from modes that
+/// watch operations (`TorchDispatchMode`, say a counter of operations), unless tensors need Python for it.
+template <class Run>
+void run(bool plain, const Run& hooks) {
+  const py::gil_scoped_release unlocked;
+  c10::DispatchKeySet watchers(c10::DispatchKey::Tracer);
+  if (plain) watchers = watchers.add(c10::DispatchKey::Python).add(c10::DispatchKey::PythonTLSSnapshot);
+  const c10::impl::ExcludeDispatchKeyGuard unseen(watchers);
+  hooks();
+}
+
+/// Whether the hooks of a call would put tensors into it that torch.jit.trace takes for constants.
+bool would_change_a_trace(Hook::Sides sides) {
+  return sides == Hook::Sides::both && torch::jit::tracer::isTracing();
+}
+
+}  // namespace
+
+StandIn::StandIn(py::handle module)
+    : module_(module.ptr()),
+      type_(py::cast<std::string>(py::type::handle_of(module).attr("__name__"))),
+      scripted_(py::isinstance(module, py::module_::import("torch.jit").attr("ScriptModule"))) {
+  if (scripted_) {
+    type_ = py::cast<std::string>(py::getattr(module, "original_name", py::str(type_)));
+  } else {
+    const py::object base = py::module_::import("torch.nn").attr("Module");
+    has_forward_ = !py::type::handle_of(module).attr("forward").is(base.attr("forward"));
+  }
+}
+
+bool StandIn::stands_for(py::handle module) const {
+  return module.ptr() == module_ || py::hasattr(module, "_is_replica");
+}
+
+std::shared_ptr<StandIn> stand_in_for(py::handle model) {
+  auto root = std::make_shared<StandIn>(model);
+  std::unordered_map<PyObject*, std::shared_ptr<StandIn>> known{{model.ptr(), root}};
+  std::vector<PyObject*> open;
+  add_children(*root, known, open);
+  return root;
+}
+
+std::vector<model::ModuleRef> modules_of(StandIn& root, bool children) {
+  std::vector<model::ModuleRef> modules;
+  for (const auto& module : children ? model::walk_children(root) : model::walk_modules(root)) {
+    auto node = std::make_shared<model::extend::Node>(model::extend::Access::node(module));
+    const auto& stand_in = static_cast<const StandIn&>(*node->module);
+    node->type = stand_in.type();
+    node->has_forward = stand_in.has_forward();
+    modules.push_back(model::extend::Access::make(std::move(node)));
+  }
+  return modules;
+}
+
+StandIn& stand_in_of(const model::ModuleRef& module) {
+  return static_cast<StandIn&>(module.module());
+}
+
+py::object Hook::before(py::handle module, const py::tuple& arguments, const py::dict& named) const {
+  if (idle() || !module_->stands_for(module) || would_change_a_trace(sides_)) return py::none();
+  auto running = std::make_unique<Running>(*module_);
+  if (running->call.idle()) return py::none();
+  FoundTensors& inputs = running->inputs;
+  if (running->call.wants_inputs()) {
+    inputs.add(arguments.ptr());
+    inputs.add(named.ptr());
+    if (!inputs.computed()) return py::none();
+    if (sides_ == Sides::both) running->call.own_plan();  // the call may never end
+    run(inputs.plain(), [&] { running->call.before(inputs.see()); });
+  }
+  if (sides_ == Sides::both) base::of_thread<Calls>().push_back(std::move(running));
+  if (!inputs.replaced()) return py::none();
+  return inputs.with_replaced(py::make_tuple(arguments, named));
+}
+
+py::object Hook::after(py::handle module, const py::object& output) const {
+  if (!module_->stands_for(module)) return py::none();
+  FoundTensors outputs;
+  if (sides_ == Sides::both) {
+    const auto running = take(base::of_thread<Calls>(), *module_);
+    if (running == nullptr) return py::none();
+    outputs.add(output.ptr());
+    if (!outputs.computed()) return py::none();
+    run(outputs.plain(), [&] { running->call.after(outputs.see()); });
+  } else {
+    if (idle()) return py::none();
+    outputs.add(output.ptr());
+    if (!outputs.computed()) return py::none();
+    run(outputs.plain(), [&] {
+      hooks::extend::Call call(module_->torchtap_gate());
+      if (!call.idle()) call.after(outputs.see());
+    });
+  }
+  return outputs.replaced() ? outputs.with_replaced(output) : py::none();
+}
+
+py::object Hook::after(py::handle module, const py::tuple& arguments, const py::dict& named,
+                       const py::object& output) const {
+  if (idle() || !module_->stands_for(module)) return py::none();
+  FoundTensors inputs, outputs;
+  inputs.add(arguments.ptr());
+  inputs.add(named.ptr());
+  outputs.add(output.ptr());
+  if (!inputs.computed() || !outputs.computed()) return py::none();
+  run(inputs.plain() && outputs.plain(), [&] {
+    hooks::extend::Call call(module_->torchtap_gate());
+    if (!call.idle()) call.after(outputs.see(), inputs.see());
+  });
+  return outputs.replaced() ? outputs.with_replaced(output) : py::none();
+}
+
+}  // namespace torchtap::python

@@ -1,0 +1,74 @@
+#pragma once
+
+// Lets C++ walk, select and hook the modules of a Python model.
+
+#include <torch/csrc/utils/pybind.h>
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torchtap/hooks/extend/hook_point.hpp>
+#include <torchtap/model/module_ref.hpp>
+
+namespace torchtap::python {
+
+namespace py = pybind11;
+
+/// Stands in C++ for a module of a Python model, with the same submodules. It has no forward: PyTorch's hooks
+/// on the Python module run the hooks that C++ attaches here.
+class StandIn final : public torch::nn::Module, public hooks::extend::HookPoint {
+ public:
+  explicit StandIn(py::handle module);
+
+  /// Whether this is the module, or a replica of it that DataParallel made.
+  bool stands_for(py::handle module) const;
+  /// The module while it is attached to, for `isinstance`.
+  py::handle module() const noexcept { return module_; }
+  /// The name of its class.
+  const std::string& type() const noexcept { return type_; }
+  /// Whether its class has a forward.
+  bool has_forward() const noexcept { return has_forward_; }
+  /// Whether it is a TorchScript module, which takes no hooks.
+  bool scripted() const noexcept { return scripted_; }
+
+ private:
+  PyObject* module_;  // not owned, and compared alone once hooks run
+  std::string type_;
+  bool scripted_, has_forward_ = true;
+};
+
+/// Stands in for `model` and the modules below it, but not for those inside of a TorchScript module.
+std::shared_ptr<StandIn> stand_in_for(py::handle model);
+/// The modules for selectors and recorders: all, or the direct children.
+std::vector<model::ModuleRef> modules_of(StandIn& root, bool children);
+/// The stand-in behind a module of `modules_of`.
+StandIn& stand_in_of(const model::ModuleRef& module);
+
+/// A hook of PyTorch that runs those of a stand-in: before forward, after it, or on both sides of the same
+/// call. Copies and pickles of it do nothing, because hooks belong to one module.
+class Hook {
+ public:
+  /// What comes before or after the call is of no interest to a hook of one side.
+  enum class Sides { before, after, both };
+  /// `root` stays alive, too: calls are counted in each of its forwards.
+  Hook(std::shared_ptr<StandIn> module, std::shared_ptr<StandIn> root, Sides sides)
+      : module_(std::move(module)), root_(std::move(root)), sides_(sides) {}
+
+  /// PyTorch's forward-pre hook with kwargs. Returns the arguments if one was replaced.
+  py::object before(py::handle module, const py::tuple& arguments, const py::dict& named) const;
+  /// PyTorch's forward hook, `always_call`. Returns the output if a tensor of it was replaced.
+  py::object after(py::handle module, const py::object& output) const;
+  /// PyTorch's forward hook with kwargs, for hooks that see the inputs, too.
+  py::object after(py::handle module, const py::tuple& arguments, const py::dict& named,
+                   const py::object& output) const;
+  /// Whether no hook is attached any more.
+  bool idle() const noexcept { return hooks::extend::is_idle(module_->torchtap_gate()); }
+
+ private:
+  std::shared_ptr<StandIn> module_, root_;
+  Sides sides_;
+};
+
+}  // namespace torchtap::python

@@ -1,0 +1,12 @@
+# torchtap in Python: recorders for its models, over the library (docs/guides/from-python.md). Needs the LibTorch of Python's wheel.
+set(lacks "")
+find_package(Python3 QUIET COMPONENTS Interpreter Development.Module)
+find_library(TORCHTAP_TORCH_PYTHON_LIBRARY torch_python HINTS "${TORCH_INSTALL_PREFIX}/lib" NO_DEFAULT_PATH)
+find_path(TORCHTAP_PYBIND_INCLUDE_DIR pybind11/pybind11.h HINTS ${TORCH_INCLUDE_DIRS} NO_DEFAULT_PATH)
+mark_as_advanced(TORCHTAP_TORCH_PYTHON_LIBRARY TORCHTAP_PYBIND_INCLUDE_DIR)
+if(Torch_VERSION VERSION_LESS 2.7 OR NOT TORCHTAP_TORCH_PYTHON_LIBRARY OR NOT TORCHTAP_PYBIND_INCLUDE_DIR)
+  set(lacks "it needs the LibTorch of Python's wheel, 2.7 or newer")
+elseif(NOT Python3_Development.Module_FOUND)
+  set(lacks "it needs Python's headers (python3-dev)")
+endif()
+torchtap_part(python LACKS "${lacks}" WANTS distributed DESCRIPTION "records models of Python")

@@ -1,0 +1,683 @@
+"""Recorders of Python models, compared with PyTorch's own hooks and NumPy, and with files of C++."""
+
+import copy
+import gc
+import importlib.util
+import io
+import math
+import pickle
+import re
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from harness import given
+
+import torchtap
+
+if given("python_module"):  # built, and not installed beside the package
+    spec = importlib.util.spec_from_file_location("torchtap._C", given("python_module"))
+    sys.modules["torchtap._C"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["torchtap._C"])
+    torchtap._C = sys.modules["torchtap._C"]
+
+
+def classifier():
+    torch.manual_seed(0)
+    nn = torch.nn
+    return nn.Sequential(nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 50), nn.ReLU(), nn.Linear(50, 10))
+
+
+class Attention(torch.nn.Module):
+    """Takes kwargs, returns a dict and None, calls a layer twice, and shares one."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(8)
+        self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+        self.again = self.norm
+        self.items = torch.nn.ModuleList([torch.nn.Linear(8, 8)])
+        self.inplace = torch.nn.ReLU(inplace=True)
+
+    def forward(self, x, *, scale=1.0, mask=None):
+        x = self.norm(x) * scale
+        y, weights = self.attention(x, x, value=x, attn_mask=mask, need_weights=False)
+        return {"hidden": self.inplace(self.norm(self.items[0](y))), "weights": weights}
+
+
+def step(model, x):
+    """Outputs and all gradients of one step."""
+    model.zero_grad()
+    x = x.clone().requires_grad_()
+    y = model(x)
+    y = y["hidden"] if isinstance(y, dict) else y
+    y.square().sum().backward()
+    return [y.detach(), x.grad, *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
+
+
+KINDS = [
+    torchtap.ForwardPre,
+    torchtap.ForwardInput,
+    torchtap.ForwardOutput,
+    torchtap.BackwardInput,
+    torchtap.BackwardOutput,
+]
+
+
+# The documented examples of torchfunc.
+
+
+def test_torchfunc_sum_of_inputs(tmp_path):
+    import torchtap as torchfunc
+
+    model = classifier()
+    recorder = torchfunc.hooks.recorders.ForwardPre(reduction=lambda x, y: x + y)
+    recorder.children(model, indices=(2, 3))
+    batches = [torch.randn(1, 784) for _ in range(4)]
+    for batch in batches:
+        model(batch)
+    recorder.save(tmp_path / "analysis", mkdir=True)
+    assert len(recorder) == 2 and recorder.samples(0) == 4 and list(recorder.iter_samples()) == [4, 4]
+    expected = sum(model[:2](batch) for batch in batches)
+    assert torch.equal(torch.load(tmp_path / "analysis/0.pt", weights_only=True), expected)
+    assert torch.load(tmp_path / "analysis/1.pt", weights_only=True).shape == (1, 50)
+    assert torch.equal(recorder[0], expected) and torch.equal(recorder.data[0], expected)
+    assert [tuple(one.shape) for one in recorder] == [(1, 100), (1, 50)]
+
+
+def test_torchfunc_types_condition_and_apply():
+    model, wanted = classifier(), True
+    recorder = torchtap.ForwardOutput(condition=lambda: wanted).modules(model, types=(torch.nn.Linear,))
+    first, second = torch.randn(3, 784), torch.randn(5, 784)
+    model(first)
+    wanted = False
+    model(second)
+    assert len(recorder) == 3 and recorder.samples(1) == 1 and recorder.subrecorders[1].events == 2
+    assert torch.equal(recorder[0][0], model[0](first)) and not recorder[0][0].requires_grad
+    recorder.apply(lambda tensor: tensor.mean(0))
+    assert recorder[0][0].shape == (100,)
+    recorder.apply_sample(lambda tensor, samples: tensor * 0 + samples)
+    assert recorder[2][0].eq(1).all()
+    recorder[1] = [torch.ones(2), torch.zeros(2)]
+    assert recorder.samples(1) == 2
+    data = recorder.remove(0)
+    assert len(recorder) == 2 and data[0].shape == (100,) and recorder.subrecorders[0].path == "2"
+    wanted = True
+    model(second)
+    assert recorder.samples(0) == 3 and len(model[0]._forward_hooks) == 0
+
+
+# What the kinds record, by PyTorch's own hooks.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("make", [classifier, Attention])
+def test_same_bits_with_and_without(kind, make):
+    model, x = make(), torch.randn(3, 784) if make is classifier else torch.randn(3, 5, 8)
+    expected = step(model, x)
+
+    def same(tensors):
+        # BackwardInput sums the gradient of an input with other uses, as attention has them, in another order.
+        if kind is torchtap.BackwardInput and make is Attention:
+            return all(torch.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(tensors, expected))
+        return all(map(torch.equal, tensors, expected))
+
+    recorder = kind().attach(model)
+    assert same(step(model, x))
+    folded = kind(reduction=torchtap.Moments(over=[0]), all_tensors=True).attach(model)
+    assert same(step(model, x))
+    assert recorder.samples() > 0 and folded.samples() > 0
+    recorder.detach(), folded.detach()
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    assert all(map(torch.equal, step(model, x), expected))
+
+
+def test_values_equal_pytorchs_hooks():
+    model, seen = classifier(), {kind: [] for kind in KINDS}
+    layer = model[2]
+    layer.register_forward_pre_hook(lambda m, args: seen[torchtap.ForwardPre].append(args[0].detach().clone()))
+    layer.register_forward_hook(lambda m, args, out: seen[torchtap.ForwardInput].append(args[0].detach().clone()))
+    layer.register_forward_hook(lambda m, args, out: seen[torchtap.ForwardOutput].append(out.detach().clone()))
+    layer.register_full_backward_hook(lambda m, gi, go: seen[torchtap.BackwardInput].append(gi[0].clone()))
+    layer.register_full_backward_hook(lambda m, gi, go: seen[torchtap.BackwardOutput].append(go[0].clone()))
+    recorders = {kind: kind().attach(model, "2") for kind in KINDS}
+    for _ in range(3):
+        step(model, torch.randn(4, 784))
+    for kind, recorder in recorders.items():
+        assert len(seen[kind]) == 3 and all(map(torch.equal, recorder["2"], seen[kind])), kind
+
+
+def test_inputs_in_place_before_and_after():
+    model = torch.nn.Sequential(torch.nn.ReLU(inplace=True))
+    before, after = torchtap.ForwardPre().attach(model, "0"), torchtap.ForwardInput().attach(model, "0")
+    x = torch.randn(5)
+    kept = x.clone()
+    model(x)
+    assert torch.equal(before["0"][0], kept) and torch.equal(after["0"][0], kept.relu())
+
+
+def test_kwargs_dicts_none_and_calls():
+    model = Attention()
+    with torchtap.ForwardPre(all_tensors=True).attach(model, "attention") as inputs:
+        outputs = torchtap.ForwardOutput(all_tensors=True).attach(model, "attention")
+        whole = torchtap.ForwardOutput().attach(model, "")
+        called = []
+        calls = torchtap.ForwardOutput(condition=lambda sample: called.append((sample.call_index, sample.path)) or True)
+        calls.attach(model, "norm")
+        x = torch.randn(2, 3, 8)
+        for _ in range(2):
+            result = model(x, scale=2.0)
+        assert called == [(0, "norm"), (1, "norm")] * 2 and calls.subrecorders[0].aliases == ["again"]
+    value = inputs["attention"]
+    assert len(value) == 4 and torch.equal(value["2"][0], model.norm(x) * 2)  # query, key, value, no mask
+    assert value["3"] == [None, None]
+    assert outputs["attention"]["1"] == [None, None] and whole.subrecorders[0].samples == 2
+    assert torch.equal(whole[0][1], result["hidden"])
+    assert torchtap.ForwardOutput().attach(model).subrecorders[-1].path == "inplace"  # without the ModuleList
+
+
+def test_without_tensors_and_on_error():
+    class Nothing(torch.nn.Module):
+        def forward(self, x):
+            return None
+
+    model = torch.nn.ModuleDict({"a": Nothing(), "b": torch.nn.ReLU()})
+    recorder = torchtap.ForwardOutput().attach(model)
+    model["a"](torch.ones(1)), model["b"](torch.ones(1))
+    assert recorder.subrecorders[0].without_tensors == 1 and recorder.samples(1) == 1
+    told = []
+    alone = torchtap.ForwardOutput(on_error=lambda path, error: told.append((path, error))).attach(model, "a")
+    model["a"](torch.ones(1))
+    assert alone.samples() == 0 and told[0][0] == "a" and isinstance(told[0][1], TypeError)
+    torchtap.ForwardOutput(slot=3).attach(model, "b")  # ended at once
+    model["b"](torch.ones(1))
+    strict = torchtap.ForwardOutput(slot=3).attach(model, "b")
+    with pytest.raises(TypeError, match="tensor 3 was asked for"):
+        model["b"](torch.ones(1))
+    assert strict.samples() == 0
+
+
+# Errors are those of C++, as a person expects them in Python.
+
+
+def test_errors():
+    model = classifier()
+    with pytest.raises(ValueError, match='no module "5".*"0", "1"'):
+        torchtap.ForwardPre().attach(model, "5")
+    with pytest.raises(ValueError, match="types"):
+        torchtap.ForwardPre().attach(model, types=torch.nn.Conv2d)
+    with pytest.raises(ValueError, match="ConvTranspose|types"):
+        torchtap.ForwardPre().attach(model, torchtap.types("Conv2d"))
+    with pytest.raises(TypeError, match="expected a torch.nn.Module, got dict"):
+        torchtap.ForwardPre().attach({})
+    with pytest.raises(TypeError, match="such as torchtap.Moments"):
+        torchtap.ForwardPre(reduction=3)
+    with pytest.raises(ValueError, match="order"):
+        torchtap.Moments(order=3)
+    with pytest.raises(ValueError, match='"omit"'):
+        torchtap.Sum(non_finite="drop")
+    with pytest.raises(IndexError, match="no subrecorder 7; there are 1"):
+        torchtap.ForwardPre().attach(model, "0")[7]
+    with pytest.raises(ZeroDivisionError):
+        recorder = torchtap.ForwardPre(condition=lambda: 1 / 0).attach(model, "0")
+        model(torch.ones(1, 784))
+    del recorder
+    with pytest.raises(ValueError, match="does not match the shape"):
+        folded = torchtap.Sum()
+        folded.update(torch.ones(2))
+        folded.update(torch.ones(3))
+    assert folded.count == 1
+
+
+def test_a_sample_that_does_not_fit_is_left_out():
+    model = classifier()
+    recorder = torchtap.ForwardOutput(reduction=torchtap.Sum()).attach(model, "0")
+    model(torch.ones(1, 784)), model(torch.ones(2, 784))
+    one = recorder.subrecorders[0]
+    assert (one.samples, one.left_out) == (1, 1) and "does not match" in one.note
+
+
+# Selectors.
+
+
+def test_selectors():
+    model = Attention()
+
+    def chosen(*selector, **more):
+        return [one.path for one in torchtap.ForwardPre().attach(model, *selector, **more).subrecorders]
+
+    assert chosen("items.*") == ["items.0"]
+    assert chosen(types=(torch.nn.LayerNorm, torch.nn.ReLU)) == ["norm", "inplace"]
+    assert chosen(torchtap.types(torch.nn.Module) & ~torchtap.names("attention*"), types=torch.nn.Linear) == ["items.0"]
+    assert chosen(torchtap.types("Linear")) == ["items.0"]
+    assert chosen(torchtap.regex("n.*m|in.*")) == ["norm", "inplace"]
+    assert chosen(lambda path, module: isinstance(module, torch.nn.ReLU)) == ["inplace"]
+    assert chosen(torchtap.depth(0)) == [""]
+    assert chosen(indices=[0]) == [""]
+    assert chosen(torchtap.leaves() & torchtap.depth(2)) == ["attention.out_proj", "items.0"]
+
+
+# Reductions.
+
+
+def samples(*shape, count=5):
+    torch.manual_seed(1)
+    return [torch.randn(*shape) for _ in range(count)]
+
+
+REDUCTIONS = {
+    "Sum": (torchtap.Sum(over=[0]), lambda rows: {"value": rows.sum(0)}),
+    "Mean": (torchtap.Mean(over=[0]), lambda rows: {"value": rows.mean(0)}),
+    "Min": (torchtap.Min(over=[0]), lambda rows: {"value": rows.min(0)}),
+    "Max": (torchtap.Max(over=[0]), lambda rows: {"value": rows.max(0)}),
+    "AbsMax": (torchtap.AbsMax(over_all=True), lambda rows: {"value": np.abs(rows).max()}),
+    "Norm": (torchtap.Norm(over=0), lambda rows: {"value": np.sqrt((rows**2).sum(0))}),
+    "Norm1": (torchtap.Norm(1, over=0), lambda rows: {"value": np.abs(rows).sum(0)}),
+    "Count": (torchtap.Count(over_all=True), lambda rows: {"zeros": (rows == 0).sum(), "nan": 0}),
+    "Moments": (torchtap.Moments(over=[0]), lambda rows: {"mean": rows.mean(0), "variance": rows.var(0, ddof=1)}),
+    "Biased": (torchtap.Moments(over=[0], unbiased=False, order=2), lambda rows: {"variance": rows.var(0)}),
+    "Histogram": (
+        torchtap.Histogram(8, -4, 4, over_all=True),
+        lambda rows: {"counts": np.histogram(rows, 8, (-4, 4))[0]},
+    ),
+    "Covariance": (torchtap.Covariance(over=[0]), lambda rows: {"covariance": np.cov(rows.T)}),
+    "Gram": (torchtap.Gram(over=[0]), lambda rows: {"value": rows.T @ rows}),
+    "TopK": (torchtap.TopK(3, over_all=True), lambda rows: {"values": np.sort(rows, None)[::-1][:3]}),
+    "Quantiles": (torchtap.Quantiles([0, 1], over_all=True), lambda rows: {"quantiles": [rows.min(), rows.max()]}),
+    "First": (torchtap.First(over=[0]), lambda rows: {"value": rows[0]}),
+    "Last": (torchtap.Last(over=[0]), lambda rows: {"value": rows[-1]}),
+    "Reservoir": (torchtap.Reservoir(1000, over=[0]), lambda rows: {"samples": rows}),
+    "Series": (
+        torchtap.Series(torchtap.Sum(over=[0]), torchtap.Max(over=[0])),
+        lambda rows: {"max.value": rows.max(0)},
+    ),
+    "Map": (torchtap.Map(lambda x: x * 2, torchtap.Sum(over=[0])), lambda rows: {"value": 2 * rows.sum(0)}),
+    "Over": (torchtap.Over(0, lambda a, b: a + b), lambda rows: {"value": rows.sum(0)}),
+    "Every": (torchtap.Every(2, torchtap.Sum(over_all=True)), lambda rows: {"value": rows.reshape(5, -1)[::2].sum()}),
+    "Window": (torchtap.Window(2, torchtap.Sum(over_all=True)), lambda rows: {"value": rows.reshape(5, -1)[3:].sum()}),
+    "parse": (torchtap.parse("mean", over=[0]), lambda rows: {"value": rows.mean(0)}),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reduction_by_numpy(name):
+    reduction, expected = REDUCTIONS[name]
+    stream = samples(4, 3)
+    left, right, whole = reduction.fresh(), reduction.fresh(), reduction.fresh()
+    for i, sample in enumerate(stream):
+        whole.update(sample)
+        (left if i < 2 else right).update(sample)
+    rows = torch.cat(stream).numpy().astype(np.float64)
+    for result, value in expected(rows).items():
+        np.testing.assert_allclose(whole[result].double().numpy(), value, rtol=1e-5, err_msg=result)
+    if name not in ("Window", "Over"):
+        left.merge(right)
+        for result, tensor in left.results().items():
+            torch.testing.assert_close(tensor, whole[result], rtol=1e-6, atol=1e-6, equal_nan=True)
+    assert whole.count > 0 and copy.deepcopy(whole).results().keys() == whole.results().keys()
+    if name not in ("Map", "Over"):  # they have a function
+        again = pickle.loads(pickle.dumps(whole))
+        assert all(
+            torch.equal(again[result], tensor) for result, tensor in whole.results().items() if not tensor.isnan().any()
+        )
+
+
+def test_reductions_beside_other_tensors():
+    x, y, labels = torch.randn(60, 4), torch.randn(60, 2), torch.randint(3, (60,))
+    by = torchtap.By("labels", torchtap.Mean(over=[0]), n=3)
+    where = torchtap.Where("mask", torchtap.Sum(over=[0]))
+    cross, joint = torchtap.CrossCovariance("y", over=[0]), torchtap.Joint("y", torchtap.Covariance(over=[0]))
+    cka, scaled = (
+        torchtap.LinearCKA("y", over=[0]),
+        torchtap.Map(lambda a, b: a[:, :2] * b, torchtap.Sum(over=[0]), other="y"),
+    )
+    with torchtap.Context(labels=labels, mask=labels == 1, y=y):
+        for reduction in (by, where, cross, joint, cka, scaled):
+            reduction.update(x)
+    for label in range(3):
+        torch.testing.assert_close(by["value"][label], x[labels == label].double().mean(0).to(by["value"].dtype))
+    torch.testing.assert_close(where["value"].double(), x[labels == 1].double().sum(0))
+    both = np.cov(torch.cat([x, y], 1).double().numpy().T)
+    np.testing.assert_allclose(joint["covariance"].numpy(), both, rtol=1e-8)
+    np.testing.assert_allclose(cross["covariance"].numpy(), both[:4, 4:], rtol=1e-8)
+    torch.testing.assert_close(scaled["value"].double(), (x[:, :2] * y).double().sum(0))
+    assert 0 < cka.value.item() < 1
+    with pytest.raises(ValueError, match="labels"):
+        by.update(x)
+
+
+def test_labels_around_a_forward():
+    model = classifier()
+    recorder = torchtap.ForwardOutput(reduction=torchtap.By("labels", torchtap.Mean(over=[0]), n=10)).attach(model, "4")
+    outputs, labels = [], []
+    for _ in range(3):
+        labels.append(torch.randint(10, (32,)))
+        x = torch.randn(32, 784)
+        with torchtap.Context(labels=labels[-1]):
+            outputs.append(model(x).detach().double())
+    all_labels = torch.cat(labels)
+    expected = torch.stack([torch.cat(outputs)[all_labels == label].mean(0) for label in range(10)])
+    torch.testing.assert_close(recorder["4"]["value"].double(), expected)
+
+
+def test_companions():
+    class Router(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.router, self.norm = torch.nn.Linear(4, 3), torch.nn.LayerNorm(4)
+
+        def forward(self, x):
+            self.router(x)
+            return self.norm(x)
+
+    model, x = Router(), torch.randn(50, 4)
+    expert = torchtap.output("../router").map(lambda logits: logits.argmax(-1))
+    by = torchtap.By("expert", torchtap.Mean(over=[0]), n=3)
+    recorder = torchtap.ForwardOutput(companions={"expert": expert}, reduction=by).attach(model, "norm")
+    y, chosen = model(x).double(), model.router(x).argmax(-1)
+    for expert in range(3):
+        torch.testing.assert_close(
+            recorder["norm"]["value"][expert].double(), y[chosen == expert].mean(0), equal_nan=True
+        )
+
+
+def test_quantiles():
+    for reduction in (torchtap.Quantiles(over_all=True), torchtap.LogHistogram(over_all=True)):
+        reduction.update(torch.arange(1.0, 101))
+        assert math.isclose(reduction.quantile(0.5).item(), 50, rel_tol=0.1)
+    with pytest.raises(TypeError, match="no quantiles"):
+        torchtap.Sum().quantile(0.5)
+
+
+# Files.
+
+
+def test_files(tmp_path):
+    model = classifier()
+    recorder = torchtap.ForwardOutput(reduction=torchtap.Moments(over=[0])).attach(model, types=torch.nn.Linear)
+    for part in ("a", "b"):
+        model(torch.randn(8, 784))
+        recorder.save(tmp_path / part, mkdir=True)
+        with pytest.raises(ValueError, match="overwrite"):
+            recorder.save(tmp_path / part)
+        recorder.save(tmp_path / part, overwrite=True)
+        if part == "a":
+            kept = recorder.data
+            recorder.reset()
+    torchtap.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all", mkdir=True)
+    recording = torchtap.load(tmp_path / "all")
+    assert recording.paths == ["0", "2", "4"] and len(recording) == 3 and recording.complete
+    entry = recording["2"]
+    assert (entry.samples, entry.kind, entry.type, entry.reduction) == (
+        2,
+        "ForwardOutput",
+        "Linear",
+        "Moments(over=[0])",
+    )
+    file = torch.load(tmp_path / "all/1.pt", weights_only=True)
+    assert torch.equal(entry.value["variance"], file["variance"]) and entry.reductions[0].count == 16
+    assert torch.equal(torchtap.load(tmp_path / "a/0.pt")["mean"], kept[0]["mean"])
+    torch.save({"x": [torch.ones(2), 3, "text"]}, tmp_path / "value.pt")
+    assert torchtap.load(tmp_path / "value.pt")["x"][2] == "text"
+    assert [one.path for one in recording] == recording.paths and recording[-1].path == "4"
+
+
+def test_snapshot_and_merge(tmp_path):
+    def recorder_of(model):
+        return torchtap.ForwardOutput(reduction=torchtap.Mean(over=[0])).attach(model, "4")
+
+    model, x = classifier(), torch.randn(6, 784)
+    one = recorder_of(model)
+    model(x[:2])
+    one.snapshot(str(tmp_path / "state"))
+    other = recorder_of(model)
+    model(x[2:])  # seen by both
+    resumed = recorder_of(model)
+    resumed.restore(str(tmp_path / "state"))
+    resumed.merge(other)
+    assert torch.equal(resumed[0], one[0]) and resumed.samples() == 2
+
+
+def test_spool_and_budget(tmp_path):
+    model = classifier()
+    spooled = torchtap.ForwardOutput(spool=tmp_path / "spool").attach(model, "0")
+    small = torchtap.ForwardOutput(memory_budget=900).attach(model, "0")
+    model(torch.ones(2, 784))
+    with pytest.raises(RuntimeError, match="budget"):
+        model(torch.ones(2, 784))
+    small.detach()
+    model(torch.ones(2, 784))
+    spooled.save(tmp_path / "spool")
+    assert len(torchtap.load(tmp_path / "spool")["0"].value) == 3
+
+
+# Lives of objects.
+
+
+def test_hooks_end_with_the_recorder():
+    model = classifier()
+    recorder = torchtap.ForwardOutput().attach(model, "0")
+    assert model[0]._forward_hooks
+    del recorder
+    gc.collect()
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_the_model_may_end_first():
+    model = classifier()
+    recorder = torchtap.BackwardOutput().attach(model)
+    step(model, torch.randn(2, 784))
+    del model
+    gc.collect()
+    assert recorder.samples() == 6
+    recorder.detach()
+
+
+def test_copies_and_pickles_of_a_model_record_nothing():
+    model = classifier()
+    recorder = torchtap.BackwardInput().attach(model, "2")
+    twin = copy.deepcopy(model)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+    x = torch.randn(2, 784)
+    for other in (twin, loaded, pickle.loads(pickle.dumps(model))):
+        assert all(map(torch.equal, step(other, x), step(model, x)))
+    assert recorder.samples() == 3
+    assert "torchtap" not in str(pickle.dumps(model))
+
+
+def test_a_forward_that_throws_leaves_nothing():
+    class Fails(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(2, 2)
+
+        def forward(self, x):
+            y = self.inner(x)
+            if x.sum() > 100:
+                raise OSError("too much")
+            return y
+
+    model = torch.nn.Sequential(Fails())
+    recorder = torchtap.BackwardInput().attach(model)
+    for _ in range(3):
+        with pytest.raises(OSError, match="too much"):
+            model(torch.full((1, 2), 100.0, requires_grad=True))
+        step(model, torch.ones(1, 2))
+    assert [one.samples for one in recorder.subrecorders] == [3, 3, 3]
+    big = torch.zeros(1000, requires_grad=True)
+    with pytest.raises(RuntimeError):
+        model(big)
+    still = [one for one in gc.get_referrers(big) if one is not globals() and not hasattr(one, "f_code")]
+    assert len(still) <= 1  # the name in this function
+
+
+def test_modes_and_traces_see_nothing():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    class Operations(torch.utils._python_dispatch.TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    model, x = classifier(), torch.randn(2, 784)
+
+    def operations():
+        with Operations() as mode, FlopCounterMode(display=False) as flops:
+            model(x)
+        return mode.seen, flops.get_total_flops()
+
+    def traced():
+        return re.sub(r"___torch_mangle_\d+\.", "", str(torch.jit.trace(model, x).inlined_graph))
+
+    before = operations(), traced()
+    recorders = [kind(reduction=torchtap.Sum(over=[0])).attach(model) for kind in KINDS]
+    assert (operations(), traced()) == before
+    assert recorders[2].samples(0) > 0
+
+
+def test_export_and_fx_trace_as_without():
+    model, x = classifier(), torch.randn(2, 784)
+    code = str(torch.fx.symbolic_trace(model).code)
+    recorder = torchtap.ForwardOutput().attach(model)
+    assert str(torch.fx.symbolic_trace(model).code) == code
+    exported = torch.export.export(model, (x,), strict=False)
+    assert torch.equal(exported.module()(x), model(x)) and recorder.samples(1) == 1
+
+
+def test_tensors_that_compute_in_python_are_left_out():
+    class Own(torch.Tensor):
+        @staticmethod
+        def __new__(cls, inner):
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+        def __init__(self, inner):
+            self.inner = inner
+
+        @classmethod
+        def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+            args = [one.inner if isinstance(one, Own) else one for one in args]
+            return Own(function(*args, **(kwargs or {})))
+
+    model = torch.nn.Sequential(torch.nn.ReLU())
+    kept, folded = (
+        torchtap.ForwardOutput().attach(model, "0"),
+        torchtap.ForwardOutput(reduction=torchtap.Sum()).attach(model, "0"),
+    )
+    local = torchtap.ForwardOutput(transform=lambda tensor: tensor.inner).attach(model, "0")
+    model(Own(torch.tensor([-1.0, 2.0])))
+    assert folded.subrecorders[0].left_out == 1 and "to_local()" in folded.subrecorders[0].note
+    assert kept.subrecorders[0].left_out == 1 and torch.equal(local["0"][0], torch.tensor([0.0, 2.0]))
+
+
+def test_threads():
+    model = classifier().eval()
+    recorder = torchtap.ForwardOutput(reduction=torchtap.Moments(over=[0]), condition=lambda: True).attach(model)
+    x = torch.randn(4, 784)
+
+    def run():
+        with torch.no_grad():
+            for _ in range(100):
+                model(x)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        recorder.data
+    assert list(recorder.iter_samples()) == [400] * 6
+    torch.testing.assert_close(recorder["4"]["mean"], model(x).double().mean(0))
+
+
+def test_checkpoint_and_autocast():
+    from torch.utils.checkpoint import checkpoint
+
+    model, x = classifier(), torch.randn(2, 784)
+    recorder = torchtap.BackwardOutput().attach(model, "2")
+    checkpoint(model, x, use_reentrant=False).sum().backward()
+    assert recorder.samples() == 1
+    outputs = torchtap.ForwardOutput().attach(model, "2")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model(x)
+    assert outputs["2"][0].dtype == torch.bfloat16
+
+
+def test_torchscript_takes_no_hooks():
+    model = torch.nn.Sequential(torch.jit.script(classifier()), torch.nn.ReLU())
+    with pytest.raises(TypeError, match=r'"0" \(Sequential\) is a TorchScript module.*leave it out with'):
+        torchtap.ForwardOutput().attach(model)
+    recorder = torchtap.ForwardOutput().attach(model, ~torchtap.types(torch.jit.ScriptModule))
+    assert [one.path for one in recorder.subrecorders] == ["", "1"]
+    model(torch.randn(2, 784))
+    assert list(recorder.iter_samples()) == [1, 1]
+
+
+def test_a_module_below_itself():
+    model = torch.nn.Sequential(torch.nn.ReLU())
+    model[0].owner = model
+    recorder = torchtap.ForwardOutput().attach(model, "0")
+    torch.nn.Sequential.forward(model, torch.ones(1))
+    assert recorder.samples() == 1
+
+
+def test_data_parallel_replicas():
+    model = classifier()
+    recorder = torchtap.ForwardOutput(reduction=torchtap.Count(over=[0])).attach(model, "0")
+    replica = model[0]._replicate_for_data_parallel()
+    replica.weight, replica.bias = model[0].weight, model[0].bias
+    replica(torch.ones(3, 784))
+    assert recorder.samples() == 1
+
+
+def test_nodes_that_pytree_knows_and_data_classes():
+    import dataclasses
+
+    @dataclasses.dataclass
+    class Output:
+        logits: torch.Tensor
+        more: tuple
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 2)
+
+        def forward(self, x):
+            return Output(self.layer(x), (x, None))
+
+    model = Model()
+    recorder = torchtap.ForwardOutput(all_tensors=True).attach(model, "")
+    model(torch.ones(1, 2))
+    assert set(recorder[""]) == {"0", "1", "2"}
+    gradients = torchtap.BackwardOutput().attach(model, "layer")
+    model(torch.ones(1, 2)).logits.sum().backward()
+    assert torch.equal(gradients["layer"][0], torch.ones(1, 2))
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2, 3), torch.ones(1, 3)])
+    lstm = torch.nn.LSTM(3, 4)
+    inputs = torchtap.ForwardPre(all_tensors=True).attach(lstm, "")
+    backward = torchtap.BackwardInput().attach(lstm, "")
+    assert isinstance(lstm(packed)[0], torch.nn.utils.rnn.PackedSequence)
+    assert torch.equal(inputs[""]["0"][0], packed.data) and backward.samples() == 0
+
+
+def test_what_people_see():
+    model = classifier()
+    recorder = torchtap.ForwardOutput(reduction=torchtap.Moments(over=[0])).attach(model)
+    model(torch.ones(2, 784))
+    assert repr(recorder) == "torchtap.ForwardOutput(6 modules, 6 samples)"
+    page = recorder._repr_html_()
+    assert "<td>(model)</td><td>Sequential</td><td>1</td><td>mean [10] float64; variance [10] float64" in page
+    assert repr(torchtap.Series(torchtap.Moments(), torchtap.Count())) == "Series(Moments, Count)"
+    assert repr(torchtap.names("a*") & ~torchtap.leaves()) == 'names("a*") && !leaves()'
+    for name in torchtap.reductions.__all__:
+        assert getattr(torchtap, name).__doc__, name
+    assert "histogram:BINS[:LOW:HIGH]" in torchtap.catalogue()

@@ -1,0 +1,22 @@
+"""Loads the C++ library for the PyTorch of this process."""
+
+import torch
+
+try:
+    from torchtap import _C
+except ImportError as error:
+    raise ImportError(
+        f"torchtap's recorders need its C++ library, which is not beside this package or was built for another PyTorch "
+        f"than {torch.__version__}: {error}. Install torchtap in this environment with `pip install .` in its source."
+    ) from error
+
+
+def _minor(version):
+    return version.split(".")[:2]
+
+
+if _minor(_C.torch_version) != _minor(torch.__version__):
+    raise ImportError(
+        f"torchtap was built for PyTorch {_C.torch_version}, and this is {torch.__version__}, whose C++ interface differs; "
+        "install it again."
+    )

@@ -1,0 +1,271 @@
+"""Recorders attach to modules of a model, and keep or fold what flows through them. The names are torchfunc's.
+
+recorder = torchtap.ForwardPre(reduction=lambda x, y: x + y)
+recorder.children(model, indices=(2, 3))
+"""
+
+import contextlib
+import functools
+import inspect
+import os
+import types
+import weakref
+
+import torch
+
+from torchtap import _library  # noqa: F401
+from torchtap import _C, selectors
+from torchtap._C import Companion, Sample, Subrecorder, input, output
+
+__all__ = [
+    "BackwardInput",
+    "BackwardOutput",
+    "Companion",
+    "ForwardInput",
+    "ForwardOutput",
+    "ForwardPre",
+    "Recorder",
+    "Sample",
+    "Subrecorder",
+    "input",
+    "output",
+]
+
+
+def _takes_sample(condition):
+    try:
+        inspect.signature(condition).bind()
+        return False
+    except TypeError:
+        return True
+    except ValueError:  # a function of C, whose parameters are unknown
+        return False
+
+
+def _remove(hooks):
+    for _, handles in hooks:
+        for handle in handles:
+            handle.remove()
+    hooks.clear()
+
+
+# A model that is pickled as a whole takes its hooks along. Theirs do nothing, and need no torchtap where it is loaded. Those of
+# a copy see that they are called for another module.
+_nothing = functools.partial(contextlib.nullcontext.__exit__, contextlib.nullcontext())
+_C.Hook.__reduce__ = lambda hook: (types.SimpleNamespace, (), {"before": _nothing, "after": _nothing})
+_C.Hook.__deepcopy__ = lambda hook, known: hook
+
+
+class Recorder(_C.Recorder):
+    """Records one kind of data from many modules, with a subrecorder for each of them.
+
+    condition       decides whether a sample is recorded: a callable without arguments, or with a `Sample`
+    reduction       folds samples instead of keeping them: a reduction such as `Moments()`, or a callable
+                    (accumulated, sample) -> accumulated
+    slot            which of several tensors of a call is recorded
+    all_tensors     record all of them, with data for each: {"0": …, "1": …}
+    transform       maps a tensor to what is recorded
+    device, dtype   where and how tensors are kept or reduced
+    companions      tensors of other modules for the reduction: {"expert": output("./router")}
+    alias           keep samples without a copy; a later change in place is an error when they are read
+    on_error        receives (path, exception) instead of an exception out of `forward` or `backward`
+    spool           a folder that samples are written to as they come
+    memory_budget   bytes of kept samples, beyond which an error is raised, or samples go to `spool`
+
+    Tensors are found in tuples, lists, dicts, data classes and what is registered with PyTorch's pytree. Results never change:
+    outputs and gradients are the same bits. Hooks are removed when the recorder ends, or by `detach()`.
+    """
+
+    def __init__(
+        self,
+        condition=None,
+        reduction=None,
+        *,
+        slot=0,
+        all_tensors=False,
+        transform=None,
+        device=None,
+        dtype=None,
+        companions=None,
+        alias=False,
+        on_error=None,
+        spool=None,
+        memory_budget=None,
+    ):
+        super().__init__(
+            type(self).__name__,
+            condition=condition,
+            takes_sample=condition is not None and _takes_sample(condition),
+            reduction=reduction,
+            slot=slot,
+            all_tensors=all_tensors,
+            transform=transform,
+            device=None if device is None else torch.device(device),
+            dtype=dtype,
+            companions=companions,
+            alias=alias,
+            on_error=on_error,
+            spool=None if spool is None else os.fspath(spool),
+            memory_budget=memory_budget,
+        )
+        self.condition, self.reduction = condition, reduction
+        self._hooks = []
+        weakref.finalize(self, _remove, self._hooks).atexit = False
+
+    def attach(self, model, selector=None, *, types=None, indices=None):
+        """Attaches to the modules of `model` that all of the given ones select; without any to all that have a forward.
+
+        selector   a path, a glob, a selector, or a callable (path, module) -> bool
+        types      classes
+        indices    places in `model.modules()`, where the model is 0
+
+        A name or place that does not exist is an error, and so is a selection without a module. Returns the recorder.
+        """
+        return self._attach(model, selector, types, indices, children=False)
+
+    def modules(self, model, types=None, indices=None, *, selector=None):
+        """Attaches as `attach` does, under torchfunc's name."""
+        return self._attach(model, selector, types, indices, children=False)
+
+    def children(self, model, types=None, indices=None, *, selector=None):
+        """Attaches to direct children of `model`; indices count children."""
+        return self._attach(model, selector, types, indices, children=True)
+
+    def _attach(self, model, selector, types, indices, children):
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError(f"torchtap.{self.kind}: expected a torch.nn.Module, got {type(model).__name__}.")
+        chosen = selectors._combined(selector, types, indices)
+        for module, hook, before, after, inputs in self.attach_to(model, chosen, children):
+            handles = []
+            if before:
+                handles.append(module.register_forward_pre_hook(hook.before, with_kwargs=True))
+            if after:
+                handles.append(module.register_forward_hook(hook.after, with_kwargs=inputs, always_call=True))
+            self._hooks.append((hook, handles))
+        return self
+
+    @property
+    def subrecorders(self):
+        """A `Subrecorder` for each module, in order of attachment."""
+        return [self.subrecorder(index) for index in range(len(self))]
+
+    @property
+    def data(self):
+        """The data of each subrecorder: a tensor or a dict of results if reduced, otherwise the list of samples."""
+        return list(self)
+
+    def __iter__(self):
+        return (one.value for one in self.subrecorders)
+
+    def __getitem__(self, index):
+        """The data of the subrecorder at a place, or of the module at a path."""
+        return self.subrecorder(index).value
+
+    def __setitem__(self, index, value):
+        self.subrecorder(index).set(value)
+
+    def samples(self, index=None):
+        """How many samples subrecorder `index` recorded: calls, not rows; without an index all of them did."""
+        if index is None:
+            return sum(self.iter_samples())
+        return self.subrecorder(index).samples
+
+    def iter_samples(self):
+        """The number of samples of each subrecorder."""
+        return (one.samples for one in self.subrecorders)
+
+    def remove(self, index):
+        """Removes a subrecorder and its hook, and returns its data. Those behind it move up by one place."""
+        data = self.drop(index)
+        gone = [one for one in self._hooks if one[0].idle]
+        self._hooks[:] = [one for one in self._hooks if not one[0].idle]
+        _remove(gone)
+        return data
+
+    def detach(self):
+        """Removes all hooks; the data stays."""
+        self.detach_all()
+        _remove(self._hooks)
+
+    def save(self, path, mkdir=False, *, overwrite=False, sync=True):
+        """Saves a .pt file for each subrecorder and a manifest that says which module each belongs to.
+
+        mkdir       make the folder, and those above it
+        overwrite   replace a recording that is there
+        sync        wait until all is on the disk
+
+        `torch.load(…, weights_only=True)`, `torchtap.load` and C++ read the files.
+        """
+        self.save_to(os.fspath(path), mkdir, overwrite, sync)
+
+    def merge_ranks(self, group=None, *, everywhere=True, samples=0):
+        """Merges what the ranks of a process group recorded (torch.distributed); each gets the same bits.
+
+        everywhere   whether all ranks get the result, or rank 0
+        samples      bytes of kept samples that may be merged
+        """
+        import torch.distributed
+
+        _C.merge_ranks(self, group or torch.distributed.group.WORLD, everywhere, samples)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.detach()
+
+    def __repr__(self):
+        return f"torchtap.{self.kind}({len(self)} modules, {self.samples()} samples)"
+
+    def _repr_html_(self):
+        """A table of the subrecorders, for notebooks."""
+        rows = ((one.path or "(model)", one.type, one.samples, _shape(one), one.note) for one in self.subrecorders)
+        return _table(self.kind, ("module", "type", "samples", "recorded", "note"), rows)
+
+
+def _shape(one):
+    if not one.samples:
+        return ""
+    return _describe(one.value)
+
+
+def _describe(value):
+    if isinstance(value, torch.Tensor):
+        return f"{list(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+    if isinstance(value, dict):
+        return "; ".join(f"{name} {_describe(item)}" for name, item in value.items())
+    return f"{len(value)} × {_describe(value[0])}" if isinstance(value, list) and value else str(value)
+
+
+def _table(caption, head, rows):
+    from html import escape
+
+    def line(cells, tag):
+        return "<tr>" + "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "".join(line(row, "td") for row in rows)
+    return f"<table><caption>{escape(caption)}</caption><thead>{line(head, 'th')}</thead><tbody>{body}</tbody></table>"
+
+
+class ForwardPre(Recorder):
+    """Inputs before `forward`."""
+
+
+class ForwardInput(Recorder):
+    """Inputs after `forward`, with the module's changes in place."""
+
+
+class ForwardOutput(Recorder):
+    """Outputs of `forward`."""
+
+
+class BackwardInput(Recorder):
+    """Gradients with respect to inputs, as far as they flow through this module."""
+
+
+class BackwardOutput(Recorder):
+    """Gradients with respect to outputs."""
+
+
+for _one in (ForwardPre, ForwardInput, ForwardOutput, BackwardInput, BackwardOutput):
+    _one.__doc__ += "\n\n" + Recorder.__doc__.partition("\n\n")[2]

@@ -1,0 +1,226 @@
+"""Reductions fold samples as they come, and can be merged: `Moments(over=[0])`.
+
+Options that most of them share:
+
+over         dimensions of each sample that are folded, too; the others are kept. `over=[0]`: statistics of each feature over a
+             batch, which may differ in size. Without it each sample is one row, and results have its shape
+over_all     fold all dimensions: results are single numbers
+non_finite   "propagate" NaN and infinities as PyTorch does, "omit" and count them, or "raise"
+
+A reduction is given to a recorder, which makes a copy for each module, or used by itself: `update(sample)`, `merge(other)`,
+`count`, `results()`, `reduction["mean"]`. It can be copied and pickled.
+"""
+
+import torch  # noqa: F401  (before the library that links it)
+
+from torchtap import _library  # noqa: F401
+from torchtap import _C
+from torchtap._C import Reduction, catalogue
+
+Reduction.__doc__ = "Any reduction; `parse` and `Entry.reductions` return it, and the classes below derive from it."
+Reduction.__module__ = "torchtap"
+
+
+def _dims(over):
+    return [over] if isinstance(over, int) else list(over)
+
+
+class _Rows(Reduction):
+    def __init__(self, *, over=(), over_all=False, **options):
+        super().__init__(type(self).__name__, over=_dims(over), over_all=over_all, **options)
+
+
+class _Fold(_Rows):
+    def __init__(self, *, over=(), over_all=False, non_finite="propagate", **options):
+        super().__init__(over=over, over_all=over_all, non_finite=non_finite, **options)
+
+
+class Sum(_Fold):
+    """The sum, in float64 for floating-point samples."""
+
+
+class Mean(_Fold):
+    """The arithmetic mean."""
+
+
+class Min(_Fold):
+    """The smallest value."""
+
+
+class Max(_Fold):
+    """The largest value."""
+
+
+class AbsMax(_Fold):
+    """The largest magnitude."""
+
+
+class Gram(_Fold):
+    """The Gram matrix of features: the sum of x xᵀ over rows."""
+
+
+class Count(_Rows):
+    """Rows and elements, and how many of these are NaN, infinite or zero."""
+
+
+class First(_Rows):
+    """The first sample."""
+
+
+class Last(_Rows):
+    """The last sample."""
+
+
+class Moments(_Fold):
+    """Mean, variance, skewness and kurtosis in one pass, float64.
+
+    unbiased   divide the variance by n - 1, as `torch.var` does, or by n
+    order      4, or 2 for mean and variance only
+    """
+
+    def __init__(self, *, over=(), over_all=False, non_finite="propagate", unbiased=True, order=4):
+        super().__init__(over=over, over_all=over_all, non_finite=non_finite, unbiased=unbiased, order=order)
+
+
+class Norm(_Fold):
+    """The p-norm; `math.inf` gives the largest magnitude."""
+
+    def __init__(self, p=2.0, *, over=(), over_all=False, non_finite="propagate"):
+        super().__init__(over=over, over_all=over_all, non_finite=non_finite, p=p)
+
+
+class EMA(_Fold):
+    """The exponential moving average: each step keeps `decay` of the former value."""
+
+    def __init__(self, decay=0.9, *, over=(), over_all=False, non_finite="propagate"):
+        super().__init__(over=over, over_all=over_all, non_finite=non_finite, decay=decay)
+
+
+class Histogram(_Rows):
+    """Counts in bins of equal width from `low` to `high`, or over a range that grows with the samples."""
+
+    def __init__(self, bins, low=None, high=None, *, over=(), over_all=False):
+        super().__init__(over=over, over_all=over_all, bins=bins, low=low, high=high)
+
+
+class LogHistogram(_Rows):
+    """Counts in bins for all numbers of any size, 2 ** mantissa_bits for each power of two; has quantiles."""
+
+    def __init__(self, mantissa_bits=3, *, over=(), over_all=False):
+        super().__init__(over=over, over_all=over_all, mantissa_bits=mantissa_bits)
+
+
+class Quantiles(_Rows):
+    """Quantiles `at` these levels from a sketch of some `k` rows; `quantile(q)` gives any."""
+
+    def __init__(
+        self, at=(0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0), *, k=512, seed=0, over=(), over_all=False
+    ):
+        super().__init__(over=over, over_all=over_all, at=list(at), k=k, seed=seed)
+
+
+class TopK(_Fold):
+    """The k largest values (or smallest) and the samples that had them."""
+
+    def __init__(self, k=10, *, largest=True, over=(), over_all=False, non_finite="propagate"):
+        super().__init__(over=over, over_all=over_all, non_finite=non_finite, k=k, largest=largest)
+
+
+class Reservoir(_Rows):
+    """k samples, each chosen with the same probability."""
+
+    def __init__(self, k=100, *, seed=0, over=(), over_all=False):
+        super().__init__(over=over, over_all=over_all, k=k, seed=seed)
+
+
+class Covariance(_Fold):
+    """Mean, covariance and correlation of the features of rows."""
+
+    def __init__(self, *, over=(), over_all=False, non_finite="propagate", unbiased=True):
+        super().__init__(over=over, over_all=over_all, non_finite=non_finite, unbiased=unbiased)
+
+
+class CrossCovariance(_Fold):
+    """The covariance of the sample's features with those of the tensor that a `Context` or a companion calls `name`."""
+
+    def __init__(self, name, *, over=(), over_all=False, non_finite="propagate", unbiased=True):
+        super().__init__(over=over, over_all=over_all, non_finite=non_finite, name=name, unbiased=unbiased)
+
+
+class LinearCKA(CrossCovariance):
+    """Linear centred kernel alignment of the sample's rows with those of the tensor called `name`."""
+
+
+class Blocks(Reduction):
+    """The history of a stream: summaries of at most `most` blocks of samples, which grow as more come."""
+
+    def __init__(self, most=512):
+        super().__init__("Blocks", most=most)
+
+
+class Series(Reduction):
+    """Several reductions of one stream, which is read once: `Series(Moments(), Count())`. Results are "moments.mean", …"""
+
+    def __init__(self, *members):
+        super().__init__("Series", members=list(members))
+
+
+class By(Reduction):
+    """A reduction for each key of the tensor called `name`, which has one for each row: classes, experts.
+
+    n      keys are 0 … n - 1, each with its row in the results; otherwise those that come
+    most   at most so many different keys
+    """
+
+    def __init__(self, name, reduction, *, n=None, most=None):
+        super().__init__("By", name=name, reduction=reduction, n=n, most=most)
+
+
+class Where(Reduction):
+    """A reduction of the rows where the mask called `name` is true."""
+
+    def __init__(self, name, reduction):
+        super().__init__("Where", name=name, reduction=reduction)
+
+
+class Joint(Reduction):
+    """A reduction of rows of the sample beside rows of the tensor called `name`."""
+
+    def __init__(self, name, reduction):
+        super().__init__("Joint", name=name, reduction=reduction)
+
+
+class Every(Reduction):
+    """A reduction of every n-th sample."""
+
+    def __init__(self, n, reduction):
+        super().__init__("Every", n=n, reduction=reduction)
+
+
+class Window(Reduction):
+    """A reduction of the last n samples, which it keeps."""
+
+    def __init__(self, n, reduction):
+        super().__init__("Window", n=n, reduction=reduction)
+
+
+class Over(Reduction):
+    """A reduction without `over` of its own, say a callable, applied to the rows of each sample along `dims`."""
+
+    def __init__(self, dims, reduction):
+        super().__init__("Over", dims=_dims(dims), reduction=reduction)
+
+
+class Map(Reduction):
+    """A reduction of `function(sample)`, or of `function(sample, other)` with the tensor called `other`."""
+
+    def __init__(self, function, reduction, *, other=None):
+        super().__init__("Map", function=function, reduction=reduction, other=other)
+
+
+def parse(text: str, *, over=(), over_all=False) -> Reduction:
+    """Reductions from text, as the command takes them: `parse("mean,histogram:64:-4:4")`; `catalogue()` lists them."""
+    return _C.parse(text, _dims(over), over_all)
+
+
+__all__ = [name for name, one in globals().items() if isinstance(one, type) and name[0] != "_"] + ["catalogue", "parse"]

@@ -1,0 +1,60 @@
+"""Selectors say which modules of a model: `types(torch.nn.Linear) & ~names("head*")`.
+
+A str is a selector: a path, or a glob in which `*` also crosses dots. So is a callable `(path, module) -> bool`.
+"""
+
+import torch  # noqa: F401  (before the library that links it)
+
+from torchtap import _library  # noqa: F401
+from torchtap._C import Selector, everything, leaves
+from torchtap import _C
+
+__all__ = ["Selector", "depth", "everything", "indices", "leaves", "names", "regex", "types"]
+
+
+def names(*patterns: str) -> Selector:
+    """Modules by path or glob. A name that the model does not have is an error that lists the nearest."""
+    return _C.names(list(patterns))
+
+
+def regex(expression: str) -> Selector:
+    """Modules whose whole path matches a regular expression (ECMAScript)."""
+    return _C.regex(expression)
+
+
+def indices(*wanted: int) -> Selector:
+    """Modules by their place in `modules()`, where the model is 0, or in `children()`."""
+    return _C.indices(list(wanted))
+
+
+def types(*classes) -> Selector:
+    """Modules of these classes or of classes derived from one; a str is the name of a class."""
+    named = [one for one in classes if isinstance(one, str)]
+    real = tuple(one for one in classes if not isinstance(one, str))
+    if not real:
+        return _C.types(named)
+    description = f"types({', '.join(one.__name__ for one in real)})"
+    chosen = Selector(lambda path, module: isinstance(module, real), description)
+    return chosen | _C.types(named) if named else chosen
+
+
+def depth(least: int, most: "int | None" = None) -> Selector:
+    """Modules so many steps below the model, or `least` to `most` steps."""
+    return _C.depth(least, least if most is None else most)
+
+
+def _combined(selector, classes, places) -> Selector:
+    """What all of the given ones select."""
+    chosen = []
+    if selector is not None:
+        chosen.append(selector if isinstance(selector, Selector) else Selector(selector))
+    if classes is not None:
+        chosen.append(types(*(classes if isinstance(classes, (tuple, list)) else (classes,))))
+    if places is not None:
+        chosen.append(indices(*places))
+    if not chosen:
+        return everything()
+    result = chosen[0]
+    for one in chosen[1:]:
+        result = result & one
+    return result

@@ -1,0 +1,38 @@
+"""Reads and merges recordings, of Python and of C++."""
+
+import os
+
+import torch  # noqa: F401  (before the library that links it)
+
+from torchtap import _library  # noqa: F401
+from torchtap import _C
+from torchtap._C import Context, Entry, Recording
+
+__all__ = ["Context", "Entry", "Recording", "load", "merge"]
+
+
+def load(path):
+    """The recording in a folder, or the value in a .pt file.
+
+    A recording has entries, by index or path of the module: `load("analysis")["layer1"].value`. Entries are read when they
+    are asked for, so a recording may be larger than memory. Files are read as data: no code in them runs.
+    """
+    path = os.fspath(path)
+    return _C.load_recording(path) if os.path.isdir(path) else _C.load_value(path)
+
+
+def merge(parts, directory, *, mkdir=False, overwrite=False, all_modules=False):
+    """Merges recordings of the same model into one, as if one run had recorded them in this order.
+
+    all_modules   take modules that only some parts have, as those of a pipeline's ranks
+    """
+    _C.merge([os.fspath(part) for part in parts], os.fspath(directory), mkdir, overwrite, all_modules)
+
+
+Context.__doc__ = """Names tensors for reductions, around a forward: `with torchtap.Context(labels=y): model(x)`.
+
+By, Where, Joint and others look them up by name."""
+Recording.__doc__ = "A recording: entries by index or path, in the order of their subrecorders."
+Entry.__doc__ = "What was recorded of one module: `value` as it was saved, `reductions` to continue from."
+for _one in (Context, Entry, Recording):
+    _one.__module__ = "torchtap"
