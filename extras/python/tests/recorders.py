@@ -13,10 +13,8 @@ import threading
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
-from harness import given
-
 import torchtap
+from harness import given
 
 if given("python_module"):  # built, and not installed beside the package
     spec = importlib.util.spec_from_file_location("torchtap._C", given("python_module"))
@@ -593,7 +591,7 @@ def test_threads():
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        recorder.data
+        list(recorder)
     assert list(recorder.iter_samples()) == [400] * 6
     torch.testing.assert_close(recorder["4"]["mean"], model(x).double().mean(0))
 

@@ -1,7 +1,9 @@
 """Recorders attach to modules of a model, and keep or fold what flows through them. The names are torchfunc's.
 
-recorder = torchtap.ForwardPre(reduction=lambda x, y: x + y)
-recorder.children(model, indices=(2, 3))
+    recorder = torchtap.ForwardPre(reduction=lambda x, y: x + y)
+    recorder.children(model, indices=(2, 3))
+
+Data is by place, `recorder[0]`, or by path, `recorder["layer1.0"]`.
 """
 
 import contextlib
@@ -12,10 +14,14 @@ import types
 import weakref
 
 import torch
+from torchtap import selectors
+from torchtap._library import _C
 
-from torchtap import _library  # noqa: F401
-from torchtap import _C, selectors
-from torchtap._C import Companion, Sample, Subrecorder, input, output
+Companion = _C.Companion
+Sample = _C.Sample
+Subrecorder = _C.Subrecorder
+input = _C.input
+output = _C.output
 
 __all__ = [
     "BackwardInput",

@@ -11,11 +11,10 @@ A reduction is given to a recorder, which makes a copy for each module, or used 
 `count`, `results()`, `reduction["mean"]`. It can be copied and pickled.
 """
 
-import torch  # noqa: F401  (before the library that links it)
+from torchtap._library import _C
 
-from torchtap import _library  # noqa: F401
-from torchtap import _C
-from torchtap._C import Reduction, catalogue
+Reduction = _C.Reduction
+catalogue = _C.catalogue
 
 Reduction.__doc__ = "Any reduction; `parse` and `Entry.reductions` return it, and the classes below derive from it."
 Reduction.__module__ = "torchtap"

@@ -3,11 +3,11 @@
 A str is a selector: a path, or a glob in which `*` also crosses dots. So is a callable `(path, module) -> bool`.
 """
 
-import torch  # noqa: F401  (before the library that links it)
+from torchtap._library import _C
 
-from torchtap import _library  # noqa: F401
-from torchtap._C import Selector, everything, leaves
-from torchtap import _C
+Selector = _C.Selector
+everything = _C.everything
+leaves = _C.leaves
 
 __all__ = ["Selector", "depth", "everything", "indices", "leaves", "names", "regex", "types"]
 

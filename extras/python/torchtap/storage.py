@@ -2,11 +2,11 @@
 
 import os
 
-import torch  # noqa: F401  (before the library that links it)
+from torchtap._library import _C
 
-from torchtap import _library  # noqa: F401
-from torchtap import _C
-from torchtap._C import Context, Entry, Recording
+Context = _C.Context
+Entry = _C.Entry
+Recording = _C.Recording
 
 __all__ = ["Context", "Entry", "Recording", "load", "merge"]
 
