@@ -14,7 +14,7 @@ include(torchtap_install_parts)
 if(NOT SKBUILD)  # a wheel gets them itself
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/extras/python/torchtap" "${PROJECT_SOURCE_DIR}/extras/python/torchtap_compare"
           DESTINATION "${TORCHTAP_PYTHON_DIR}" COMPONENT python
-          FILES_MATCHING PATTERN "*.py")
+          FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed")
 endif()
 install(EXPORT torchtapTargets NAMESPACE torchtap:: DESTINATION "${package_dir}")
 torchtap_in_order(known ${TORCHTAP_KNOWN_PARTS})

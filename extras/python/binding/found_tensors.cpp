@@ -36,14 +36,10 @@ bool is_of_a_trace(PyObject* value) noexcept {
 void FoundTensors::add(PyObject* value) {
   if (THPVariable_Check(value)) {
     const at::Tensor& tensor = THPVariable_Unpack(value);
-    if (tensor.key_set().has(c10::DispatchKey::Python)) {
-      plain_ = false;
-      if (is_of_a_trace(value)) computed_ = false;
-    }
-    before_.push_back(tensor);
-    any_ = true;
+    add(tensor);
+    if (tensor.key_set().has(c10::DispatchKey::Python) && is_of_a_trace(value)) computed_ = false;
   } else if (value == Py_None) {
-    before_.emplace_back();
+    add(at::Tensor());
   } else if (PyTuple_Check(value) || PyList_Check(value)) {
     const Py_ssize_t size = PySequence_Fast_GET_SIZE(value);
     for (Py_ssize_t i = 0; i < size; ++i) add(PySequence_Fast_GET_ITEM(value, i));
@@ -64,6 +60,13 @@ void FoundTensors::add(PyObject* value) {
       }
     }
   }
+}
+
+void FoundTensors::add(const at::Tensor& tensor) {
+  before_.push_back(tensor);
+  if (!tensor.defined()) return;
+  any_ = true;
+  if (tensor.key_set().has(c10::DispatchKey::Python)) plain_ = false;
 }
 
 hooks::extend::CallTensors& FoundTensors::see() {

@@ -23,6 +23,8 @@ class FoundTensors {
 
   /// Adds the tensors of a value. Call `see` when all values were added.
   void add(PyObject* value);
+  /// Adds a tensor, undefined for None.
+  void add(const at::Tensor& tensor);
   /// Whether these values were computed: none stands for others while PyTorch traces the model.
   bool computed() const noexcept { return computed_; }
   /// Whether all are tensors of PyTorch's own, whose operations are not defined in Python.

@@ -103,6 +103,8 @@ core::Value to_value(py::handle object) {
 }
 
 PYBIND11_MODULE(_C, module) {
+  py::options options;
+  options.disable_function_signatures();  // they are in _C.pyi
   module.attr("version") = TORCHTAP_VERSION;
   module.attr("torch_version") = TORCH_VERSION;
   py::register_local_exception_translator([](std::exception_ptr error) {

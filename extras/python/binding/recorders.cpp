@@ -2,6 +2,7 @@
 
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
+#include <torch/library.h>
 
 #include <functional>
 #include <map>
@@ -87,7 +88,8 @@ RecorderOptions options_of(const py::dict& given) {
   return options;
 }
 
-/// Attaches, and returns the hooks that Python has to register: (module, hook, before, after, with inputs).
+/// Attaches, and returns the hooks that Python has to register: (module, hook, before, after, with inputs,
+/// paired).
 py::list attach(Recorder& recorder, const py::object& model, const selectors::Selector& selector,
                 bool children) {
   const auto root = stand_in_for(model);
@@ -102,28 +104,25 @@ py::list attach(Recorder& recorder, const py::object& model, const selectors::Se
   recorder.attach(selected);
 
   const auto& kind = recorders::traits(recorders::kind_of(recorder.kind()));
-  using Sides = Hook::Sides;
+  const bool is_pre = kind.hook == hooks::Kind::forward_pre, sees_inputs = kind.hook == hooks::Kind::forward;
   py::list hooks;
   std::set<const StandIn*> added;
-  const auto add = [&](StandIn& stand_in, Sides sides) {
+  const auto add = [&](StandIn& stand_in, bool before, bool after, bool paired) {
     if (!added.insert(&stand_in).second) return;
-    const bool inputs = kind.hook == hooks::Kind::forward && sides == Sides::after;
-    Hook hook(std::static_pointer_cast<StandIn>(stand_in.shared_from_this()), root, sides);
-    hooks.append(py::make_tuple(stand_in.module(), std::move(hook), sides != Sides::after,
-                                sides != Sides::before, inputs));
+    Hook hook(std::static_pointer_cast<StandIn>(stand_in.shared_from_this()), root, paired);
+    hooks.append(
+        py::make_tuple(stand_in.module(), std::move(hook), before, after, sees_inputs && !paired, paired));
   };
   for (const auto& module : selected) {
     StandIn& stand_in = stand_in_of(module);
-    const bool both = kind.gradients || &stand_in == root.get();
-    const bool is_pre = kind.hook == hooks::Kind::forward_pre;
-    add(stand_in, is_pre ? Sides::before : both ? Sides::both : Sides::after);
+    // Calls are counted in each forward of the model, which begins before it.
+    add(stand_in, is_pre || kind.gradients || &stand_in == root.get(), !is_pre, kind.gradients);
   }
-  // The model itself, in whose forwards calls are counted, and modules that companions name.
+  // The model itself, and modules that companions name.
   const bool companions = !recorder.options().with().empty();
   for (const auto& module : modules_of(*root, /*children=*/false)) {
     StandIn& stand_in = stand_in_of(module);
-    if (hooks::extend::is_idle(stand_in.torchtap_gate())) continue;
-    add(stand_in, companions ? Sides::both : Sides::before);
+    if (!hooks::extend::is_idle(stand_in.torchtap_gate())) add(stand_in, true, companions, companions);
   }
   return hooks;
 }
@@ -150,22 +149,32 @@ void merge_ranks(Recorder& recorder, c10d::ProcessGroup& group, bool everywhere,
 
 void define_subrecorder(py::module_& module) {
   const auto release = py::call_guard<py::gil_scoped_release>();
-  py::class_<Subrecorder>(module, "Subrecorder")
+  py::class_<Subrecorder>(module, "Subrecorder", "The part of a recorder that belongs to one module.")
       .def_property_readonly("path", [](const Subrecorder& one) { return one.path(); })
       .def_property_readonly("aliases", [](const Subrecorder& one) { return one.aliases(); })
       .def_property_readonly("type", [](const Subrecorder& one) { return one.type(); })
-      .def_property_readonly("samples", py::cpp_function(&Subrecorder::samples, release))
-      .def_property_readonly("events", py::cpp_function(&Subrecorder::events, release))
-      .def_property_readonly("without_tensors", py::cpp_function(&Subrecorder::without_tensors, release))
-      .def_property_readonly("dropped", py::cpp_function(&Subrecorder::dropped, release))
-      .def_property_readonly("left_out", py::cpp_function(&Subrecorder::left_out, release))
-      .def_property_readonly("unmatched", py::cpp_function(&Subrecorder::unmatched, release))
-      .def_property_readonly("note", py::cpp_function(&Subrecorder::note, release))
+      .def_property_readonly("samples", py::cpp_function(&Subrecorder::samples, release),
+                             "Recorded calls, not rows.")
+      .def_property_readonly("events", py::cpp_function(&Subrecorder::events, release),
+                             "Calls seen, recorded or not.")
+      .def_property_readonly("without_tensors", py::cpp_function(&Subrecorder::without_tensors, release),
+                             "Calls that handed over no tensor.")
+      .def_property_readonly("dropped", py::cpp_function(&Subrecorder::dropped, release),
+                             "Samples dropped for lack of room.")
+      .def_property_readonly("left_out", py::cpp_function(&Subrecorder::left_out, release),
+                             "Samples that did not fit the reduction.")
+      .def_property_readonly("unmatched", py::cpp_function(&Subrecorder::unmatched, release),
+                             "Samples without a companion, and the other way round.")
+      .def_property_readonly("note", py::cpp_function(&Subrecorder::note, release),
+                             "Why there are no samples, or how many were left out and why.")
       .def_property_readonly(
-          "value", [](const Subrecorder& one) { return to_python(unlocked([&] { return one.value(); })); })
+          "value", [](const Subrecorder& one) { return to_python(unlocked([&] { return one.value(); })); },
+          "A tensor or a dict of results if reduced, otherwise the list of samples; None without samples.")
       .def("results",
            [](const Subrecorder& one) { return to_python(unlocked([&] { return one.results(); })); })
-      .def("take", [](Subrecorder& one) { return to_python(unlocked([&] { return one.take(); })); })
+      .def(
+          "take", [](Subrecorder& one) { return to_python(unlocked([&] { return one.take(); })); },
+          "Returns the value and resets, as one moment.")
       .def("set",
            [](Subrecorder& one, const py::object& object) {
              core::Value value = to_value(object);
@@ -178,17 +187,28 @@ void define_subrecorder(py::module_& module) {
 
 }  // namespace
 
+// Called by code that torch.compile made (compiled.py).
+TORCH_LIBRARY_FRAGMENT(torchtap, library) {
+  library.def("run_hooks(Tensor?[] inputs, Tensor?[] outputs, bool before, int number) -> ()",
+              {at::Tag::pt2_compliant_tag, at::Tag::flexible_layout});
+}
+TORCH_LIBRARY_IMPL(torchtap, CompositeExplicitAutograd, library) {
+  library.impl("run_hooks", &run_numbered);
+}
+
 void define_recorders(py::module_& module) {
   const auto release = py::call_guard<py::gil_scoped_release>();
-  py::class_<Sample>(module, "Sample")
+  py::class_<Sample>(module, "Sample", "A sample that a condition decides about.")
       .def_readonly("path", &Sample::path)
       .def_readonly("type", &Sample::type)
       .def_readonly("call_index", &Sample::call_index)
       .def_readonly("sample_index", &Sample::sample_index)
       .def_readonly("slot", &Sample::slot)
       .def_readonly("tensor", &Sample::tensor);
-  py::class_<Companion>(module, "Companion")
-      .def("map", [](const Companion& one, Function function) { return one.map(std::move(function)); })
+  py::class_<Companion>(module, "Companion", "A tensor of another module, made by `output` and `input`.")
+      .def(
+          "map", [](const Companion& one, Function function) { return one.map(std::move(function)); },
+          "This tensor, mapped by a function: an argmax, a pooling.")
       .def("__repr__", &Companion::describe);
   module.def(
       "output", [](const std::string& path, std::int64_t slot) { return recorders::output(path, slot); },
@@ -203,6 +223,7 @@ void define_recorders(py::module_& module) {
                        const py::object& output) { return hook.after(module, output); })
       .def("after", py::overload_cast<py::handle, const py::tuple&, const py::dict&, const py::object&>(
                         &Hook::after, py::const_))
+      .def_property_readonly("number", &Hook::number)
       .def_property_readonly("idle", &Hook::idle);
   define_subrecorder(module);
   py::class_<Recorder>(module, "Recorder")
@@ -220,15 +241,18 @@ void define_recorders(py::module_& module) {
              return to_python(unlocked([&] { return all.remove(place(all, index)); }));
            })
       .def("detach_all", &Recorder::detach, release)
-      .def("reset", &Recorder::reset, release)
-      .def("apply", &Recorder::apply, py::arg("function"), release)
-      .def("apply_sample", &Recorder::apply_sample, py::arg("function"), release)
-      .def("merge", &Recorder::merge, py::arg("other"), release)
-      .def("flush", &Recorder::flush, release)
-      .def_property_readonly("dropped", &Recorder::dropped)
+      .def("reset", &Recorder::reset, release, "Discards all samples; the hooks stay.")
+      .def("apply", &Recorder::apply, py::arg("function"), release,
+           "Replaces what is recorded by `function` of it: of each tensor, result or kept sample.")
+      .def("apply_sample", &Recorder::apply_sample, py::arg("function"), release,
+           "As apply, with the number of samples as second argument.")
+      .def("merge", &Recorder::merge, py::arg("other"), release,
+           "Adds the data of a recorder of the same modules, as if its samples had come after these.")
+      .def("flush", &Recorder::flush, release, "Writes spooled samples to the disk.")
+      .def_property_readonly("dropped", &Recorder::dropped, "Samples dropped for lack of room.")
       .def("save_to", &save, release)
-      .def("snapshot", py::overload_cast<const std::string&>(&Recorder::snapshot, py::const_), release)
-      .def("restore", py::overload_cast<const std::string&>(&Recorder::restore), release);
+      .def("snapshot_to", py::overload_cast<const std::string&>(&Recorder::snapshot, py::const_), release)
+      .def("restore_from", py::overload_cast<const std::string&>(&Recorder::restore), release);
 #ifdef TORCHTAP_PYTHON_DISTRIBUTED
   module.def("merge_ranks", &merge_ranks, release);
 #endif

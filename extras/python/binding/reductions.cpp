@@ -205,26 +205,34 @@ void define_reductions(py::module_& module) {
       .def(py::init([](const std::string& name, const py::kwargs& options) {
         return makers().at(name)(Given(options));
       }))
-      .def("update", &Any::update, py::arg("sample"), release)
-      .def("check", &Any::check, py::arg("sample"), release)
-      .def("merge", &Any::merge, py::arg("other"), release)
-      .def_property_readonly("count", &Any::count)
-      .def_property_readonly("value", &only_result)
-      .def("results", [](const Any& reduction) { return to_python(reduction.results()); })
+      .def("update", &Any::update, py::arg("sample"), release,
+           "Folds a sample in. Throws if it does not fit those before; nothing is changed then.")
+      .def("check", &Any::check, py::arg("sample"), release,
+           "Throws the error that update would throw. Changes nothing.")
+      .def("merge", &Any::merge, py::arg("other"), release,
+           "Adds what `other`, a reduction made alike, has seen after this one's samples.")
+      .def_property_readonly("count", &Any::count, "The number of samples or, under over, of rows.")
+      .def_property_readonly("value", &only_result, "The result, where there is one alone.")
+      .def(
+          "results", [](const Any& reduction) { return to_python(reduction.results()); },
+          "The results by name; empty before the first sample.")
       .def("__getitem__",
            [](const Any& reduction, const std::string& name) { return reduction.results().at(name); })
-      .def("quantile", &quantile, py::arg("q"))
-      .def("fresh", &Any::fresh)
+      .def("quantile", &quantile, py::arg("q"), "The q-quantile; of Quantiles and LogHistogram.")
+      .def("fresh", &Any::fresh, "The same reduction without samples.")
       .def("__copy__", [](const Any& reduction) { return Any(reduction); })
       .def("__deepcopy__", [](const Any& reduction, const py::dict&) { return Any(reduction); })
       .def("__repr__", &Any::describe)
       .def(py::pickle(&state_of, &from_state));
   module.def("parse", &parsed);
-  module.def("catalogue", [] {
-    std::map<std::string, std::string> all;
-    for (const auto& entry : catalogue()) all[entry.usage] = entry.summary;
-    return all;
-  });
+  module.def(
+      "catalogue",
+      [] {
+        std::map<std::string, std::string> all;
+        for (const auto& entry : catalogue()) all[entry.usage] = entry.summary;
+        return all;
+      },
+      "What `parse` knows, and what it gives.");
 }
 
 }  // namespace torchtap::python

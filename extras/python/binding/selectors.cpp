@@ -30,17 +30,17 @@ Selector from_predicate(Predicate predicate, const std::string& description) {
 }  // namespace
 
 void define_selectors(py::module_& module) {
-  py::class_<Selector>(module, "Selector")
+  py::class_<Selector>(module, "Selector", "Says which modules; combined with &, | and ~.")
       .def(py::init(&from_predicate), py::arg("predicate"), py::arg("description") = "predicate")
       .def(py::init([](const std::string& name) { return Selector(name); }), py::arg("name"))
-      .def("allow_none", &Selector::allow_none)
+      .def("allow_none", &Selector::allow_none, "The same, but selecting nothing is no error.")
       .def("__and__", [](const Selector& a, const Selector& b) { return a && b; })
       .def("__or__", [](const Selector& a, const Selector& b) { return a || b; })
       .def("__invert__", [](const Selector& a) { return !a; })
       .def("__repr__", [](const Selector& selector) { return selector.describe(); });
   py::implicitly_convertible<std::string, Selector>();
-  module.def("everything", &selectors::everything);
-  module.def("leaves", &selectors::leaves);
+  module.def("everything", &selectors::everything, "Every module that has a forward.");
+  module.def("leaves", &selectors::leaves, "Modules without submodules.");
   module.def("names",
              [](std::vector<std::string> patterns) { return selectors::names(std::move(patterns)); });
   module.def("regex", [](const std::string& expression) { return selectors::names(std::regex(expression)); });

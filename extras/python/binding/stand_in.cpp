@@ -4,6 +4,8 @@
 #include <torch/csrc/jit/frontend/tracer.h>
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 #include <unordered_map>
 #include <utility>
 
@@ -34,6 +36,18 @@ void add_children(StandIn& parent, std::unordered_map<PyObject*, std::shared_ptr
   open.pop_back();
 }
 
+/// The stand-ins of the process by number.
+struct Numbered {
+  std::mutex mutex;
+  std::atomic<std::int64_t> last{0};
+  std::unordered_map<std::int64_t, std::weak_ptr<StandIn>> all;
+
+  static Numbered& instance() {
+    static auto* numbered = new Numbered;  // threads may outlive static objects
+    return *numbered;
+  }
+};
+
 /// A call between its hooks before forward and those after it.
 struct Running {
   explicit Running(StandIn& of) : module(of), call(of.torchtap_gate()) {}
@@ -56,6 +70,18 @@ std::unique_ptr<Running> take(Calls& calls, const StandIn& module) {
   return call;
 }
 
+/// Runs hooks after a forward that had none before it.
+void run_after(StandIn& module, hooks::extend::CallTensors& outputs, hooks::extend::CallTensors* inputs) {
+  hooks::extend::Call call(module.torchtap_gate());
+  if (call.idle()) return;
+  call.own_plan();  // forward is not inside of this call, whose end would be taken for that of forward
+  if (inputs == nullptr) {
+    call.after(outputs);
+  } else {
+    call.after(outputs, *inputs);
+  }
+}
+
 /// Runs hooks without Python's lock. What they compute is hidden from torch.jit.trace and from modes that
 /// watch operations (`TorchDispatchMode`, say a counter of operations), unless tensors need Python for it.
 template <class Run>
@@ -68,14 +94,15 @@ void run(bool plain, const Run& hooks) {
 }
 
 /// Whether the hooks of a call would put tensors into it that torch.jit.trace takes for constants.
-bool would_change_a_trace(Hook::Sides sides) {
-  return sides == Hook::Sides::both && torch::jit::tracer::isTracing();
+bool would_change_a_trace(bool paired) {
+  return paired && torch::jit::tracer::isTracing();
 }
 
 }  // namespace
 
 StandIn::StandIn(py::handle module)
-    : module_(module.ptr()),
+    : number_(++Numbered::instance().last),
+      module_(module.ptr()),
       type_(py::cast<std::string>(py::type::handle_of(module).attr("__name__"))),
       scripted_(py::isinstance(module, py::module_::import("torch.jit").attr("ScriptModule"))) {
   if (scripted_) {
@@ -84,6 +111,12 @@ StandIn::StandIn(py::handle module)
     const py::object base = py::module_::import("torch.nn").attr("Module");
     has_forward_ = !py::type::handle_of(module).attr("forward").is(base.attr("forward"));
   }
+}
+
+StandIn::~StandIn() {
+  Numbered& numbered = Numbered::instance();
+  const std::lock_guard lock(numbered.mutex);
+  numbered.all.erase(number_);
 }
 
 bool StandIn::stands_for(py::handle module) const {
@@ -114,19 +147,26 @@ StandIn& stand_in_of(const model::ModuleRef& module) {
   return static_cast<StandIn&>(module.module());
 }
 
+std::int64_t Hook::number() const {
+  Numbered& numbered = Numbered::instance();
+  const std::lock_guard lock(numbered.mutex);
+  numbered.all[module_->number()] = module_;
+  return module_->number();
+}
+
 py::object Hook::before(py::handle module, const py::tuple& arguments, const py::dict& named) const {
-  if (idle() || !module_->stands_for(module) || would_change_a_trace(sides_)) return py::none();
+  if (idle() || !module_->stands_for(module) || would_change_a_trace(paired_)) return py::none();
   auto running = std::make_unique<Running>(*module_);
   if (running->call.idle()) return py::none();
+  running->call.own_plan();  // the call may never end
   FoundTensors& inputs = running->inputs;
   if (running->call.wants_inputs()) {
     inputs.add(arguments.ptr());
     inputs.add(named.ptr());
     if (!inputs.computed()) return py::none();
-    if (sides_ == Sides::both) running->call.own_plan();  // the call may never end
     run(inputs.plain(), [&] { running->call.before(inputs.see()); });
   }
-  if (sides_ == Sides::both) base::of_thread<Calls>().push_back(std::move(running));
+  if (paired_) base::of_thread<Calls>().push_back(std::move(running));
   if (!inputs.replaced()) return py::none();
   return inputs.with_replaced(py::make_tuple(arguments, named));
 }
@@ -134,7 +174,7 @@ py::object Hook::before(py::handle module, const py::tuple& arguments, const py:
 py::object Hook::after(py::handle module, const py::object& output) const {
   if (!module_->stands_for(module)) return py::none();
   FoundTensors outputs;
-  if (sides_ == Sides::both) {
+  if (paired_) {
     const auto running = take(base::of_thread<Calls>(), *module_);
     if (running == nullptr) return py::none();
     outputs.add(output.ptr());
@@ -144,10 +184,7 @@ py::object Hook::after(py::handle module, const py::object& output) const {
     if (idle()) return py::none();
     outputs.add(output.ptr());
     if (!outputs.computed()) return py::none();
-    run(outputs.plain(), [&] {
-      hooks::extend::Call call(module_->torchtap_gate());
-      if (!call.idle()) call.after(outputs.see());
-    });
+    run(outputs.plain(), [&] { run_after(*module_, outputs.see(), nullptr); });
   }
   return outputs.replaced() ? outputs.with_replaced(output) : py::none();
 }
@@ -160,11 +197,28 @@ py::object Hook::after(py::handle module, const py::tuple& arguments, const py::
   inputs.add(named.ptr());
   outputs.add(output.ptr());
   if (!inputs.computed() || !outputs.computed()) return py::none();
-  run(inputs.plain() && outputs.plain(), [&] {
-    hooks::extend::Call call(module_->torchtap_gate());
-    if (!call.idle()) call.after(outputs.see(), inputs.see());
-  });
+  run(inputs.plain() && outputs.plain(), [&] { run_after(*module_, outputs.see(), &inputs.see()); });
   return outputs.replaced() ? outputs.with_replaced(output) : py::none();
+}
+
+void run_numbered(const c10::List<std::optional<at::Tensor>>& inputs,
+                  const c10::List<std::optional<at::Tensor>>& outputs, bool before, std::int64_t number) {
+  std::shared_ptr<StandIn> module;
+  {
+    Numbered& numbered = Numbered::instance();
+    const std::lock_guard lock(numbered.mutex);
+    const auto found = numbered.all.find(number);
+    if (found != numbered.all.end()) module = found->second.lock();
+  }
+  if (module == nullptr) return;
+  FoundTensors in, out;
+  for (const auto& input : inputs) in.add(std::optional<at::Tensor>(input).value_or(at::Tensor()));
+  for (const auto& output : outputs) out.add(std::optional<at::Tensor>(output).value_or(at::Tensor()));
+  if (!before) return run_after(*module, out.see(), &in.see());
+  hooks::extend::Call call(module->torchtap_gate());
+  if (call.idle()) return;
+  call.own_plan();
+  call.before(in.see());
 }
 
 }  // namespace torchtap::python

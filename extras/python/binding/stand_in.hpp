@@ -21,9 +21,12 @@ namespace py = pybind11;
 class StandIn final : public torch::nn::Module, public hooks::extend::HookPoint {
  public:
   explicit StandIn(py::handle module);
+  ~StandIn() override;
 
   /// Whether this is the module, or a replica of it that DataParallel made.
   bool stands_for(py::handle module) const;
+  /// Distinguishes it from all others of the process.
+  std::int64_t number() const noexcept { return number_; }
   /// The module while it is attached to, for `isinstance`.
   py::handle module() const noexcept { return module_; }
   /// The name of its class.
@@ -34,6 +37,7 @@ class StandIn final : public torch::nn::Module, public hooks::extend::HookPoint 
   bool scripted() const noexcept { return scripted_; }
 
  private:
+  std::int64_t number_;
   PyObject* module_;  // not owned, and compared alone once hooks run
   std::string type_;
   bool scripted_, has_forward_ = true;
@@ -46,15 +50,14 @@ std::vector<model::ModuleRef> modules_of(StandIn& root, bool children);
 /// The stand-in behind a module of `modules_of`.
 StandIn& stand_in_of(const model::ModuleRef& module);
 
-/// A hook of PyTorch that runs those of a stand-in: before forward, after it, or on both sides of the same
-/// call. Copies and pickles of it do nothing, because hooks belong to one module.
+/// A hook of PyTorch that runs those of a stand-in. Copies and pickles of it do nothing, because hooks belong
+/// to one module.
 class Hook {
  public:
-  /// What comes before or after the call is of no interest to a hook of one side.
-  enum class Sides { before, after, both };
-  /// `root` stays alive, too: calls are counted in each of its forwards.
-  Hook(std::shared_ptr<StandIn> module, std::shared_ptr<StandIn> root, Sides sides)
-      : module_(std::move(module)), root_(std::move(root)), sides_(sides) {}
+  /// `root` stays alive, too: calls are counted in each of its forwards. `paired`: what comes after forward
+  /// needs what came before it.
+  Hook(std::shared_ptr<StandIn> module, std::shared_ptr<StandIn> root, bool paired)
+      : module_(std::move(module)), root_(std::move(root)), paired_(paired) {}
 
   /// PyTorch's forward-pre hook with kwargs. Returns the arguments if one was replaced.
   py::object before(py::handle module, const py::tuple& arguments, const py::dict& named) const;
@@ -63,12 +66,19 @@ class Hook {
   /// PyTorch's forward hook with kwargs, for hooks that see the inputs, too.
   py::object after(py::handle module, const py::tuple& arguments, const py::dict& named,
                    const py::object& output) const;
+  /// The number of the stand-in, for `run_numbered`.
+  std::int64_t number() const;
   /// Whether no hook is attached any more.
   bool idle() const noexcept { return hooks::extend::is_idle(module_->torchtap_gate()); }
 
  private:
   std::shared_ptr<StandIn> module_, root_;
-  Sides sides_;
+  bool paired_;
 };
+
+/// Runs the hooks of the stand-in with this number, if it is still there, before a forward or after it. What
+/// they replace is lost. For code that torch.compile made, which has no Python objects.
+void run_numbered(const c10::List<std::optional<at::Tensor>>& inputs,
+                  const c10::List<std::optional<at::Tensor>>& outputs, bool before, std::int64_t number);
 
 }  // namespace torchtap::python

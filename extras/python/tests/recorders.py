@@ -3,10 +3,13 @@
 import copy
 import gc
 import importlib.util
+import inspect
 import io
 import math
+import pathlib
 import pickle
 import re
+import subprocess
 import sys
 import threading
 
@@ -545,11 +548,55 @@ def test_modes_and_traces_see_nothing():
 
 def test_export_and_fx_trace_as_without():
     model, x = classifier(), torch.randn(2, 784)
-    code = str(torch.fx.symbolic_trace(model).code)
-    recorder = torchtap.ForwardOutput().attach(model)
-    assert str(torch.fx.symbolic_trace(model).code) == code
-    exported = torch.export.export(model, (x,), strict=False)
-    assert torch.equal(exported.module()(x), model(x)) and recorder.samples(1) == 1
+
+    def code():
+        exported = [torch.export.export(model, (x,), strict=strict).graph for strict in (False, True)]
+        return str(torch.fx.symbolic_trace(model).code), *(str(graph) for graph in exported)
+
+    without = code()
+    recorders = [kind().attach(model) for kind in KINDS]
+    assert code() == without and not any(recorder.samples() for recorder in recorders)
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_compiled_code_runs_hooks_without_a_graph_break(backend):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model, twin = classifier(), classifier()
+    recorders = [kind(reduction=torchtap.Sum(over=[0])).attach(model) for kind in KINDS[:3]]
+    calls = torchtap.ForwardOutput(condition=lambda sample: sample.tensor.numel() > 0).attach(model, "2")
+    expected = [kind(reduction=torchtap.Sum(over=[0])).attach(twin) for kind in KINDS[:3]]
+    compiled, unwatched = (
+        torch.compile(model, backend=backend, fullgraph=True),
+        torch.compile(classifier(), backend=backend),
+    )
+    for _ in range(3):
+        x = torch.randn(4, 784)
+        twin(x)
+        assert torch.equal(compiled(x), unwatched(x))
+    for one, other in zip(recorders, expected, strict=True):
+        assert list(one.iter_samples()) == [3] * 6
+        for a, b in zip(one, other, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+    assert len(calls["2"]) == 3
+    late = torchtap.ForwardOutput(reduction=torchtap.Sum(over=[0])).attach(model, "0")
+    recorders[0].detach()
+    compiled(x)
+    assert late.samples() == 1
+    assert recorders[0].samples() == 18 and recorders[1].samples() == 24
+    model.zero_grad()
+    compiled(x).sum().backward()
+    unwatched(x).sum().backward()
+    for a, b in zip(model.parameters(), unwatched.parameters(), strict=True):
+        assert torch.equal(a.grad, b.grad)
+
+
+def test_gradients_and_shared_memory_break_the_graph_of_compiled_code():
+    torch._dynamo.reset()
+    model, x = classifier(), torch.randn(4, 784)
+    gradients, shared = torchtap.BackwardOutput().attach(model), torchtap.ForwardOutput(alias=True).attach(model, "0")
+    torch.compile(model, backend="eager")(x).sum().backward()
+    assert list(gradients.iter_samples()) == [1] * 6 and torch.equal(shared["0"][0], model[0](x))
 
 
 def test_tensors_that_compute_in_python_are_left_out():
@@ -667,6 +714,46 @@ def test_nodes_that_pytree_knows_and_data_classes():
     assert torch.equal(inputs[""]["0"][0], packed.data) and backward.samples() == 0
 
 
+RANK = """
+import sys
+import torch
+import torch.distributed as dist
+{load}
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+torch.manual_seed(0)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(4, 3)))
+recorder = torchtap.ForwardOutput(reduction=torchtap.Moments(over=[0])).attach(model.module, "0")
+x = torch.arange(40.0).reshape(10, 4)
+model(x[rank * 5:][:5]).sum().backward()
+recorder.merge_ranks()
+recorder.detach()
+whole = torchtap.ForwardOutput(reduction=torchtap.Moments(over=[0])).attach(model.module, "0")
+model.module(x)
+assert recorder.samples() == 2
+torch.testing.assert_close(recorder["0"]["variance"], whole["0"]["variance"])
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.skipif(not hasattr(torchtap._C, "merge_ranks"), reason="built without torchtap::distributed")
+def test_ranks(tmp_path):
+    load = inspect.getsource(sys.modules[__name__]).partition("import torchtap\n")[2].partition("\n\n\ndef")[0]
+    code = RANK.replace("{load}", "import importlib.util\nimport torchtap\n" + load)
+    ranks = [subprocess.Popen([sys.executable, "-c", code, str(rank), str(tmp_path / "store")]) for rank in range(2)]
+    assert [rank.wait(120) for rank in ranks] == [0, 0]
+
+
+def test_the_stub_names_what_there_is():
+    stub = (pathlib.Path(torchtap.__file__).parent / "_C.pyi").read_text()
+    for name in (one for one in dir(torchtap._C) if not one.startswith("_")):
+        assert re.search(rf"^(class {name}:|def {name}\(|{name}: )", stub, re.MULTILINE), name
+        if isinstance(getattr(torchtap._C, name), type):
+            body = stub.partition(f"class {name}:")[2].partition("\n\n")[0]
+            members = {one for one in vars(getattr(torchtap._C, name)) if not one.startswith("_")}
+            assert members == set(re.findall(r"def ([a-z]\w*)", body)), name
+
+
 def test_what_people_see():
     model = classifier()
     recorder = torchtap.ForwardOutput(reduction=torchtap.Moments(over=[0])).attach(model)
@@ -676,6 +763,6 @@ def test_what_people_see():
     assert "<td>(model)</td><td>Sequential</td><td>1</td><td>mean [10] float64; variance [10] float64" in page
     assert repr(torchtap.Series(torchtap.Moments(), torchtap.Count())) == "Series(Moments, Count)"
     assert repr(torchtap.names("a*") & ~torchtap.leaves()) == 'names("a*") && !leaves()'
-    for name in torchtap.reductions.__all__:
-        assert getattr(torchtap, name).__doc__, name
+    for name in dir(torchtap):
+        assert name.startswith("_") or name in ("stream", "export") or getattr(torchtap, name).__doc__, name
     assert "histogram:BINS[:LOW:HIGH]" in torchtap.catalogue()

@@ -6,15 +6,12 @@
 Data is by place, `recorder[0]`, or by path, `recorder["layer1.0"]`.
 """
 
-import contextlib
-import functools
 import inspect
 import os
-import types
 import weakref
 
 import torch
-from torchtap import selectors
+from torchtap import _hooks, selectors
 from torchtap._library import _C
 
 Companion = _C.Companion
@@ -53,13 +50,6 @@ def _remove(hooks):
         for handle in handles:
             handle.remove()
     hooks.clear()
-
-
-# A model that is pickled as a whole takes its hooks along. Theirs do nothing, and need no torchtap where it is loaded. Those of
-# a copy see that they are called for another module.
-_nothing = functools.partial(contextlib.nullcontext.__exit__, contextlib.nullcontext())
-_C.Hook.__reduce__ = lambda hook: (types.SimpleNamespace, (), {"before": _nothing, "after": _nothing})
-_C.Hook.__deepcopy__ = lambda hook, known: hook
 
 
 class Recorder(_C.Recorder):
@@ -115,7 +105,7 @@ class Recorder(_C.Recorder):
             memory_budget=memory_budget,
         )
         self.condition, self.reduction = condition, reduction
-        self._hooks = []
+        self._hooks, self._alias = [], alias
         weakref.finalize(self, _remove, self._hooks).atexit = False
 
     def attach(self, model, selector=None, *, types=None, indices=None):
@@ -141,12 +131,16 @@ class Recorder(_C.Recorder):
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"torchtap.{self.kind}: expected a torch.nn.Module, got {type(model).__name__}.")
         chosen = selectors._combined(selector, types, indices)
-        for module, hook, before, after, inputs in self.attach_to(model, chosen, children):
+        for module, hook, before, after, inputs, paired in self.attach_to(model, chosen, children):
+            # Code of torch.compile uses the memory of what it computes again, and carries nothing from one side to the other.
+            traceable = not (paired or self._alias)
             handles = []
             if before:
-                handles.append(module.register_forward_pre_hook(hook.before, with_kwargs=True))
+                one = _hooks.Before(hook, traceable)
+                handles.append(module.register_forward_pre_hook(one, with_kwargs=True))
             if after:
-                handles.append(module.register_forward_hook(hook.after, with_kwargs=inputs, always_call=True))
+                one = (_hooks.AfterWithInputs if inputs else _hooks.After)(hook, traceable)
+                handles.append(module.register_forward_hook(one, with_kwargs=inputs, always_call=True))
             self._hooks.append((hook, handles))
         return self
 
@@ -203,6 +197,14 @@ class Recorder(_C.Recorder):
         `torch.load(…, weights_only=True)`, `torchtap.load` and C++ read the files.
         """
         self.save_to(os.fspath(path), mkdir, overwrite, sync)
+
+    def snapshot(self, file):
+        """Writes the state of the whole recorder to a file, from which `restore` resumes it, in any process."""
+        self.snapshot_to(os.fspath(file))
+
+    def restore(self, file):
+        """Resumes from a snapshot of a recorder of the same kind, reduction and paths of modules."""
+        self.restore_from(os.fspath(file))
 
     def merge_ranks(self, group=None, *, everywhere=True, samples=0):
         """Merges what the ranks of a process group recorded (torch.distributed); each gets the same bits.

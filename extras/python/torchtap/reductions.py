@@ -16,6 +16,41 @@ from torchtap._library import _C
 Reduction = _C.Reduction
 catalogue = _C.catalogue
 
+__all__ = [
+    "AbsMax",
+    "Blocks",
+    "By",
+    "Count",
+    "Covariance",
+    "CrossCovariance",
+    "EMA",
+    "Every",
+    "First",
+    "Gram",
+    "Histogram",
+    "Joint",
+    "Last",
+    "LinearCKA",
+    "LogHistogram",
+    "Map",
+    "Max",
+    "Mean",
+    "Min",
+    "Moments",
+    "Norm",
+    "Over",
+    "Quantiles",
+    "Reduction",
+    "Reservoir",
+    "Series",
+    "Sum",
+    "TopK",
+    "Where",
+    "Window",
+    "catalogue",
+    "parse",
+]
+
 Reduction.__doc__ = "Any reduction; `parse` and `Entry.reductions` return it, and the classes below derive from it."
 Reduction.__module__ = "torchtap"
 
@@ -220,6 +255,3 @@ class Map(Reduction):
 def parse(text: str, *, over=(), over_all=False) -> Reduction:
     """Reductions from text, as the command takes them: `parse("mean,histogram:64:-4:4")`; `catalogue()` lists them."""
     return _C.parse(text, _dims(over), over_all)
-
-
-__all__ = [name for name, one in globals().items() if isinstance(one, type) and name[0] != "_"] + ["catalogue", "parse"]

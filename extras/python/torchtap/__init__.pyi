@@ -1,0 +1,10 @@
+# What `import torchtap` offers, for type checkers: __init__.py finds it when it is asked for.
+from torchtap import export as export
+from torchtap import hooks as hooks
+from torchtap import stream as stream
+from torchtap.recorders import *
+from torchtap.reductions import *
+from torchtap.selectors import *
+from torchtap.storage import *
+
+__version__: str

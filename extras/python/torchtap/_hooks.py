@@ -1,0 +1,67 @@
+"""The hooks that recorders register with PyTorch: they run those of C++, in code that torch.compile made, too."""
+
+import contextlib
+import functools
+
+import torch
+import torch._dynamo.config
+from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
+from torch.utils import _pytree as pytree
+from torchtap._library import _C  # noqa: F401  (has the operator)
+
+# Otherwise code that was compiled for a model without hooks runs for one with hooks, and records nothing.
+torch._dynamo.config.skip_nnmodule_hook_guards = False
+
+_run = torch.ops.torchtap.run_hooks.default
+torch.library.register_fake("torchtap::run_hooks")(lambda inputs, outputs, before, number: None)
+_register_effectful_op(_run, _EffectType.ORDERED)  # otherwise the compiler would remove a call that returns nothing
+
+# A model that is pickled as a whole takes its hooks along. Theirs do nothing, and need no torchtap where it is loaded. Those of
+# a copy see that they are called for another module.
+_nothing = functools.partial(contextlib.nullcontext.__exit__, contextlib.nullcontext())
+
+
+def _tensors(values):
+    return [one for one in pytree.tree_leaves(values) if one is None or isinstance(one, torch.Tensor)]
+
+
+class _Hook:
+    """`traceable`: the compiler may put an operator in place of the call, which breaks no graph."""
+
+    def __init__(self, hook, traceable):
+        self.hook, self.number, self.traceable = hook, hook.number, traceable
+
+    def __deepcopy__(self, known):
+        return self
+
+    def __reduce__(self):
+        return _nothing.__reduce__()
+
+    def traced(self, inputs, outputs, before):
+        """Whether there is nothing to do but in the code that PyTorch's compiler makes."""
+        if torch.compiler.is_exporting():  # programs that are exported are the same with hooks and without
+            return True
+        if self.traceable:
+            _run(_tensors(inputs), _tensors(outputs), before, self.number)
+        return self.traceable
+
+
+class Before(_Hook):
+    def __call__(self, module, args, kwargs):
+        if torch.compiler.is_dynamo_compiling() and self.traced((args, kwargs), (), True):
+            return None
+        return self.hook.before(module, args, kwargs)
+
+
+class After(_Hook):
+    def __call__(self, module, args, output):
+        if torch.compiler.is_dynamo_compiling() and self.traced((), output, False):
+            return None
+        return self.hook.after(module, args, output)
+
+
+class AfterWithInputs(_Hook):
+    def __call__(self, module, args, kwargs, output):
+        if torch.compiler.is_dynamo_compiling() and self.traced((args, kwargs), output, False):
+            return None
+        return self.hook.after(module, args, kwargs, output)
