@@ -42,6 +42,8 @@ RULES = [
         r"dpkg-query -W \1 >/dev/null",
         needs="command -v dpkg-query",
     ),
+    Rule(r"pip (install|wheel) .*", "takes minutes; scripts/check-pip does so", None),
+    Rule(r"cmake .*python3 -m torchtap --cmake-prefix.*", "scripts/check-pip does so", None),
     Rule(r"cmake -S \. (.*)", "is said in the source tree, which stays as it is", r'cmake -S "$SOURCE" \1'),
     Rule(r"cmake --build build", "takes minutes", r"\g<0> -- -n"),
     Rule(r"sudo cmake --install build", "needs root; the test `install` installs a build", None),

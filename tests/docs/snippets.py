@@ -72,8 +72,9 @@ OPTIONS = {
 HIDDEN = {"setup": "cpp", "global": "cpp", "check": "cpp", "python": "python", "sh": "sh"}
 
 
-# Parts that may not be built, and where their headers lie.
+# Parts that may not be built, and where their headers lie, if they have some.
 PARTS = {
+    "python": None,
     **{part: part for part in ("cuda", "distributed", "exported", "operations", "quantization")},
     **{view: f"views/{view}" for view in ("compare", "explorer", "monitor", "report", "stream", "trace")},
 }
@@ -97,6 +98,8 @@ class Block:
 
 
 def is_installed(part, prefix):
+    if part == "python":
+        return any(pathlib.Path(prefix).rglob("_C.*.so"))
     return any(pathlib.Path(prefix).rglob(f"torchtap-{part}-targets.cmake"))
 
 
@@ -221,7 +224,7 @@ int main(int argc, char** argv) {
 def generate(out, transparent, parts):
     text = PRELUDE % (
         "#include <torchtap/transparent/transparent.hpp>\n" * transparent
-        + "".join(f"#include <torchtap/{PARTS[part]}/{part}.hpp>\n" for part in parts)
+        + "".join(f"#include <torchtap/{PARTS[part]}/{part}.hpp>\n" for part in parts if PARTS[part])
     )
     names = []
     for page in pages():
