@@ -141,6 +141,37 @@ def hooks_kept(model, inputs):
     return model, kept.clear, lambda steps: are_equal(kept, inputs)
 
 
+def torchtap_recorder(model, **options):
+    import torchtap
+
+    return torchtap.ForwardPre(**options).attach(model, types=TYPES)
+
+
+def torchtap_sum(model, inputs):
+    import torchtap
+
+    recorder = torchtap_recorder(model, reduction=torchtap.Sum())
+    return model, nothing, lambda steps: sums_are_right(recorder.data, inputs, steps)
+
+
+def torchtap_moments(model, inputs):
+    import torchtap
+
+    every = torchtap.Series(*(one(over_all=True) for one in (torchtap.Moments, torchtap.Min, torchtap.Max)))
+    recorder = torchtap_recorder(model, reduction=every)
+
+    def says(steps):
+        found = zip(recorder, inputs, strict=True)
+        return right(all(abs(s["moments.mean"] - i.mean()) < 1e-4 and s["max.value"] == i.max() for s, i in found))
+
+    return model, nothing, says
+
+
+def torchtap_kept(model, inputs, alias=False):
+    recorder = torchtap_recorder(model, alias=alias)
+    return model, recorder.reset, lambda steps: are_equal([kept[0] for kept in recorder], inputs)
+
+
 def nnsight_sum(model, inputs):
     import nnsight
 
@@ -217,6 +248,10 @@ def no_task(model, inputs):
 TASKS = {
     ("torch", "none"): no_task,
     ("torchfunc", "sum"): torchfunc_sum,
+    ("torchtap in Python", "sum"): torchtap_sum,
+    ("torchtap in Python", "moments"): torchtap_moments,
+    ("torchtap in Python", "kept"): torchtap_kept,
+    ("torchtap in Python", "kept alias"): lambda m, i: torchtap_kept(m, i, alias=True),
     ("torch", "sum"): hooks_sum,
     ("nnsight", "sum"): nnsight_sum,
     ("torch", "moments"): hooks_moments,
