@@ -33,7 +33,8 @@ bool is_of_a_trace(PyObject* value) noexcept {
 
 }  // namespace
 
-void FoundTensors::add(PyObject* value) {
+void FoundTensors::add(PyObject* value, int depth) {
+  if (depth++ > 64) return;
   if (THPVariable_Check(value)) {
     const at::Tensor& tensor = THPVariable_Unpack(value);
     add(tensor);
@@ -42,10 +43,10 @@ void FoundTensors::add(PyObject* value) {
     add(at::Tensor());
   } else if (PyTuple_Check(value) || PyList_Check(value)) {
     const Py_ssize_t size = PySequence_Fast_GET_SIZE(value);
-    for (Py_ssize_t i = 0; i < size; ++i) add(PySequence_Fast_GET_ITEM(value, i));
+    for (Py_ssize_t i = 0; i < size; ++i) add(PySequence_Fast_GET_ITEM(value, i), depth);
   } else if (PyDict_Check(value)) {
     PyObject *key = nullptr, *item = nullptr;
-    for (Py_ssize_t place = 0; PyDict_Next(value, &place, &key, &item) != 0;) add(item);
+    for (Py_ssize_t place = 0; PyDict_Next(value, &place, &key, &item) != 0;) add(item, depth);
   } else if (is_of_a_trace(value)) {
     computed_ = false;
   } else if (!is_number_or_text(value)) {
@@ -53,10 +54,10 @@ void FoundTensors::add(PyObject* value) {
     const py::handle type(reinterpret_cast<PyObject*>(Py_TYPE(value)));
     if (registered_nodes().contains(type)) {
       const py::tuple parts = registered_nodes()[type].attr("flatten_fn")(object);
-      add(py::list(parts[0]).ptr());
+      add(py::list(parts[0]).ptr(), depth);
     } else if (py::hasattr(type, "__dataclass_fields__")) {
       for (const auto field : type.attr("__dataclass_fields__")) {
-        if (py::hasattr(object, field)) add(py::object(object.attr(field)).ptr());
+        if (py::hasattr(object, field)) add(py::object(object.attr(field)).ptr(), depth);
       }
     }
   }

@@ -21,8 +21,9 @@ class FoundTensors {
   FoundTensors(const FoundTensors&) = delete;
   FoundTensors& operator=(const FoundTensors&) = delete;
 
-  /// Adds the tensors of a value. Call `see` when all values were added.
-  void add(PyObject* value);
+  /// Adds the tensors of a value. Call `see` when all values were added. What lies more than 64 containers
+  /// deep, as in a list that holds itself, is left out.
+  void add(PyObject* value, int depth = 0);
   /// Adds a tensor, undefined for None.
   void add(const at::Tensor& tensor);
   /// Whether these values were computed: none stands for others while PyTorch traces the model.

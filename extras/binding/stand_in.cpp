@@ -109,7 +109,8 @@ StandIn::StandIn(py::handle module)
     type_ = py::cast<std::string>(py::getattr(module, "original_name", py::str(type_)));
   } else {
     const py::object base = py::module_::import("torch.nn").attr("Module");
-    has_forward_ = !py::type::handle_of(module).attr("forward").is(base.attr("forward"));
+    has_forward_ = !py::type::handle_of(module).attr("forward").is(base.attr("forward")) ||
+                   module.attr("__dict__").contains("forward");
   }
 }
 

@@ -754,6 +754,21 @@ def test_the_stub_names_what_there_is():
             assert members == set(re.findall(r"def ([a-z]\w*)", body)), name
 
 
+def test_arguments_that_hold_themselves_and_tensors_without_elements():
+    class Model(torch.nn.Module):
+        def forward(self, x, more):
+            return x * 2
+
+    model, more = Model(), []
+    more.append(more)
+    recorder = torchtap.ForwardPre(all_tensors=True).attach(model)
+    folded = torchtap.ForwardOutput(reduction=torchtap.Moments()).attach(model)
+    model(torch.ones(2), more)
+    assert list(recorder[""]) == ["0"]
+    model(torch.ones(2, device="meta"), more)
+    assert recorder.samples() == 2 and folded.subrecorders[0].left_out == 1
+
+
 def test_what_people_see():
     model = classifier()
     recorder = torchtap.ForwardOutput(reduction=torchtap.Moments(over=[0])).attach(model)
