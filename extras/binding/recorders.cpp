@@ -113,13 +113,13 @@ py::list attach(Recorder& recorder, const py::object& model, const selectors::Se
     hooks.append(
         py::make_tuple(stand_in.module(), std::move(hook), before, after, sees_inputs && !paired, paired));
   };
+  const bool companions = !recorder.options().with().empty(), paired = kind.gradients || companions;
   for (const auto& module : selected) {
     StandIn& stand_in = stand_in_of(module);
     // Calls are counted in each forward of the model, which begins before it.
-    add(stand_in, is_pre || kind.gradients || &stand_in == root.get(), !is_pre, kind.gradients);
+    add(stand_in, is_pre || paired || &stand_in == root.get(), !is_pre || paired, paired);
   }
   // The model itself, and modules that companions name.
-  const bool companions = !recorder.options().with().empty();
   for (const auto& module : modules_of(*root, /*children=*/false)) {
     StandIn& stand_in = stand_in_of(module);
     if (!hooks::extend::is_idle(stand_in.torchtap_gate())) add(stand_in, true, companions, companions);
