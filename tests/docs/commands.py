@@ -52,7 +52,9 @@ RULES = [
         "Debian has torchvision for Python alone: its file in Python's folder",
         r"""torchvision=$("$PYTHON" -c 'import torchvision; print(*torchvision.__path__)')
              command=$(echo '\g<0>' | sed "s,libtorchvision.so,$(ls "$torchvision"/_C*.so | head -1),"); $command""",
-        needs="\"$PYTHON\" -c 'import torchvision'",
+        # Some wheels of torchvision link what only Python's own program has.
+        needs="""folder=$("$PYTHON" -c 'import torchvision; print(*torchvision.__path__)') &&
+                 ! grep -q libtorch_python "$folder"/_C*.so""",
     ),
     Rule(
         r"torchtap compare --run 'python3 ([^']*)' (.*)",
