@@ -108,7 +108,7 @@ class Recorder(_C.Recorder):
         self._hooks, self._alias = [], alias
         weakref.finalize(self, _remove, self._hooks).atexit = False
 
-    def attach(self, model, selector=None, *, types=None, indices=None):
+    def attach(self, model: torch.nn.Module, selector=None, *, types=None, indices=None) -> "Recorder":
         """Attaches to the modules of `model` that all of the given ones select; without any to all that have a forward.
 
         selector   a path, a glob, a selector, or a callable (path, module) -> bool
@@ -119,11 +119,11 @@ class Recorder(_C.Recorder):
         """
         return self._attach(model, selector, types, indices, children=False)
 
-    def modules(self, model, types=None, indices=None, *, selector=None):
+    def modules(self, model: torch.nn.Module, types=None, indices=None, *, selector=None) -> "Recorder":
         """Attaches as `attach` does, under torchfunc's name."""
         return self._attach(model, selector, types, indices, children=False)
 
-    def children(self, model, types=None, indices=None, *, selector=None):
+    def children(self, model: torch.nn.Module, types=None, indices=None, *, selector=None) -> "Recorder":
         """Attaches to direct children of `model`; indices count children."""
         return self._attach(model, selector, types, indices, children=True)
 
@@ -145,12 +145,12 @@ class Recorder(_C.Recorder):
         return self
 
     @property
-    def subrecorders(self):
+    def subrecorders(self) -> "list[Subrecorder]":
         """A `Subrecorder` for each module, in order of attachment."""
         return [self.subrecorder(index) for index in range(len(self))]
 
     @property
-    def data(self):
+    def data(self) -> list:
         """The data of each subrecorder: a tensor or a dict of results if reduced, otherwise the list of samples."""
         return list(self)
 
@@ -164,7 +164,7 @@ class Recorder(_C.Recorder):
     def __setitem__(self, index, value):
         self.subrecorder(index).set(value)
 
-    def samples(self, index=None):
+    def samples(self, index: "int | str | None" = None) -> int:
         """How many samples subrecorder `index` recorded: calls, not rows; without an index all of them did."""
         if index is None:
             return sum(self.iter_samples())
@@ -182,12 +182,12 @@ class Recorder(_C.Recorder):
         _remove(gone)
         return data
 
-    def detach(self):
+    def detach(self) -> None:
         """Removes all hooks; the data stays."""
         self.detach_all()
         _remove(self._hooks)
 
-    def save(self, path, mkdir=False, *, overwrite=False, sync=True):
+    def save(self, path, mkdir: bool = False, *, overwrite: bool = False, sync: bool = True) -> None:
         """Saves a .pt file for each subrecorder and a manifest that says which module each belongs to.
 
         mkdir       make the folder, and those above it
@@ -198,15 +198,15 @@ class Recorder(_C.Recorder):
         """
         self.save_to(os.fspath(path), mkdir, overwrite, sync)
 
-    def snapshot(self, file):
+    def snapshot(self, file) -> None:
         """Writes the state of the whole recorder to a file, from which `restore` resumes it, in any process."""
         self.snapshot_to(os.fspath(file))
 
-    def restore(self, file):
+    def restore(self, file) -> None:
         """Resumes from a snapshot of a recorder of the same kind, reduction and paths of modules."""
         self.restore_from(os.fspath(file))
 
-    def merge_ranks(self, group=None, *, everywhere=True, samples=0):
+    def merge_ranks(self, group=None, *, everywhere: bool = True, samples: int = 0) -> None:
         """Merges what the ranks of a process group recorded (torch.distributed); each gets the same bits.
 
         everywhere   whether all ranks get the result, or rank 0
@@ -275,5 +275,6 @@ class BackwardOutput(Recorder):
     """Gradients with respect to outputs."""
 
 
+_about_all = (Recorder.__doc__ or "").partition("\n\n")[2]
 for _one in (ForwardPre, ForwardInput, ForwardOutput, BackwardInput, BackwardOutput):
-    _one.__doc__ += "\n\n" + Recorder.__doc__.partition("\n\n")[2]
+    _one.__doc__ = "\n\n".join((_one.__doc__ or "", _about_all))
