@@ -8,7 +8,7 @@ over_all     fold all dimensions: results are single numbers
 non_finite   "propagate" NaN and infinities as PyTorch does, "omit" and count them, or "raise"
 
 A reduction is given to a recorder, which makes a copy for each module, or used by itself: `update(sample)`, `merge(other)`,
-`count`, `results()`, `reduction["mean"]`. It can be copied and pickled.
+`count`, `results()`, `reduction["mean"]`, or `reduction.value` where there is one result alone. It can be copied and pickled.
 """
 
 from torchtap._library import _C
@@ -94,7 +94,7 @@ class Gram(_Fold):
 
 
 class Count(_Rows):
-    """Rows and elements, and how many of these are NaN, infinite or zero."""
+    """Results "rows", "elements", and of these "nan", "inf" and "zeros"."""
 
 
 class First(_Rows):
@@ -106,7 +106,7 @@ class Last(_Rows):
 
 
 class Moments(_Fold):
-    """Mean, variance, skewness and kurtosis in one pass, float64.
+    """Results "mean", "variance", "skewness" and "kurtosis", in one pass, float64.
 
     unbiased   divide the variance by n - 1, as `torch.var` does, or by n
     order      4, or 2 for mean and variance only
@@ -131,21 +131,27 @@ class EMA(_Fold):
 
 
 class Histogram(_Rows):
-    """Counts in bins of equal width from `low` to `high`, or over a range that grows with the samples."""
+    """Bins of equal width from `low` to `high`, or over a range that grows with the samples.
+
+    Results "counts", "edges", "underflow", "overflow", "nan".
+    """
 
     def __init__(self, bins, low=None, high=None, *, over=(), over_all=False):
         super().__init__(over=over, over_all=over_all, bins=bins, low=low, high=high)
 
 
 class LogHistogram(_Rows):
-    """Counts in bins for all numbers of any size, 2 ** mantissa_bits for each power of two; has quantiles."""
+    """Bins for numbers of any size, 2 ** mantissa_bits for each power of two; has quantiles.
+
+    Results "counts", "low", "high", "zeros", "negative_infinity", "positive_infinity", "nan".
+    """
 
     def __init__(self, mantissa_bits=3, *, over=(), over_all=False):
         super().__init__(over=over, over_all=over_all, mantissa_bits=mantissa_bits)
 
 
 class Quantiles(_Rows):
-    """Quantiles `at` these levels from a sketch of some `k` rows; `quantile(q)` gives any."""
+    """Results "quantiles" at "levels" from a sketch of some `k` rows, and "nan"; `quantile(q)` gives any."""
 
     def __init__(
         self, at=(0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0), *, k=512, seed=0, over=(), over_all=False
@@ -154,21 +160,21 @@ class Quantiles(_Rows):
 
 
 class TopK(_Fold):
-    """The k largest values (or smallest) and the samples that had them."""
+    """Results "values", the k largest (or smallest), and "indices" of the samples that had them."""
 
     def __init__(self, k=10, *, largest=True, over=(), over_all=False, non_finite="propagate"):
         super().__init__(over=over, over_all=over_all, non_finite=non_finite, k=k, largest=largest)
 
 
 class Reservoir(_Rows):
-    """k samples, each chosen with the same probability."""
+    """Results "samples", k of them, each chosen with the same probability, and their "indices"."""
 
     def __init__(self, k=100, *, seed=0, over=(), over_all=False):
         super().__init__(over=over, over_all=over_all, k=k, seed=seed)
 
 
 class Covariance(_Fold):
-    """Mean, covariance and correlation of the features of rows."""
+    """Results "mean", "covariance" and "correlation" of the features of rows."""
 
     def __init__(self, *, over=(), over_all=False, non_finite="propagate", unbiased=True):
         super().__init__(over=over, over_all=over_all, non_finite=non_finite, unbiased=unbiased)
