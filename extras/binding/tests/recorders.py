@@ -5,6 +5,7 @@ import gc
 import importlib.util
 import inspect
 import io
+import json
 import math
 import pathlib
 import pickle
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 import torchtap
-from harness import given
+from harness import SOURCE, TORCHTAP, given, run
 
 if given("python_module"):  # built, and not installed beside the package
     spec = importlib.util.spec_from_file_location("torchtap._C", given("python_module"))
@@ -426,6 +427,35 @@ def test_files(tmp_path):
     assert [one.path for one in recording] == recording.paths and recording[-1].path == "4"
 
 
+@pytest.mark.parametrize("folder", ["added", "kept", "reduced", "spooled", "trace"])
+def test_recordings_of_cpp(folder):
+    folder = SOURCE / "tests/formats/1" / folder
+    if not folder.exists():
+        pytest.fail(f"there is no {folder}")
+    recording, entries = torchtap.load(folder), json.loads((folder / "manifest.json").read_text())["entries"]
+    assert recording.paths == [entry["path"] for entry in entries]
+    for one, entry in zip(recording, entries, strict=True):
+        assert (one.kind, one.samples, one.reduction) == (entry["kind"], entry["samples"], entry["reduction"])
+        if not entry.get("file"):
+            continue
+        by_torch = torch.load(folder / entry["file"], weights_only=True)
+        ours, theirs = (torch.utils._pytree.tree_leaves(value) for value in (one.value, by_torch))
+        for a, b in zip(ours, theirs, strict=True):
+            tensors = isinstance(b, torch.Tensor)
+            assert torch.equal(a.nan_to_num(7), b.nan_to_num(7)) if tensors else a == b
+        if not one.reduction.startswith("Formats"):  # of another part
+            assert all(reduction.count > 0 and reduction.results() for reduction in one.reductions)
+
+
+@pytest.mark.skipif(TORCHTAP is None, reason="built without the command")
+def test_recordings_for_cpp(tmp_path):
+    model = classifier()
+    with torchtap.ForwardOutput(reduction=torchtap.Moments(over=[0])).attach(model) as recorder:
+        model(torch.randn(4, 784))
+    recorder.save(tmp_path / "one", mkdir=True)
+    assert '"4"' in run("show", tmp_path / "one", "--json").out
+
+
 def test_snapshot_and_merge(tmp_path):
     def recorder_of(model):
         return torchtap.ForwardOutput(reduction=torchtap.Mean(over=[0])).attach(model, "4")
@@ -629,12 +659,12 @@ def test_threads():
     recorder = torchtap.ForwardOutput(reduction=torchtap.Moments(over=[0]), condition=lambda: True).attach(model)
     x = torch.randn(4, 784)
 
-    def run():
+    def forwards():
         with torch.no_grad():
             for _ in range(100):
                 model(x)
 
-    threads = [threading.Thread(target=run) for _ in range(4)]
+    threads = [threading.Thread(target=forwards) for _ in range(4)]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):

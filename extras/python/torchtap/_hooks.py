@@ -39,7 +39,8 @@ class _Hook:
 
     def traced(self, inputs, outputs, before):
         """Whether there is nothing to do but in the code that PyTorch's compiler makes."""
-        if torch.compiler.is_exporting():  # programs that are exported are the same with hooks and without
+        # Programs that are exported are the same with hooks and without. The compiler of 2.11 takes is_exporting() for true.
+        if torch.compiler._is_exporting_flag:
             return True
         if self.traceable:
             _run(_tensors(inputs), _tensors(outputs), before, self.number)
