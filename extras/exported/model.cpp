@@ -1,7 +1,10 @@
 #include <dlfcn.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 
+#include <algorithm>
 #include <fstream>
+#include <iterator>
+#include <string>
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/exported/detail/check_inputs.hpp>
@@ -13,7 +16,20 @@ namespace {
 
 using torch::inductor::AOTIModelPackageLoader;
 
-/// Throws unless the file exists and is a zip archive. LibTorch's loader gives less clear errors.
+/// The number of files in a zip archive, as its last record says; 0 if it has none.
+int files_in(std::istream& archive) {
+  constexpr std::streamoff kRecord = 22, kComment = 65535;  // without its comment, and the longest one
+  archive.seekg(0, std::ios::end);
+  const std::streamoff size = archive.tellg();
+  archive.seekg(std::max<std::streamoff>(0, size - kRecord - kComment));
+  const std::string end((std::istreambuf_iterator<char>(archive)), {});
+  const std::size_t record = end.rfind("PK\5\6");
+  if (record == std::string::npos || end.size() - record < kRecord) return 0;
+  return static_cast<unsigned char>(end[record + 10]) + 256 * static_cast<unsigned char>(end[record + 11]);
+}
+
+/// Throws unless the file exists and is a zip archive of several files. LibTorch's loader gives less clear
+/// errors, and that of 2.11 reads the names of two files without asking how many there are.
 void check_file(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
   char head[2] = {};
@@ -24,6 +40,10 @@ void check_file(const std::string& file) {
   TORCH_CHECK_VALUE(head[0] == 'P' && head[1] == 'K', "exported::Model: \"", file,
                     "\" is not a package, because it is not a zip archive; expected a package (.pt2) that "
                     "torchtap.export.compile made.");
+  TORCH_CHECK_VALUE(
+      files_in(stream) > 1, "exported::Model: \"", file,
+      "\" is not a package of AOTInductor, because its archive is damaged or has fewer than two files; "
+      "expected a package (.pt2) that torchtap.export.compile made.");
 }
 
 /// Makes the symbols of the operator library, to which packages refer, global. A program that was itself

@@ -195,6 +195,8 @@ BOOST_AUTO_TEST_CASE(find_bad_files_and_inputs) {
   const TemporaryDirectory folder;
   std::ofstream(folder / "text.pt2") << "no package";
   BOOST_CHECK_EXCEPTION(Model(folder / "text.pt2"), c10::ValueError, says({"text.pt2", "not a zip archive"}));
+  std::ofstream(folder / "cut.pt2") << "PK\3\4, and what was written before the disk was full";
+  BOOST_CHECK_EXCEPTION(Model(folder / "cut.pt2"), c10::ValueError, says({"cut.pt2", "damaged"}));
   Model model(file("mlp.pt2")), dynamic(file("dynamic.pt2"));
   BOOST_CHECK_EXCEPTION(model.run({}), c10::ValueError,
                         says({"1 inputs", "given 0", "pass the flattened inputs"}));
