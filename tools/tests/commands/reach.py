@@ -6,6 +6,7 @@ import sys
 import warnings
 
 import harness
+import pytest
 import torch
 import torchvision
 from harness import SOURCE, TORCHTAP, call, document, run, start
@@ -274,6 +275,9 @@ def test_libraries(folder):
     text = run("list", folder / "boxes.pt", status=2).err
     assert "torchvision::nms" in text.splitlines()[0] and "--library" in text.splitlines()[0]
     library = next(pathlib.Path(torchvision.__file__).parent.glob("_C*.so"))
+    assert "cannot load" in run("list", folder / "boxes.pt", "--library", folder / "none.so", status=2).err
+    if b"libtorch_python" in library.read_bytes():
+        pytest.skip("this torchvision links what only Python's own program has")
     run("list", folder / "boxes.pt", "--library", library)
     run(
         *("record", folder / "boxes.pt", "--library", library, "--input", folder / "boxes.in.pt"),
@@ -281,7 +285,6 @@ def test_libraries(folder):
     )
     with torch.no_grad():
         assert torch.equal(value(folder / "boxes", "")[0], model(*inputs))
-    assert "cannot load" in run("list", folder / "boxes.pt", "--library", folder / "none.so", status=2).err
 
 
 class Telling(nn.Module):
