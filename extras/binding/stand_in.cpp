@@ -177,7 +177,7 @@ py::object Hook::after(py::handle module, const py::object& output) const {
   FoundTensors outputs;
   if (paired_) {
     const auto running = take(base::of_thread<Calls>(), *module_);
-    if (running == nullptr) return py::none();
+    if (running == nullptr || output.is_none()) return py::none();  // after an exception, too
     outputs.add(output.ptr());
     if (!outputs.computed()) return py::none();
     run(outputs.plain(), [&] { running->call.after(outputs.see()); });

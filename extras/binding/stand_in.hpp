@@ -61,7 +61,7 @@ class Hook {
 
   /// PyTorch's forward-pre hook with kwargs. Returns the arguments if one was replaced.
   py::object before(py::handle module, const py::tuple& arguments, const py::dict& named) const;
-  /// PyTorch's forward hook, `always_call`. Returns the output if a tensor of it was replaced.
+  /// PyTorch's forward hook, `always_call` if paired. Returns the output if a tensor of it was replaced.
   py::object after(py::handle module, const py::object& output) const;
   /// PyTorch's forward hook with kwargs, for hooks that see the inputs, too.
   py::object after(py::handle module, const py::tuple& arguments, const py::dict& named,

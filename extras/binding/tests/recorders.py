@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -536,11 +537,14 @@ def test_a_forward_that_throws_leaves_nothing():
 
     model = torch.nn.Sequential(Fails())
     recorder = torchtap.BackwardInput().attach(model)
+    alone, all_of_them = torchtap.ForwardOutput().attach(model, "0"), torchtap.ForwardOutput().attach(model)
     for _ in range(3):
-        with pytest.raises(OSError, match="too much"):
+        with warnings.catch_warnings(), pytest.raises(OSError, match="too much"):
+            warnings.simplefilter("error")
             model(torch.full((1, 2), 100.0, requires_grad=True))
         step(model, torch.ones(1, 2))
-    assert [one.samples for one in recorder.subrecorders] == [3, 3, 3]
+    assert list(recorder.iter_samples()) == [3, 3, 3] and list(all_of_them.iter_samples()) == [3, 3, 6]
+    assert alone.samples() == 3 and all_of_them.subrecorders[0].without_tensors == 0
     big = torch.zeros(1000, requires_grad=True)
     with pytest.raises(RuntimeError):
         model(big)

@@ -140,7 +140,7 @@ class Recorder(_C.Recorder):
                 handles.append(module.register_forward_pre_hook(one, with_kwargs=True))
             if after:
                 one = (_hooks.AfterWithInputs if inputs else _hooks.After)(hook, traceable)
-                handles.append(module.register_forward_hook(one, with_kwargs=inputs, always_call=True))
+                handles.append(module.register_forward_hook(one, with_kwargs=inputs, always_call=paired))
             self._hooks.append((hook, handles))
         return self
 
