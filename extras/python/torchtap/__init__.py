@@ -21,16 +21,26 @@ __version__ = "0.1.0"  # as in include/torchtap/version.hpp
 _MODULES = ("recorders", "reductions", "selectors", "storage")
 
 
+def _public():
+    return {name: module for one in _MODULES for module in (_module(one),) for name in module.__all__}
+
+
+def _module(name):
+    return importlib.import_module(f"torchtap.{name}")
+
+
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
     if name in (*_MODULES, "hooks", "stream", "export"):
-        return importlib.import_module(f"torchtap.{name}")
-    for module in map(importlib.import_module, (f"torchtap.{one}" for one in _MODULES)):
-        if name in module.__all__:
-            return getattr(module, name)
-    raise AttributeError(f"module 'torchtap' has no attribute {name!r}")
+        return _module(name)
+    try:
+        return getattr(_public()[name], name)
+    except KeyError:
+        raise AttributeError(f"module 'torchtap' has no attribute {name!r}") from None
+    except ImportError as error:  # so that hasattr says no
+        raise AttributeError(f"module 'torchtap' has no attribute {name!r}: {error}") from error
 
 
 def __dir__():
-    return sorted({*globals(), *_MODULES, *(name for one in _MODULES for name in __getattr__(one).__all__)})
+    return sorted({*globals(), *_MODULES, *_public()})
