@@ -38,8 +38,6 @@ def __getattr__(name):
         return getattr(_public()[name], name)
     except KeyError:
         raise AttributeError(f"module 'torchtap' has no attribute {name!r}") from None
-    except ImportError as error:  # so that hasattr says no
-        raise AttributeError(f"module 'torchtap' has no attribute {name!r}: {error}") from error
 
 
 def __dir__():
