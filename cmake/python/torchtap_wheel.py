@@ -24,8 +24,10 @@ def _torch():
     return asked.stdout.strip()
 
 
-def dynamic_metadata(field, settings=None, project=None):
-    if field == "version":
-        return _version()
+def dynamic_metadata(settings, project):
     major, minor = _torch().split(".")[:2]
-    return [f"torch=={major}.{minor}.*"]
+    return {"version": _version(), "dependencies": [f"torch=={major}.{minor}.*"]}
+
+
+def dynamic_wheel(settings):
+    return {"dependencies": True}
