@@ -241,6 +241,8 @@ void define_recorders(py::module_& module) {
              return to_python(unlocked([&] { return all.remove(place(all, index)); }));
            })
       .def("detach_all", &Recorder::detach, release)
+      .def(
+          "end", [](Recorder& all) { const Recorder ended(std::move(all)); }, release)
       .def("reset", &Recorder::reset, release, "Discards all samples; the hooks stay.")
       .def("apply", &Recorder::apply, py::arg("function"), release,
            "Replaces what is recorded by `function` of it: of each tensor, result or kept sample.")

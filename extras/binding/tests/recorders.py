@@ -486,6 +486,13 @@ def test_spool_and_budget(tmp_path):
     assert len(torchtap.load(tmp_path / "spool")["0"].value) == 3
 
 
+def test_spool_at_the_end_of_the_process(tmp_path):
+    script = EXIT.replace("{load}", load_module())
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "spool")], check=True, timeout=120)
+    recording = torchtap.load(tmp_path / "spool")
+    assert recording.complete and [one.samples for one in recording] == [5, 5]
+
+
 # Lives of objects.
 
 
@@ -748,6 +755,23 @@ def test_nodes_that_pytree_knows_and_data_classes():
     assert torch.equal(inputs[""]["0"][0], packed.data) and backward.samples() == 0
 
 
+def load_module():
+    """The code with which this file loads the module, for other processes."""
+    source = inspect.getsource(sys.modules[__name__]).partition("import torchtap\n")[2].partition("\n\n\ndef")[0]
+    return "import importlib.util\nimport torchtap\n" + source
+
+
+EXIT = """
+import sys
+import torch
+{load}
+model = torch.nn.Sequential(torch.nn.Linear(3, 3))
+spooled = torchtap.ForwardOutput(spool=sys.argv[1], condition=lambda: True).attach(model)
+kept = torchtap.BackwardOutput(transform=lambda x: x * 2).attach(model)
+for _ in range(5):
+    model(torch.randn(2, 3)).sum().backward()
+"""
+
 RANK = """
 import sys
 import torch
@@ -772,8 +796,7 @@ dist.destroy_process_group()
 
 @pytest.mark.skipif(not hasattr(torchtap._C, "merge_ranks"), reason="built without torchtap::distributed")
 def test_ranks(tmp_path):
-    load = inspect.getsource(sys.modules[__name__]).partition("import torchtap\n")[2].partition("\n\n\ndef")[0]
-    code = RANK.replace("{load}", "import importlib.util\nimport torchtap\n" + load)
+    code = RANK.replace("{load}", load_module())
     ranks = [subprocess.Popen([sys.executable, "-c", code, str(rank), str(tmp_path / "store")]) for rank in range(2)]
     assert [rank.wait(120) for rank in ranks] == [0, 0]
 

@@ -6,6 +6,7 @@
 Data is by place, `recorder[0]`, or by path, `recorder["layer1.0"]`.
 """
 
+import atexit
 import inspect
 import os
 import weakref
@@ -43,6 +44,12 @@ def _takes_sample(condition):
         return True
     except ValueError:  # a function of C, whose parameters are unknown
         return False
+
+
+def _end(recorder):
+    """Writes what was spooled, also where Python ends without destroying its objects."""
+    if (alive := recorder()) is not None:
+        alive.end()
 
 
 def _remove(hooks):
@@ -107,6 +114,8 @@ class Recorder(_C.Recorder):
         self.condition, self.reduction = condition, reduction
         self._hooks, self._alias = [], alias
         weakref.finalize(self, _remove, self._hooks).atexit = False
+        if spool is not None:
+            atexit.register(_end, weakref.ref(self))
 
     def attach(self, model: torch.nn.Module, selector=None, *, types=None, indices=None) -> "Recorder":
         """Attaches to the modules of `model` that all of the given ones select; without any to all that have a forward.
