@@ -277,14 +277,14 @@ def measure(who, task, of, folder):
     data = torch.jit.load(f"{folder}/data.pt")
     x, inputs = getattr(data, "x_" + of), getattr(data, "inputs_" + of)
     bare, make = models()[of], TASKS[who, task]
-    step, clear, _ = make(models()["mlp"], [])  # what is made once in a process
+    step, clear, says = make(models()["mlp"], [])  # what is made once in a process
     for _ in range(3):
         step(data.x_mlp)
         clear()
     memory = 0
     if of != "mlp":  # of eight times as many images, so that the process itself counts for little
         many = x.repeat(8, 1, 1, 1)
-        step, clear, _ = make(models()[of], [])
+        step, clear, says = make(models()[of], [])
         for _ in range(2):
             bare(many)
         gc.collect()
