@@ -75,9 +75,7 @@ def main():
     x = torch.randn(32, 64, 56, 56)
     for name, dims in (("of each channel", [0, 2, 3]), ("of all elements", [0, 1, 2, 3])):
         series = four(over=dims)
-        ours, theirs = (
-            fastest(f, 7, 1) for f in (lambda s=series: s.update(x), lambda d=dims: written_by_hand(x, d))
-        )
+        ours, theirs = (fastest(f, 7, 1) for f in (lambda s=series: s.update(x), lambda d=dims: written_by_hand(x, d)))
         print(f"| {name} | {1e3 * ours:.2f} ms | {1e3 * theirs:.1f} ms | {theirs / ours:.0f} × |")
     del kept
 

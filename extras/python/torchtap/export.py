@@ -32,7 +32,11 @@ def _find_library():
     if named := os.environ.get("TORCHTAP_TAPS_LIBRARY"):
         return named
     here = pathlib.Path(__file__).resolve().parent
-    for folder in (here, *(prefix / lib for prefix in here.parents[:4] for lib in ("lib", "lib64", "lib/*-linux-gnu"))):
+    for folder in (
+        here,
+        here / "lib",
+        *(prefix / lib for prefix in here.parents[:4] for lib in ("lib", "lib64", "lib/*-linux-gnu")),
+    ):
         if found := sorted(glob.glob(f"{folder}/libtorchtap_taps.so*")):
             return found[0]
     return "libtorchtap_taps.so"
