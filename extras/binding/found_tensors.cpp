@@ -26,9 +26,12 @@ bool is_number_or_text(PyObject* value) noexcept {
 }
 
 /// Whether PyTorch traces with a value of this class (torch.export, torch.fx), so that nothing is computed.
-bool is_of_a_trace(PyObject* value) noexcept {
+bool is_of_a_trace(PyObject* value) {
   const std::string_view name = Py_TYPE(value)->tp_name;
-  return name == "FakeTensor" || name == "FunctionalTensor" || name == "Proxy";
+  if (name != "FakeTensor" && name != "FunctionalTensor" && name != "Proxy") return false;
+  const py::object module =
+      py::type::handle_of(py::handle(value)).attr("__module__");  // others have a class Proxy, too
+  return py::isinstance<py::str>(module) && py::cast<std::string>(module).rfind("torch.", 0) == 0;
 }
 
 }  // namespace

@@ -27,7 +27,12 @@ class Given {
 
   template <class T>
   T get(const char* name) const {
-    return py::cast<T>(options_[name]);
+    try {
+      return py::cast<T>(options_[name]);
+    } catch (const py::cast_error&) {
+      TORCH_CHECK_TYPE(false, "torchtap: ", name, " cannot be ",
+                       py::cast<std::string>(py::repr(options_[name])), ".");
+    }
   }
   template <class T>
   std::optional<T> find(const char* name) const {

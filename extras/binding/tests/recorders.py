@@ -826,6 +826,28 @@ def test_arguments_that_hold_themselves_and_tensors_without_elements():
     assert recorder.samples() == 2 and folded.subrecorders[0].left_out == 1
 
 
+def test_classes_of_yours():
+    class Mine(torchtap.ForwardPre):
+        pass
+
+    class Spread(torchtap.Moments):
+        pass
+
+    class Proxy:  # as torch.fx calls one of its own
+        pass
+
+    class Model(torch.nn.Module):
+        def forward(self, x, more):
+            return x
+
+    model = Model()
+    recorder = Mine(reduction=Spread(over=[0])).attach(model)
+    model(torch.ones(4, 2), Proxy())
+    assert recorder.kind == "ForwardPre" and torch.equal(recorder[0]["mean"], torch.ones(2).double())
+    with pytest.raises(TypeError, match=r"over cannot be \['a'\]"):
+        torchtap.Moments(over=["a"])
+
+
 def test_what_people_see():
     model = classifier()
     recorder = torchtap.ForwardOutput(reduction=torchtap.Moments(over=[0])).attach(model)

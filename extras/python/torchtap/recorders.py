@@ -96,7 +96,9 @@ class Recorder(_C.Recorder):
         memory_budget=None,
     ):
         super().__init__(
-            type(self).__name__,
+            next(
+                one.__name__ for one in type(self).__mro__ if one.__module__ == __name__
+            ),  # of a class of yours its base
             condition=condition,
             takes_sample=condition is not None and _takes_sample(condition),
             reduction=reduction,

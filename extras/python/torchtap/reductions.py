@@ -61,7 +61,9 @@ def _dims(over):
 
 class _Rows(Reduction):
     def __init__(self, *, over=(), over_all=False, **options):
-        super().__init__(type(self).__name__, over=_dims(over), over_all=over_all, **options)
+        # Of a class of yours its base.
+        name = next(one.__name__ for one in type(self).__mro__ if one.__module__ == __name__)
+        super().__init__(name, over=_dims(over), over_all=over_all, **options)
 
 
 class _Fold(_Rows):
