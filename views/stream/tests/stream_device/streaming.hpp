@@ -12,7 +12,7 @@
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/views/stream/stream.hpp>
 
-#include "fake_device.hpp"
+#include "tests/fake_device/fake_device.hpp"
 #include "tests/support.hpp"
 
 /// What the tests of streams from devices need.

@@ -4,6 +4,8 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 /// Two devices of LibTorch's type PrivateUse1. Their memory is the CPU's; their work waits in a queue until
 /// the test has it done, as a device's does that is behind its program.
@@ -20,6 +22,21 @@ at::Tensor on_device(const at::Tensor& tensor, int index = 0);
 void run(int index = 0, std::int64_t count = INT64_MAX);
 /// Jobs that wait.
 std::int64_t waiting(int index = 0);
+
+/// Work for a device, as a kernel's launch is.
+void submit(int index, std::function<void()> job);
+
+/// Jobs that are done again with each replay, and the memory that they use.
+struct Graph {
+  std::vector<std::function<void()>> jobs;
+  std::vector<at::Tensor> memory;
+};
+/// From now on work for the device goes into a graph and is not done; waiting for the device throws.
+void begin_capture(int index = 0);
+Graph end_capture(int index = 0);
+/// The number of the capture that the device is in, from 1; 0 if it is in none.
+std::uint64_t capture(int index = 0);
+void replay(const Graph& graph, int index = 0);
 
 /// What the devices' backend was asked for so far, by any thread.
 struct Counters {

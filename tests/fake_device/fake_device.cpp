@@ -1,5 +1,5 @@
 // The devices: allocator, operations, streams and events.
-#include "fake_device.hpp"
+#include "tests/fake_device/fake_device.hpp"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/CPUFallback.h>
@@ -32,6 +32,8 @@ struct Work {
   std::deque<std::function<void()>> jobs;
   std::int64_t submitted = 0;
   std::int64_t done = 0;
+  std::uint64_t capture = 0;  // 0: none
+  Graph graph;
 };
 
 struct State {
@@ -48,14 +50,8 @@ State& state() {
 
 thread_local c10::DeviceIndex current = 0;
 
-void submit(c10::DeviceIndex index, std::function<void()> job) {
-  const std::lock_guard lock(state().mutex);
-  Work& work = state().work[index];
-  work.jobs.push_back(std::move(job));
-  ++work.submitted;
-}
-
 void synchronize(c10::DeviceIndex index) {
+  TORCH_CHECK(capture(index) == 0, "operation not permitted when stream is capturing");
   ++state().synchronizations;
   run(index);
 }
@@ -147,6 +143,13 @@ at::Tensor memory_of(const at::Tensor& tensor) {
                        at::TensorOptions(tensor.scalar_type()));
 }
 
+/// A graph's jobs have addresses, too; its memory stays.
+void keep_for_graph(std::initializer_list<at::Tensor> tensors, c10::DeviceIndex index) {
+  const std::lock_guard lock(state().mutex);
+  Work& work = state().work[index];
+  if (work.capture != 0) work.graph.memory.insert(work.graph.memory.end(), tensors);
+}
+
 at::Tensor empty(at::IntArrayRef sizes, c10::optional<at::ScalarType> dtype, c10::optional<at::Layout>,
                  c10::optional<at::Device> where, c10::optional<bool>,
                  c10::optional<at::MemoryFormat> format) {
@@ -167,6 +170,7 @@ at::Tensor& copy_(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   TORCH_CHECK(state().failing != Failing::copies || !to.is_cpu(), "copies fail here");
   const c10::DeviceIndex index = to.is_cpu() ? from.device().index() : to.device().index();
   if (to.numel() == 0) return to;
+  keep_for_graph({to, from}, index);
   submit(index, [a = memory_of(to), b = memory_of(from)]() mutable { a.copy_(b); });
   const bool waits = from.is_cpu() || (to.is_cpu() && !non_blocking);
   if (waits) synchronize(index);
@@ -179,7 +183,9 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 }
 
 at::Tensor& fill_(at::Tensor& tensor, const at::Scalar& value) {
-  submit(tensor.device().index(), [memory = memory_of(tensor), value]() mutable { memory.fill_(value); });
+  const c10::DeviceIndex index = tensor.device().index();
+  keep_for_graph({tensor}, index);
+  submit(index, [memory = memory_of(tensor), value]() mutable { memory.fill_(value); });
   return tensor;
 }
 
@@ -265,6 +271,38 @@ const c10::impl::DeviceGuardImplRegistrar registrar(c10::DeviceType::PrivateUse1
 
 at::Tensor on_device(const at::Tensor& tensor, int index) {
   return tensor.to(device(index));
+}
+
+void submit(int index, std::function<void()> job) {
+  const std::lock_guard lock(state().mutex);
+  Work& work = state().work[index];
+  if (work.capture != 0) {
+    work.graph.jobs.push_back(std::move(job));
+    return;
+  }
+  work.jobs.push_back(std::move(job));
+  ++work.submitted;
+}
+
+void begin_capture(int index) {
+  static std::uint64_t captures = 0;
+  const std::lock_guard lock(state().mutex);
+  state().work[index].capture = ++captures;
+}
+
+Graph end_capture(int index) {
+  const std::lock_guard lock(state().mutex);
+  state().work[index].capture = 0;
+  return std::exchange(state().work[index].graph, {});
+}
+
+std::uint64_t capture(int index) {
+  const std::lock_guard lock(state().mutex);
+  return state().work[index].capture;
+}
+
+void replay(const Graph& graph, int index) {
+  for (const auto& job : graph.jobs) submit(index, job);
 }
 
 void run(int index, std::int64_t count) {
