@@ -49,6 +49,17 @@ void AnySeries::check(const at::Tensor& sample) const {
   check_sample(pass);
 }
 
+bool AnySeries::ask_ledger(detail::Ledger& ledger) const {
+  return std::all_of(members_.begin(), members_.end(), [&](const Any& member) {
+    const auto* const one = sharing(member);
+    return one != nullptr && one->ask_ledger(ledger);
+  });
+}
+
+void AnySeries::fold_ledger(const detail::Ledger& ledger) {
+  for (Any& member : members_) sharing(member)->fold_ledger(ledger);
+}
+
 void AnySeries::ask(Pass& pass) const {
   for (const Any& member : members_) {
     if (const auto* const one = sharing(member)) pass.ask(*one);

@@ -59,6 +59,8 @@ class TORCHTAP_API AnySeries : public SharesPass {
  private:
   friend struct core::Access;
   std::string recipe() const;
+  bool ask_ledger(detail::Ledger& ledger) const override;
+  void fold_ledger(const detail::Ledger& ledger) override;
   void ask(Pass& pass) const override;
   void check_sample(const Pass& pass) const override;
   void fold(const Pass& pass) override;

@@ -5,6 +5,7 @@
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/detail/device_rows.hpp>
+#include <torchtap/reductions/detail/ledger.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 
 namespace torchtap::reductions {
@@ -34,6 +35,23 @@ Count::Count(CountOptions options)
 
 void Count::ask(Pass& pass) const {
   pass.ask_total({/*moments=*/false, /*zeros=*/true});
+}
+
+bool Count::ask_ledger(detail::Ledger& ledger) const {
+  return ledger.ask_all(intake_);
+}
+
+void Count::fold_ledger(const detail::Ledger& ledger) {
+  const base::RecordingMode quiet;
+  const auto& folding = intake_.folding();
+  const Summary total = ledger.total();
+  add(nan_, number(total.nan));
+  add(inf_, number(total.infinities()));
+  add(zeros_, number(total.zeros));
+  elements_ += ledger.elements();
+  detail::Rows rows = intake_.open(ledger.last());
+  rows.count = ledger.rows(folding);
+  intake_.commit(rows);
 }
 
 void Count::fold(const Pass& pass) {

@@ -42,6 +42,8 @@ class TORCHTAP_API Count : public Reduction {
  private:
   friend class cereal::access;
   void ask(Pass& pass) const override;
+  bool ask_ledger(detail::Ledger& ledger) const override;
+  void fold_ledger(const detail::Ledger& ledger) override;
   void fold(const Pass& pass) override;
   bool fold_small(const Pass& pass) override;
   template <class Archive>

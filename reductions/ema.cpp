@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/reductions/detail/ledger.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/ema.hpp>
 
@@ -36,6 +37,17 @@ bool EMA::fold_small(const Pass& pass) {
   detail::decay_all(*all, decay_, sum_->data_ptr<double>());
   intake_.count_rows(all->numel);
   return true;
+}
+
+bool EMA::ask_ledger(detail::Ledger& ledger) const {
+  return !intake_.omits() && ledger.ask_decay(intake_, decay_);
+}
+
+void EMA::fold_ledger(const detail::Ledger& ledger) {
+  const base::RecordingMode quiet;
+  const detail::Rows rows = intake_.open(ledger.as_one(intake_.folding()));
+  sum_ = ledger.decayed(intake_.folding(), decay_).reshape(rows.kept());
+  intake_.commit(rows);
 }
 
 void EMA::fold(const Pass& pass) {

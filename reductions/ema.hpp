@@ -55,6 +55,8 @@ class TORCHTAP_API EMA : public Reduction {
 
  private:
   friend class cereal::access;
+  bool ask_ledger(detail::Ledger& ledger) const override;
+  void fold_ledger(const detail::Ledger& ledger) override;
   void fold(const Pass& pass) override;
   bool fold_small(const Pass& pass) override;
   template <class Archive>

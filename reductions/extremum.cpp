@@ -9,6 +9,7 @@
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/abs_max.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
+#include <torchtap/reductions/detail/ledger.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/max.hpp>
 #include <torchtap/reductions/min.hpp>
@@ -68,6 +69,10 @@ double Extremum::of(const Summary& one) const {
 
 void Extremum::ask(Pass& pass) const {
   ask_rows(pass, {});
+}
+
+bool Extremum::ask_ledger(detail::Ledger& ledger) const {
+  return ledger.ask(intake_, {});
 }
 
 void Extremum::fold(const Pass& pass) {

@@ -39,6 +39,7 @@ class TORCHTAP_API Extremum : public Reduction {
   friend class cereal::access;
   void clear();
   void ask(Pass& pass) const override;
+  bool ask_ledger(detail::Ledger& ledger) const override;
   void fold(const Pass& pass) override;
   bool fold_small(const Pass& pass) override;
   at::Tensor of(const detail::Rows& rows) const;

@@ -14,6 +14,7 @@
 #include <torchtap/reductions/detail/device_rows.hpp>
 #include <torchtap/reductions/detail/in_order.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
+#include <torchtap/reductions/detail/ledger.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/histogram.hpp>
 
@@ -104,6 +105,10 @@ void Histogram::ask(Pass& pass) const {
   // whether they still are.
   if (!growing_ || *min_->data_ptr<double>() < *max_->data_ptr<double>())
     detail::kernels_of(pass).ask_bins(intake_.folding(), edges_);
+}
+
+bool Histogram::ask_ledger(detail::Ledger& ledger) const {
+  return edges_ != nullptr && !growing_ && ledger.ask_bins(intake_, edges_->edges());
 }
 
 void Histogram::fold(const Pass& pass) {

@@ -75,6 +75,7 @@ class TORCHTAP_API Histogram : public Reduction {
  private:
   friend class cereal::access;
   void ask(Pass& pass) const override;
+  bool ask_ledger(detail::Ledger& ledger) const override;
   void fold(const Pass& pass) override;
   template <class Archive>
   void serialize(Archive& archive) {

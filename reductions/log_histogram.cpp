@@ -7,6 +7,7 @@
 
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
+#include <torchtap/reductions/detail/ledger.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/log_histogram.hpp>
 #include <torchtap/reductions/pass.hpp>
@@ -58,6 +59,10 @@ LogHistogram::LogHistogram(LogHistogramOptions options)
 
 void LogHistogram::ask(Pass& pass) const {
   if (!intake_.knows(pass)) detail::kernels_of(pass).ask_bits(intake_.folding(), table_.bins());
+}
+
+bool LogHistogram::ask_ledger(detail::Ledger& ledger) const {
+  return ledger.ask_bits(intake_, table_.bins());
 }
 
 void LogHistogram::fold(const Pass& pass) {

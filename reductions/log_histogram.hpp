@@ -98,6 +98,7 @@ class TORCHTAP_API LogHistogram : public Reduction {
   struct Bins;
 
   void ask(Pass& pass) const override;
+  bool ask_ledger(detail::Ledger& ledger) const override;
   void fold(const Pass& pass) override;
   template <class Archive>
   void serialize(Archive& archive) {

@@ -8,6 +8,7 @@
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/device_rows.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
+#include <torchtap/reductions/detail/ledger.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/moments.hpp>
 
@@ -43,6 +44,10 @@ Moments::Moments(MomentsOptions options)
 
 void Moments::ask(Pass& pass) const {
   ask_rows(pass, {/*moments=*/true, /*zeros=*/false});
+}
+
+bool Moments::ask_ledger(detail::Ledger& ledger) const {
+  return ledger.ask(intake_, {/*moments=*/true, /*zeros=*/false});
 }
 
 void Moments::fold(const Pass& pass) {

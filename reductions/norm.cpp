@@ -7,6 +7,7 @@
 #include <limits>
 
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/reductions/detail/ledger.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/norm.hpp>
 
@@ -42,6 +43,10 @@ double Norm::of(const Summary& one) const {
   if (!omits && one.infinities() != 0) return std::numeric_limits<double>::infinity();
   if (p_ == 2) return one.m2 + static_cast<double>(one.taken) * one.mean * one.mean;
   return one.taken == 0 ? 0.0 : std::max(std::abs(one.min), std::abs(one.max));
+}
+
+bool Norm::ask_ledger(detail::Ledger& ledger) const {
+  return asks() && ledger.ask(intake_, {/*moments=*/p_ == 2, /*zeros=*/false});
 }
 
 void Norm::fold(const Pass& pass) {

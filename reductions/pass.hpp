@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
+
 #include <torchtap/base/api.hpp>
 #include <torchtap/core/detail/pass_member.hpp>
 #include <torchtap/reductions/detail/kernel_pass.hpp>
@@ -12,6 +14,9 @@
 namespace torchtap::reductions {
 
 class Pass;
+namespace detail {
+class Ledger;
+}
 
 /// A reduction that shares one pass over a sample with others, say in a `Series`: first each says what it
 /// needs to know of the sample, then the sample is read once, then each folds the answer in.
@@ -20,6 +25,10 @@ class Pass;
 /// `Summary` of each sample; else derive it from this class and override the three functions, which may be
 /// private.
 class TORCHTAP_API SharesPass : public core::detail::PassMember {
+ public:
+  /// For torchtap: see `core::Sink::accumulator`.
+  std::unique_ptr<core::Accumulator> accumulator() const override;
+
  protected:
   SharesPass() = default;
   SharesPass(const SharesPass&) = default;
@@ -30,7 +39,13 @@ class TORCHTAP_API SharesPass : public core::detail::PassMember {
 
  private:
   friend class Pass;
+  friend class AnySeries;
+  friend class detail::Ledger;
 
+  /// Asks a ledger for everything that `fold_ledger` will need; false if each sample is needed.
+  virtual bool ask_ledger(detail::Ledger& ledger) const;
+  /// Folds the samples of a ledger into a reduction without samples.
+  virtual void fold_ledger(const detail::Ledger& ledger);
   /// Asks for everything that `fold` will need.
   virtual void ask(Pass& pass) const = 0;
   /// Throws the error that `fold` would throw.
@@ -43,6 +58,9 @@ class TORCHTAP_API SharesPass : public core::detail::PassMember {
 /// must outlive the pass.
 class TORCHTAP_API Pass : private detail::KernelPass {
  public:
+  /// For torchtap: a pass over the samples of a ledger, which knows all answers. `like` stands for them as
+  /// one sample; its elements are not read. Both must outlive the pass.
+  Pass(const at::Tensor& like, const detail::Ledger& ledger) : KernelPass(like, ledger) {}
   /// A pass over all rows of a sample.
   explicit Pass(const at::Tensor& sample) : KernelPass(sample) {}
   /// A pass over some rows, ascending and at least one, of the sample of another pass, which is contiguous

@@ -1,6 +1,7 @@
 // Implements the update that the library's reductions share, as one pass over the sample.
 
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/reductions/detail/ledger.hpp>
 #include <torchtap/reductions/reduction.hpp>
 
 namespace torchtap::reductions {
@@ -19,6 +20,12 @@ void Reduction::check(const at::Tensor& sample) const {
 }
 
 void Reduction::ask(Pass& /*pass*/) const {}
+
+void Reduction::fold_ledger(const detail::Ledger& ledger) {
+  const at::Tensor all = ledger.as_one(intake_.folding());
+  const Pass pass(all, ledger);
+  pass.fold_into(*this);
+}
 
 bool Reduction::fold_small(const Pass& /*pass*/) {
   return false;

@@ -47,6 +47,8 @@ class TORCHTAP_API Reduction : public SharesPass {
   ~Reduction() override = default;
 
   void ask(Pass& pass) const override;
+  /// Folds the samples as one, in a pass that the ledger answers.
+  void fold_ledger(const detail::Ledger& ledger) override;
   /// Folds a sample like those before, if it is small or was summarised, without ATen. Returns false for any
   /// other sample, and does nothing then.
   virtual bool fold_small(const Pass& pass);

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/reductions/detail/ledger.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/mean.hpp>
 #include <torchtap/reductions/sum.hpp>
@@ -20,6 +21,10 @@ c10::ScalarType Total::kept_type(c10::ScalarType dtype) const {
 
 void Total::ask(Pass& pass) const {
   ask_rows(pass, {});
+}
+
+bool Total::ask_ledger(detail::Ledger& ledger) const {
+  return ledger.ask(intake_, {});
 }
 
 void Total::fold(const Pass& pass) {

@@ -40,6 +40,7 @@ class TORCHTAP_API Total : public Reduction {
   void clear();
   c10::ScalarType kept_type(c10::ScalarType dtype) const;
   void ask(Pass& pass) const override;
+  bool ask_ledger(detail::Ledger& ledger) const override;
   void fold(const Pass& pass) override;
   bool fold_small(const Pass& pass) override;
   template <class Archive>

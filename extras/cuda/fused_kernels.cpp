@@ -1,11 +1,34 @@
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+#include <torchtap/cuda/detail/driver.hpp>
 #include <torchtap/cuda/detail/kernels.hpp>
 #include <torchtap/cuda/fused_kernels.hpp>
 #include <torchtap/reductions/extend/device_kernels.hpp>
 
 namespace torchtap::cuda {
+namespace {
+
+/// The kernels for this process. The first call loads NVRTC and compiles for the thread's current device.
+reductions::extend::DeviceKernels& kernels() {
+  TORCH_CHECK(c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA),
+              "torchtap::cuda::enable_fused_kernels: the program's LibTorch has no CUDA; link one that has "
+              "(torch_cuda, which linkers leave out with --as-needed).");
+  const detail::Driver& driver = detail::Driver::instance();  // says what is missing, as LibTorch does not
+  const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+  TORCH_CHECK(guard.deviceCount() > 0,
+              "torchtap::cuda::enable_fused_kernels: there is no CUDA device that this LibTorch can use. "
+              "Reductions are ATen's operations until then.");
+  static auto* const made =
+      detail::make_kernels(driver, guard.getDevice()).release();  // for hooks that run at the program's end
+  return *made;
+}
+
+}  // namespace
 
 void enable_fused_kernels() {
-  reductions::extend::install(&detail::kernels());
+  reductions::extend::install(&kernels());
 }
 
 void disable_fused_kernels() noexcept {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include <torchtap/base/capture.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/unfit.hpp>
@@ -90,6 +89,7 @@ SlotData SlotData::clone() const {
   if (sink != nullptr) copy.sink = sink->clone();
   copy.list.append(list);
   copy.fixed = fixed;
+  copy.device = device;
   return copy;
 }
 
@@ -138,11 +138,16 @@ void Record::record(hooks::Event& event) {
   const RecorderOptions& how = *options;
   if (source_ != nullptr && how.reduction() == nullptr) return stream_sample(event);
   if (traits(kind).gradients && !how.all_tensors() && event.slot() != how.slot()) return;
-  if (how.nullary_condition() && !how.nullary_condition()()) {
-    return refuse(event);
+  const hooks::Tensors* const tensors = tensors_of(event);
+  if (how.nullary_condition()) {
+    if (tensors == nullptr) {
+      check_capture(event.gradient());
+    } else if (!tensors->empty()) {
+      check_capture((*tensors)[0]);
+    }
+    if (!how.nullary_condition()()) return refuse(event);
   }
 
-  const hooks::Tensors* const tensors = tensors_of(event);
   if (tensors != nullptr) {
     if (tensors->empty() && !tensors->has_unknown() && !alone_) {
       without_tensors_.fetch_add(1, std::memory_order_relaxed);
@@ -152,14 +157,10 @@ void Record::record(hooks::Event& event) {
   }
   const at::Tensor& first =
       tensors != nullptr ? (*tensors)[how.all_tensors() ? 0 : how.slot()] : event.gradient();
+  check_capture(first);
   if (how.condition() && !how.nullary_condition() && !wanted(event, tensors, first)) {
     return refuse(event);
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !first.defined() || first.is_cpu() || !base::is_capturing(first.device()), describe(), ": a stream of ",
-      first.device(),
-      " captures a graph, whose replays would change what is recorded "
-      "without being counted; detach the recorder while it captures, and record forwards without a graph.");
   try {
     if (!options->with().empty()) return take_with_companions(event, tensors, first);
     if (!take(event, tensors, first)) {
@@ -198,7 +199,7 @@ hooks::Tensors* Record::tensors_of(hooks::Event& event) const {
 bool Record::wanted(hooks::Event& event, const hooks::Tensors* tensors, const at::Tensor& first) const {
   std::int64_t slot = options->all_tensors() ? 0 : options->slot();
   if (tensors == nullptr) slot = event.slot();
-  const Sample sample(event.path(), event.type(), event.call_index(), samples(), slot, first,
+  const Sample sample(event.path(), event.type(), event.call_index(), counted(), slot, first,
                       options->all_tensors() ? tensors : nullptr);
   return options->condition()(sample);
 }

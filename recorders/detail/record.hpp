@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/core/accumulator.hpp>
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/core/value.hpp>
@@ -51,7 +52,15 @@ struct SlotData {
   std::unique_ptr<core::Sink> sink;  // null if every sample is kept
   SampleList list;
   std::optional<core::Value> fixed;  // set by the user, instead of the results of the sink
+  std::optional<at::Device> device;  // where samples were added up, and results belong; else that of the sink
   SlotData clone() const;
+};
+
+/// Where samples of one slot on a device are added up before its sink takes them in.
+struct DeviceSlot {
+  std::unique_ptr<core::Accumulator> sum;
+  std::int64_t added = 0;            // samples that events added since it was last settled
+  std::optional<at::Device> device;  // once there was one
 };
 
 /// The data of one module without its record, so that merging and restoring can be prepared and then put in
@@ -68,8 +77,8 @@ struct RecordData {
 
 /// The data of one subrecorder, shared with its hook, so that either may be destroyed first. Thread-safe.
 ///
-/// Its functions are in seven files: record.cpp (events), record_pair.cpp, record_fold.cpp, record_keep.cpp,
-/// record_stream.cpp, record_values.cpp and record_data.cpp.
+/// Its functions are in eight files: record.cpp (events), record_pair.cpp, record_fold.cpp,
+/// record_device.cpp, record_keep.cpp, record_stream.cpp, record_values.cpp and record_data.cpp.
 class Record : public std::enable_shared_from_this<Record> {
  public:
   /// `alone`: one call attached only to this module.
@@ -111,7 +120,13 @@ class Record : public std::enable_shared_from_this<Record> {
   /// recorded are in a value of an unknown type, because no gradient would arrive.
   void on_forward(const hooks::Tensors& tensors);
 
+  /// Waits for the device if a graph records.
   std::int64_t samples() const noexcept {
+    if (captured_.load(std::memory_order_relaxed)) settle_graphs();
+    return counted();
+  }
+  /// Samples, without those of graphs that were not read yet.
+  std::int64_t counted() const noexcept {
     const std::int64_t counted = samples_.load();  // first: samples that are forgotten are subtracted from it
     const ThreadSinks* const others = thread_sinks_.load(std::memory_order_acquire);
     return others == nullptr ? counted : counted + others->folded();
@@ -200,11 +215,32 @@ class Record : public std::enable_shared_from_this<Record> {
   void fold_together(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared);
   void open_thread_sinks(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
   SlotData& slot_to_fold(std::size_t index);
-  struct NewSlots;
+  /// Removes slots that were added for an event, if the event is not recorded.
+  struct NewSlots {
+    explicit NewSlots(std::vector<SlotData>& slots) : slots(slots), before(slots.size()) {}
+    ~NewSlots() {
+      if (!kept) slots.erase(slots.begin() + static_cast<std::ptrdiff_t>(before), slots.end());
+    }
+    NewSlots(const NewSlots&) = delete;
+    NewSlots& operator=(const NewSlots&) = delete;
+
+    std::vector<SlotData>& slots;
+    const std::size_t before;
+    bool kept = false;
+  };
   ThreadSinks& thread_sinks();
+  void settle() const;
   void merge_thread_sinks() const;
   std::int64_t forget_samples();
   void forget_rest();
+
+  // record_device.cpp
+  void check_capture(const at::Tensor& sample) const;
+  void fold_from_device(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared);
+  void update_apart(SlotData& slot, const at::Tensor& sample) const;
+  void settle_devices() const;
+  void settle_graphs() const noexcept;
+  void forget_devices();
 
   // record_keep.cpp
   bool keep_alike(const at::Tensor& sample, std::int64_t slot);
@@ -232,11 +268,14 @@ class Record : public std::enable_shared_from_this<Record> {
   std::weak_ptr<const torch::nn::Module> watched_;
   std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> parameter_;
   mutable std::mutex mutex_;
-  mutable std::vector<SlotData> slots_;   // one, or with all_tensors all slots seen so far
-  mutable std::int64_t recorded_ = 0;     // samples in `slots_`, under the lock
-  std::atomic<std::int64_t> samples_{0};  // without the samples of thread sinks; written under the lock
-  std::atomic<std::int64_t> refused_{0};  // events that the condition refused
-  std::atomic<std::int64_t> dropped_{0};  // for lack of room
+  mutable std::vector<SlotData> slots_;  // one, or with all_tensors all slots seen so far
+  mutable std::int64_t recorded_ = 0;    // samples in `slots_`, under the lock
+  mutable std::atomic<std::int64_t> samples_{
+      0};  // without the samples of thread sinks; written under the lock
+  mutable std::vector<DeviceSlot> device_slots_;  // by slot, under the lock; as many as were needed
+  std::atomic<bool> captured_{false};             // a graph adds samples
+  std::atomic<std::int64_t> refused_{0};          // events that the condition refused
+  std::atomic<std::int64_t> dropped_{0};          // for lack of room
   std::atomic<std::int64_t> without_tensors_{0};
   std::atomic<std::int64_t> unmatched_{0}, unmatched_samples_{0};
   mutable std::atomic<std::int64_t> left_out_{0};

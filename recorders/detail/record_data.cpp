@@ -12,7 +12,7 @@ RecordData Record::data() const {
 /// Copies the data, so that computations with it do not make recording threads wait.
 RecordData Record::copied() const {
   const std::lock_guard lock(mutex_);
-  merge_thread_sinks();
+  settle();
   RecordData data;
   for (const auto& slot : slots_) data.slots.push_back(slot.clone());
   data.samples = recorded_;
@@ -46,7 +46,7 @@ void Record::check_merge(const RecordData& theirs) const {
 void Record::merge(const RecordData& theirs) {
   refuse_spooled("merge");
   const std::lock_guard lock(mutex_);
-  merge_thread_sinks();
+  settle();
   if (options->reduction() == nullptr) {
     join(slots_, theirs.slots);
   } else {  // with copies, because one of several slots may throw

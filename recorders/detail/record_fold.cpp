@@ -36,6 +36,9 @@ C10_ALWAYS_INLINE void Record::fold_in_turn(c10::ArrayRef<at::Tensor> samples, s
 
 /// `prepared`: the samples are as the options say.
 void Record::fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared) {
+  for (const at::Tensor& sample : samples) {
+    if (sample.defined() && !sample.is_cpu()) return fold_from_device(samples, first_slot, prepared);
+  }
   if (!commutative_) {
     const std::lock_guard lock(mutex_);
     return fold_in_turn(samples, first_slot, prepared);
@@ -63,20 +66,6 @@ void Record::fold_beside(c10::ArrayRef<at::Tensor> samples, std::size_t first_sl
   const std::lock_guard lock(mutex_);
   open_thread_sinks(samples, first_slot);
 }
-
-/// Removes slots that were added for an event, if the event is not recorded.
-struct Record::NewSlots {
-  explicit NewSlots(std::vector<SlotData>& slots) : slots(slots), before(slots.size()) {}
-  ~NewSlots() {
-    if (!kept) slots.erase(slots.begin() + static_cast<std::ptrdiff_t>(before), slots.end());
-  }
-  NewSlots(const NewSlots&) = delete;
-  NewSlots& operator=(const NewSlots&) = delete;
-
-  std::vector<SlotData>& slots;
-  const std::size_t before;
-  bool kept = false;
-};
 
 /// Called under the lock. Folds the tensors of one event, all of them or none.
 void Record::fold_together(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared) {
@@ -139,6 +128,11 @@ ThreadSinks& Record::thread_sinks() {
 
 /// Called under the lock. Moves everything that was recorded to `slots_`, and its number of samples to
 /// `recorded_`.
+void Record::settle() const {
+  merge_thread_sinks();
+  if (!device_slots_.empty()) settle_devices();
+}
+
 void Record::merge_thread_sinks() const {
   ThreadSinks* const others = thread_sinks_.load(std::memory_order_acquire);
   if (others == nullptr) return;
@@ -152,9 +146,11 @@ void Record::merge_thread_sinks() const {
   }
 }
 
-/// Called under the lock. Empties the thread sinks and `recorded_`, and returns how many samples they had.
-/// The caller subtracts this number from `samples_`, because other threads may record at the same time.
+/// Called under the lock. Empties the thread sinks, what devices have, and `recorded_`, and returns how many
+/// samples they had. The caller subtracts this number from `samples_`, because other threads may record at
+/// the same time.
 std::int64_t Record::forget_samples() {
+  forget_devices();
   std::int64_t samples = recorded_;
   if (ThreadSinks* const others = thread_sinks_.load()) samples += others->clear();
   recorded_ = 0;

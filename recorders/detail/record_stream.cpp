@@ -34,6 +34,7 @@ void Record::stream_sample(hooks::Event& event) {
   }
   const bool all = options->all_tensors();
   const at::Tensor& first = tensors != nullptr ? (*tensors)[all ? 0 : options->slot()] : event.gradient();
+  check_capture(first);
   if (options->condition() && !options->nullary_condition() && !wanted(event, tensors, first)) {
     refused_.fetch_add(1, std::memory_order_relaxed);
     return;
@@ -79,7 +80,7 @@ void Record::stream_results(hooks::Event& event) {
   std::vector<core::Results> slots;
   {
     const std::lock_guard lock(mutex_);
-    merge_thread_sinks();
+    settle();
     for (const SlotData& slot : slots_) {
       slots.push_back(slot.sink != nullptr && !slot.fixed.has_value() ? slot.sink->results()
                                                                       : core::Results{});

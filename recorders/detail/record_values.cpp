@@ -2,17 +2,32 @@
 #include <utility>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 #include <torchtap/storage/file.hpp>
 
 namespace torchtap::recorders::detail {
+
+namespace {
+
+/// The results of the sink, where its samples were.
+core::Results results_of(const SlotData& slot) {
+  core::Results results = slot.sink->results();
+  if (!slot.device.has_value()) return results;
+  const base::RecordingMode quiet;
+  core::Results there;
+  for (const auto& [name, tensor] : results) there.set(name, tensor.to(*slot.device));
+  return there;
+}
+
+}  // namespace
 
 core::Value Record::value_of(const SlotData& slot) const {
   if (slot.fixed.has_value()) return *slot.fixed;
   if (slot.sink == nullptr) {
     return slot.list.size() == 0 ? core::Value() : core::Value(slot.list.tensors(describe()));
   }
-  return core::to_value(slot.sink->results());
+  return core::to_value(results_of(slot));
 }
 
 core::Value Record::value_of(const std::vector<SlotData>& slots) const {
@@ -35,7 +50,7 @@ core::Results Record::results() const {
                     ": every sample is kept, nothing is reduced; call tensors().");
   const RecordData now = copied();
   const SlotData& slot = now.slots[0];
-  if (!slot.fixed.has_value()) return slot.sink->results();
+  if (!slot.fixed.has_value()) return results_of(slot);
   core::Results results;
   if (slot.fixed->is_tensor()) return core::Results{{"value", slot.fixed->tensor()}};
   for (const auto& [name, value] : slot.fixed->dict()) results.set(name, value.tensor());
@@ -109,7 +124,7 @@ core::Value Record::slot(std::int64_t index) const {
     return options->all_tensors() ? all.at(std::to_string(index)) : all;
   }
   std::unique_lock lock(mutex_);
-  merge_thread_sinks();
+  settle();
   TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(slots_.size()), describe(), ": slot ",
                     index, " was asked for, but ", slots_.size(), " were seen.");
   const SlotData slot = slots_[static_cast<std::size_t>(index)].clone();
@@ -120,7 +135,7 @@ core::Value Record::slot(std::int64_t index) const {
 void Record::set(const core::Value& value) {
   refuse_spooled("recorders::Subrecorder::set");
   const std::lock_guard lock(mutex_);
-  merge_thread_sinks();
+  settle();
   struct CountHeld {  // also if it throws
     Record* record;
     ~CountHeld() { record->count_held(); }
@@ -193,7 +208,7 @@ void Record::reset() {
 core::Value Record::take() {
   refuse_spooled("recorders::Subrecorder::take");
   const std::lock_guard lock(mutex_);
-  merge_thread_sinks();
+  settle();
   core::Value value = value_of(slots_);
   // Thread sinks are not cleared: samples that threads fold after the merge belong to the next value.
   samples_.fetch_sub(std::exchange(recorded_, 0));

@@ -152,6 +152,7 @@ class TORCHTAP_API Intake {
   c10::ScalarType dtype() const noexcept { return dtype_; }  ///< the promoted dtype of all samples so far
   const at::Device& device() const noexcept { return device_; }
   const Folding& folding() const noexcept { return folding_; }
+  bool any_shape() const noexcept { return any_shape_; }
   bool omits() const noexcept { return folding_.non_finite == NonFinite::omit; }
 
   /// Throws `c10::ValueError` if there are no samples; `what` names the result asked for.

@@ -9,12 +9,14 @@
 #include <functional>
 #include <numeric>
 
+#include <torchtap/base/capture.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/base/strided.hpp>
 #include <torchtap/core/unfit.hpp>
 #include <torchtap/reductions/detail/kernel_pass.hpp>
 #include <torchtap/reductions/detail/kernels.hpp>
+#include <torchtap/reductions/detail/ledger.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 
 namespace torchtap::reductions::detail {
@@ -44,7 +46,14 @@ at::Tensor copy_like(const at::Tensor& like, const at::Tensor& tensor) {
 }  // namespace
 
 KernelPass::KernelPass(const at::Tensor& sample) : source_(sample) {
-  if (!is_in_memory(sample)) return;
+  if (!is_in_memory(sample)) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !sample.defined() || sample.is_cpu() || !base::is_capturing(sample.device()),
+        "reductions: a stream of ", sample.device(),
+        " captures a graph, whose replays would change a reduction without counting; record with a recorder "
+        "and fused kernels (torchtap::cuda::enable_fused_kernels), or update it outside of the graph.");
+    return;
+  }
   type_ = sample.scalar_type();
   plain_ = is_plain(type_);
   has_bits_ = plain_ || has_bits(type_);
@@ -96,6 +105,11 @@ KernelPass::KernelPass(const KernelPass& whole, c10::ArrayRef<std::int64_t> rows
   chosen.where.bytes = numel * static_cast<std::int64_t>(c10::elementSize(type_));
   const bool neighbours = rows.back() - rows.front() == count - 1;
   if (neighbours) memory_.data = chosen.where.at(0);
+}
+
+KernelPass::KernelPass(const at::Tensor& like, const Ledger& ledger)
+    : source_(like), numel_(like.numel()), type_(like.scalar_type()), plain_(true) {
+  seldom().ledger = &ledger;
 }
 
 const at::Tensor& KernelPass::gathered() const {
@@ -217,6 +231,7 @@ void KernelPass::ask_bits(const Folding& folding, BitBins bins) {
 }
 
 const std::vector<SlotCounts>* KernelPass::count_bits(const Folding& folding, BitBins bins) const {
+  if (ledger() != nullptr) return &ledger()->bits(folding, bins);
   Read* const read = no_reads() ? nullptr : find(layout(folding));
   if (read == nullptr) return nullptr;
   for (const auto& counting : read->bit_countings) {
@@ -249,6 +264,7 @@ const Read& KernelPass::done(Read& read) const {
 }
 
 c10::ArrayRef<Summary> KernelPass::answer(const Folding& folding) const {
+  if (ledger() != nullptr) return ledger()->summaries(folding);
   if (is_whole(folding)) return whole_asked_ ? c10::ArrayRef<Summary>(whole()) : c10::ArrayRef<Summary>();
   Read* const read = no_reads() ? nullptr : find(layout(folding));
   if (read == nullptr || !read->summarize) return {};
@@ -326,6 +342,11 @@ bool KernelPass::fold_variance(double count, at::Tensor& mean, at::Tensor& m2) c
 }
 
 bool KernelPass::count_bins(const Folding& folding, const Edges& edges, std::int64_t* slots) const {
+  if (ledger() != nullptr) {
+    const auto counts = ledger()->bins(folding, edges->edges());
+    std::transform(counts.begin(), counts.end(), slots, slots, std::plus<>());
+    return true;
+  }
   const auto layout = this->layout(folding);
   if (!plain_ || !layout || !has_bins(*layout)) return false;
   const auto add = [&](const Read& read) {

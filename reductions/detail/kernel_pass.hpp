@@ -23,6 +23,8 @@ class Pass;
 
 namespace detail {
 
+class Ledger;
+
 /// A small contiguous sample in the CPU's memory, which loops read faster than operations of ATen.
 struct Memory {
   c10::ScalarType type;
@@ -100,6 +102,8 @@ class TORCHTAP_API KernelPass {
   explicit KernelPass(const at::Tensor& sample);
   /// A pass over ascending rows of a contiguous sample on the CPU.
   KernelPass(const KernelPass& whole, c10::ArrayRef<std::int64_t> rows);
+  /// A pass over the samples of a ledger, for which `like` stands.
+  KernelPass(const at::Tensor& like, const Ledger& ledger);
   ~KernelPass() = default;
 
  private:
@@ -131,12 +135,14 @@ class TORCHTAP_API KernelPass {
     at::Tensor ordered;               // the same elements, contiguous; undefined if the sample is
     std::vector<std::int64_t> order;  // the sample's dimensions in their order in `ordered`
     std::vector<Read> reads;          // one for each way of folding
+    const Ledger* ledger = nullptr;   // which has the answers
   };
   Seldom& seldom() const { return seldom_ ? *seldom_ : seldom_.emplace(); }
   Chosen* chosen() const noexcept { return seldom_ && seldom_->chosen ? &*seldom_->chosen : nullptr; }
   c10::ArrayRef<std::int64_t> order_of_dims() const noexcept {
     return seldom_ ? c10::ArrayRef<std::int64_t>(seldom_->order) : c10::ArrayRef<std::int64_t>();
   }
+  const Ledger* ledger() const noexcept { return seldom_ ? seldom_->ledger : nullptr; }
   bool no_reads() const noexcept { return !seldom_ || seldom_->reads.empty(); }
 
   const at::Tensor& source_;  // the sample, or the tensor that rows are chosen from

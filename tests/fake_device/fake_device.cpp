@@ -58,11 +58,11 @@ void synchronize(c10::DeviceIndex index) {
 
 // Memory.
 
-constexpr std::size_t kSize = 64;  // in front of the memory: how much it is
+constexpr std::size_t kSize = 64;  // in front of the memory: how much it is, and of which device
+std::atomic<bool> in_order{false};
 
 /// Overwrites what is freed, so that a copy that comes too late is wrong.
-void give_back(void* memory) {
-  if (memory == nullptr) return;
+void give_back_now(void* memory) {
   char* const whole = static_cast<char*>(memory) - kSize;
   std::int64_t size = 0;
   std::memcpy(&size, whole, sizeof size);
@@ -71,11 +71,22 @@ void give_back(void* memory) {
   std::free(whole);
 }
 
+void give_back(void* memory) {
+  if (memory == nullptr) return;
+  if (!in_order) return give_back_now(memory);
+  std::int64_t index = 0;
+  std::memcpy(&index, static_cast<char*>(memory) - kSize + sizeof index, sizeof index);
+  if (capture(static_cast<int>(index)) == 0)
+    submit(static_cast<int>(index), [memory] { give_back_now(memory); });
+}
+
 void* take(std::size_t size) {
   char* const whole = static_cast<char*>(std::malloc(kSize + size));
   if (whole == nullptr) throw std::bad_alloc();
   const auto noted = static_cast<std::int64_t>(size);
+  const std::int64_t index = current;
   std::memcpy(whole, &noted, sizeof noted);
+  std::memcpy(whole + sizeof noted, &index, sizeof index);
   state().bytes += noted;
   return whole + kSize;
 }
@@ -189,6 +200,10 @@ at::Tensor& fill_(at::Tensor& tensor, const at::Scalar& value) {
   return tensor;
 }
 
+at::Tensor& zero_(at::Tensor& tensor) {
+  return fake::fill_(tensor, at::Scalar(0));
+}
+
 at::Tensor view(const at::Tensor& tensor, at::IntArrayRef sizes) {
   return at::native::view(tensor, sizes);
 }
@@ -204,6 +219,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("copy_", &copy_);
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
   m.impl("fill_.Scalar", &fill_);
+  m.impl("zero_", &zero_);
   m.impl("view", &view);
   m.impl("as_strided", &as_strided);
 }
@@ -303,6 +319,10 @@ std::uint64_t capture(int index) {
 
 void replay(const Graph& graph, int index) {
   for (const auto& job : graph.jobs) submit(index, job);
+}
+
+void give_back_in_order() {
+  in_order = true;
 }
 
 void run(int index, std::int64_t count) {

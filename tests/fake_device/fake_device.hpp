@@ -26,6 +26,10 @@ std::int64_t waiting(int index = 0);
 /// Work for a device, as a kernel's launch is.
 void submit(int index, std::function<void()> job);
 
+/// From now on memory is given back when the work has been done that was submitted before, as CUDA's
+/// allocator does for one stream, and not at once. What is given back in a capture stays.
+void give_back_in_order();
+
 /// Jobs that are done again with each replay, and the memory that they use.
 struct Graph {
   std::vector<std::function<void()>> jobs;

@@ -78,6 +78,7 @@ struct Driver::Calls {
   int (*cuCtxPopCurrent)(void**);
   int (*cuModuleLoadData)(void**, const void*);
   int (*cuModuleGetFunction)(void**, void*, const char*);
+  int (*cuStreamGetCaptureInfo)(void*, int*, unsigned long long*, void*, void*, void*);
   int (*cuLaunchKernel)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
                         void**, void**);
 };
@@ -121,7 +122,7 @@ Driver::Driver() : calls_(nullptr) {
   const auto find = [](void* library, auto& call, const char* name) {
     call = reinterpret_cast<std::decay_t<decltype(call)>>(::dlsym(library, name));
     TORCH_CHECK(call != nullptr, "torchtap::cuda::enable_fused_kernels: CUDA's libraries have no ", name,
-                "; CUDA 11 or newer is needed. Reductions are ATen's operations until then.");
+                "; CUDA 11.3 or newer is needed. Reductions are ATen's operations until then.");
   };
   find(nvrtc, calls->nvrtcCreateProgram, "nvrtcCreateProgram");
   find(nvrtc, calls->nvrtcCompileProgram, "nvrtcCompileProgram");
@@ -138,6 +139,7 @@ Driver::Driver() : calls_(nullptr) {
   find(cuda, calls->cuCtxPopCurrent, "cuCtxPopCurrent_v2");
   find(cuda, calls->cuModuleLoadData, "cuModuleLoadData");
   find(cuda, calls->cuModuleGetFunction, "cuModuleGetFunction");
+  find(cuda, calls->cuStreamGetCaptureInfo, "cuStreamGetCaptureInfo_v2");
   find(cuda, calls->cuLaunchKernel, "cuLaunchKernel");
   calls_ = std::move(calls);
   check(calls_->cuInit(0), "cuInit");
@@ -171,8 +173,26 @@ int Driver::multiprocessors(c10::DeviceIndex device) const {
   return attribute(kMultiprocessors, device);
 }
 
-void* Driver::load(const char* source, const std::vector<std::string>& options,
-                   c10::DeviceIndex device) const {
+std::uint64_t Driver::capture(c10::DeviceIndex device) const {
+  const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+  int status = 0;
+  unsigned long long number = 0;
+  check(calls_->cuStreamGetCaptureInfo(native(guard.getStream({c10::DeviceType::CUDA, device})), &status,
+                                       &number, nullptr, nullptr, nullptr),
+        "cuStreamGetCaptureInfo");
+  return status == 0 ? 0 : number;
+}
+
+void* Driver::function(void* module, const char* kernel) const {
+  const std::lock_guard lock(mutex_);
+  void*& function = functions_[{module, kernel}];
+  if (function == nullptr)
+    check(calls_->cuModuleGetFunction(&function, module, kernel), "cuModuleGetFunction");
+  return function;
+}
+
+void* Driver::load(const std::string& source, const std::vector<std::string>& options,
+                   const std::vector<const char*>& kernels, c10::DeviceIndex device) const {
   std::vector<std::string> all{"--std=c++14", c10::str("--gpu-architecture=compute_",
                                                        attribute(kMajor, device), attribute(kMinor, device))};
   all.insert(all.end(), options.begin(), options.end());
@@ -182,7 +202,7 @@ void* Driver::load(const char* source, const std::vector<std::string>& options,
 
   void* program = nullptr;
   std::string log, ptx;
-  int result = calls_->nvrtcCreateProgram(&program, source, "torchtap.cu", 0, nullptr, nullptr);
+  int result = calls_->nvrtcCreateProgram(&program, source.c_str(), "torchtap.cu", 0, nullptr, nullptr);
   if (result == 0) {
     result = calls_->nvrtcCompileProgram(program, static_cast<int>(texts.size()), texts.data());
     std::size_t size = 0;
@@ -202,6 +222,7 @@ void* Driver::load(const char* source, const std::vector<std::string>& options,
   const Context current(*this, device);
   void* module = nullptr;
   check(calls_->cuModuleLoadData(&module, ptx.c_str()), "cuModuleLoadData");
+  for (const char* const kernel : kernels) (void)function(module, kernel);
   return module;
 }
 
@@ -210,10 +231,8 @@ void Driver::launch(void* module, const char* kernel, Extent grid, Extent block,
   const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
   void* const stream = native(guard.getStream({c10::DeviceType::CUDA, device}));
   const Context current(*this, device);
-  void* function = nullptr;
-  check(calls_->cuModuleGetFunction(&function, module, kernel), "cuModuleGetFunction");
-  check(calls_->cuLaunchKernel(function, grid.x, grid.y, 1, block.x, block.y, 1, shared_bytes, stream,
-                               arguments, nullptr),
+  check(calls_->cuLaunchKernel(function(module, kernel), grid.x, grid.y, 1, block.x, block.y, 1, shared_bytes,
+                               stream, arguments, nullptr),
         "cuLaunchKernel");
 }
 

@@ -8,31 +8,27 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include <torchtap/cuda/detail/launcher.hpp>
 
 namespace torchtap::cuda::detail {
 
-/// Blocks of a grid, or threads of a block.
-struct Extent {
-  unsigned x = 1, y = 1;
-};
-
 /// NVRTC and the CUDA driver, as far as kernels need them. They are loaded while the program runs: torchtap
 /// compiles without CUDA.
-class Driver {
+class Driver final : public Launcher {
  public:
   /// Loads both once. Throws `c10::Error` that says which is missing.
   static const Driver& instance();
-  ~Driver();
+  ~Driver() override;
 
-  /// Compiles `source` with options such as "-DELEMENT=float" for a device, and loads it there. Throws
-  /// `c10::Error` with the compiler's messages.
-  void* load(const char* source, const std::vector<std::string>& options, c10::DeviceIndex device) const;
-  /// Launches a kernel of a loaded module on the device's current stream. `arguments` are the addresses of
-  /// its arguments. Throws `c10::Error` if the device refuses it.
+  void* load(const std::string& source, const std::vector<std::string>& options,
+             const std::vector<const char*>& kernels, c10::DeviceIndex device) const override;
   void launch(void* module, const char* kernel, Extent grid, Extent block, unsigned shared_bytes,
-              c10::DeviceIndex device, void** arguments) const;
-  int multiprocessors(c10::DeviceIndex device) const;
+              c10::DeviceIndex device, void** arguments) const override;
+  int multiprocessors(c10::DeviceIndex device) const override;
+  std::uint64_t capture(c10::DeviceIndex device) const override;
 
  private:
   struct Calls;
@@ -40,12 +36,14 @@ class Driver {
 
   Driver();
   void* context(c10::DeviceIndex device) const;
+  void* function(void* module, const char* kernel) const;
   int attribute(int which, c10::DeviceIndex device) const;
   void check(int result, const char* call) const;
 
   std::unique_ptr<const Calls> calls_;
   mutable std::mutex mutex_;
   mutable std::map<c10::DeviceIndex, void*> contexts_;
+  mutable std::map<std::pair<void*, std::string>, void*> functions_;
 };
 
 }  // namespace torchtap::cuda::detail

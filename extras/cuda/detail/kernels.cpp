@@ -7,9 +7,11 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
-#include <torchtap/cuda/detail/driver.hpp>
 #include <torchtap/cuda/detail/kernels.hpp>
 #include <torchtap/cuda/detail/source.hpp>
 
@@ -19,6 +21,8 @@ namespace {
 using reductions::extend::BitBins;
 using reductions::extend::DeviceMoments;
 using reductions::extend::DeviceRows;
+using reductions::extend::PageEntry;
+using reductions::extend::PageParts;
 
 constexpr std::int64_t kThreads = 256;      // of a block; the source's shared memory is made for as many
 constexpr std::int64_t kGroup = 8;          // elements that a thread reads at once, as in the source
@@ -27,6 +31,13 @@ constexpr std::int64_t kNeighbours = 32;    // kept elements side by side that t
 constexpr std::int64_t kBlocks = 4;         // at once on a multiprocessor
 constexpr std::int64_t kMostChunks = 4096;  // a grid may have 65535
 constexpr std::int64_t kShared = 48 << 10;  // bytes of a block's memory
+
+// Of kernels that add to pages, as in the source.
+constexpr std::int64_t kMany = 46;         // entries of a launch
+constexpr std::int64_t kRoom = 20 << 10;   // bytes that a block has for counters of its own
+constexpr std::int64_t kPartWords = 13;    // numbers of a Part
+constexpr std::int64_t kRowsOfRun = 8192;  // rows of a chunk, or more
+constexpr std::int64_t kRowsAcross = 256;
 
 std::int64_t parts(std::int64_t size, std::int64_t part) {
   return (size + part - 1) / part;
@@ -69,21 +80,50 @@ double* numbers(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.data_ptr<double>() : nullptr;
 }
 
-class Fused final : public reductions::extend::DeviceKernels {
+/// As the source's `Entry`.
+struct Entry {
+  const void* x;
+  std::int64_t* page;
+  std::int64_t outer, kept, inner, chunk, counted;
+  int chunks, across, first_block, first_part, first_ticket, columns, shared;
+
+  int blocks() const { return chunks * across; }
+};
+
+/// As the source's `One` and `Many`.
+struct One {
+  void* parts;
+  int* tickets;
+  Entry entry;
+};
+struct Many {
+  void* parts;
+  int* tickets;
+  int count;
+  Entry entries[kMany];
+};
+static_assert(sizeof(Many) <= 4096, "a kernel's arguments have at most 4096 bytes");
+
+/// What kernels of one stream, or of one stream in one capture, leave for each other: parts of chunks, and
+/// tickets, which are 0 between launches.
+struct Room {
+  std::uint64_t capture = 0;
+  at::Tensor parts, tickets;
+};
+
+class Kernels final : public reductions::extend::DeviceKernels {
  public:
-  static Fused& instance() {
-    static auto* const one = new Fused;  // for hooks that run at the program's end
-    return *one;
-  }
+  Kernels(const Launcher& launcher, c10::DeviceType type) : launcher_(launcher), type_(type) {}
 
   bool reads(const at::Tensor& sample) const override {
-    return sample.is_cuda() && sample.layout() == c10::kStrided && !options_for(sample.scalar_type()).empty();
+    return sample.device().type() == type_ && sample.layout() == c10::kStrided &&
+           !options_for(sample.scalar_type()).empty();
   }
 
   void fold_moments(const DeviceRows& rows, std::int64_t before, const DeviceMoments& moments) override {
     State state{static_cast<double>(before), numbers(moments.mean), numbers(moments.m2), numbers(moments.m3),
                 numbers(moments.m4)};
-    const Target target(rows);
+    const Target target(*this, rows);
     const void* x = rows.memory.data_ptr();
     std::int64_t outer = rows.outer, kept = rows.kept, inner = rows.inner, size = rows.rows();
     const bool columns = inner == 1 && kept >= kNeighbours;
@@ -118,7 +158,7 @@ class Fused final : public reductions::extend::DeviceKernels {
 
   void count_kinds(const DeviceRows& rows, const at::Tensor& nan, const at::Tensor& infinities,
                    const at::Tensor& zeros) override {
-    const Target target(rows);
+    const Target target(*this, rows);
     const void* x = rows.memory.data_ptr();
     std::int64_t size = rows.memory.numel();
     std::int64_t *a = nan.data_ptr<std::int64_t>(), *b = infinities.data_ptr<std::int64_t>(),
@@ -136,7 +176,7 @@ class Fused final : public reductions::extend::DeviceKernels {
   void count_growing_bins(const DeviceRows& rows, const at::Tensor& min, const at::Tensor& max,
                           const at::Tensor& exponent, const at::Tensor& start,
                           const at::Tensor& counts) override {
-    const Target target(rows);
+    const Target target(*this, rows);
     const Extent threads{static_cast<unsigned>(kThreads), 1}, read = target.grid(rows.memory.numel());
     const auto numbers_of = [&](at::IntArrayRef sizes, c10::ScalarType type) {
       return at::empty(sizes, rows.memory.options().dtype(type));
@@ -162,24 +202,69 @@ class Fused final : public reductions::extend::DeviceKernels {
     count("count_bits", rows, counts, mantissa_bits, scale);
   }
 
-  /// The module that was compiled for a dtype and a device; compiles it first if there is none.
-  void* module(c10::ScalarType type, c10::DeviceIndex device) {
+  bool is_compiled(const at::Tensor& sample, const PageParts& parts) const override {
     const std::lock_guard lock(mutex_);
-    void*& module = modules_[{type, device}];
-    if (module == nullptr) module = Driver::instance().load(kSource, options_for(type), device);
-    return module;
+    return modules_.count({sample.scalar_type(), sample.device().index(), parts.number()}) != 0;
   }
 
+  void add(c10::ArrayRef<PageEntry> entries) override {
+    std::vector<const PageEntry*> left;
+    for (const PageEntry& entry : entries) left.push_back(&entry);
+    while (!left.empty()) {  // those of one dtype and of the same parts go together
+      const auto alike = [&, first = left.front()](const PageEntry* one) {
+        return one->rows.memory.scalar_type() == first->rows.memory.scalar_type() &&
+               one->rows.memory.device() == first->rows.memory.device() &&
+               one->parts.number() == first->parts.number();
+      };
+      const auto others = std::stable_partition(left.begin(), left.end(), alike);
+      const auto some = std::min<std::ptrdiff_t>(others - left.begin(), kMany);
+      add_alike({left.data(), static_cast<std::size_t>(some)});
+      left.erase(left.begin(), left.begin() + some);
+    }
+  }
+
+  void take(const at::Tensor& page, const at::Tensor& to) override {
+    const c10::DeviceIndex device = page.device().index();
+    std::int64_t *from = page.data_ptr<std::int64_t>(), *into = to.data_ptr<std::int64_t>();
+    void* addresses[] = {&from, &into};
+    launcher_.launch(module(c10::ScalarType::Float, device, 0), "take_page", {},
+                     {static_cast<unsigned>(kThreads), 1}, 0, device, addresses);
+  }
+
+  /// The module that was compiled for a dtype and a device, of kernels for pages of some parts or, with
+  /// `kSingle`, of those for single reductions; compiles it first if there is none.
+  void* module(c10::ScalarType type, c10::DeviceIndex device, int parts) {
+    const std::lock_guard lock(mutex_);
+    const auto found = modules_.find({type, device, parts});
+    if (found != modules_.end()) return found->second;
+    auto options = options_for(type);
+    void* loaded = nullptr;
+    if (parts == kSingle) {
+      loaded = launcher_.load(std::string(kNumbers) + kKernels, options, {}, device);
+    } else {
+      options.push_back(c10::str("-DPARTS=", parts));
+      loaded = launcher_.load(std::string(kNumbers) + kLedger, options, {"add_one", "add_many", "take_page"},
+                              device);
+    }
+    modules_.emplace(Key{type, device, parts}, loaded);
+    return loaded;
+  }
+
+  static constexpr int kSingle = -1;
+
  private:
+  using Key = std::tuple<c10::ScalarType, c10::DeviceIndex, int>;
+
   /// The device and the kernels for a sample.
   class Target {
    public:
-    explicit Target(const DeviceRows& rows)
-        : device_(rows.memory.device().index()),
-          module_(instance().module(rows.memory.scalar_type(), device_)) {}
+    Target(Kernels& kernels, const DeviceRows& rows)
+        : launcher_(kernels.launcher_),
+          device_(rows.memory.device().index()),
+          module_(kernels.module(rows.memory.scalar_type(), device_, kSingle)) {}
 
     /// How many blocks run at once.
-    std::int64_t blocks() const { return kBlocks * Driver::instance().multiprocessors(device_); }
+    std::int64_t blocks() const { return kBlocks * launcher_.multiprocessors(device_); }
     /// Blocks whose threads read two groups of elements or more.
     Extent grid(std::int64_t size) const {
       return {static_cast<unsigned>(
@@ -189,17 +274,18 @@ class Fused final : public reductions::extend::DeviceKernels {
     template <class... Arguments>
     void launch(const char* name, Extent grid, Extent block, unsigned shared, Arguments&... arguments) const {
       void* addresses[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
-      Driver::instance().launch(module_, name, grid, block, shared, device_, addresses);
+      launcher_.launch(module_, name, grid, block, shared, device_, addresses);
     }
 
    private:
+    const Launcher& launcher_;
     c10::DeviceIndex device_;
     void* module_;
   };
 
   template <class... Arguments>
   void count(const char* kernel, const DeviceRows& rows, const at::Tensor& counts, Arguments&... arguments) {
-    const Target target(rows);
+    const Target target(*this, rows);
     const void* x = rows.memory.data_ptr();
     std::int64_t size = rows.memory.numel(), kept = rows.kept, inner = rows.inner;
     std::int64_t* const all = counts.data_ptr<std::int64_t>();
@@ -209,23 +295,96 @@ class Fused final : public reductions::extend::DeviceKernels {
                   4 * static_cast<unsigned>(shared), x, size, kept, inner, shared, all, arguments...);
   }
 
-  std::mutex mutex_;
-  std::map<std::pair<c10::ScalarType, c10::DeviceIndex>, void*> modules_;
+  /// How a sample is divided into blocks.
+  Entry entry_of(const PageEntry& one) const {
+    const DeviceRows& rows = one.rows;
+    const std::int64_t most = kBlocks * launcher_.multiprocessors(rows.memory.device().index());
+    Entry entry{};
+    entry.x = rows.memory.data_ptr();
+    entry.page = one.page.data_ptr<std::int64_t>();
+    entry.outer = rows.outer;
+    entry.kept = rows.kept;
+    entry.inner = rows.inner;
+    entry.counted = one.counted;
+    entry.columns = rows.inner == 1 && rows.kept >= kNeighbours ? 1 : 0;
+    const std::int64_t across = entry.columns != 0 ? parts(rows.kept, kNeighbours) : rows.kept;
+    const std::int64_t least = entry.columns != 0 ? kRowsAcross : kRowsOfRun;
+    const std::int64_t chunks = std::clamp<std::int64_t>(rows.rows() / least, 1, parts(most, across));
+    entry.chunk = parts(parts(rows.rows(), chunks), kGroup) * kGroup;
+    entry.chunks = static_cast<int>(parts(rows.rows(), entry.chunk));
+    entry.across = static_cast<int>(across);
+    const BitBins bits{static_cast<int>(one.parts.mantissa_bits)};
+    const std::int64_t counters =
+        (one.parts.bins == 0 ? 0 : one.parts.bins + 3) + (one.parts.mantissa_bits < 0 ? 0 : bits.slots());
+    if (rows.kept == 1 && 4 * counters <= kRoom) entry.shared = static_cast<int>(counters);
+    return entry;
+  }
+
+  /// One launch, of at most `kMany` entries of one dtype and of the same parts.
+  void add_alike(c10::ArrayRef<const PageEntry*> some) {
+    const at::Tensor& first = some.front()->rows.memory;
+    const c10::DeviceIndex device = first.device().index();
+    void* const module = this->module(first.scalar_type(), device, some.front()->parts.number());
+    Many all{};
+    all.count = static_cast<int>(some.size());
+    int blocks = 0, chunks = 0, tickets = 0, shared = 0;
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      Entry& entry = all.entries[i] = entry_of(*some[i]);
+      entry.first_block = blocks;
+      entry.first_part = chunks;
+      entry.first_ticket = tickets;
+      blocks += entry.blocks();
+      shared = std::max(shared, entry.shared);
+      if (entry.chunks == 1) continue;
+      chunks += entry.chunks * static_cast<int>(entry.kept);
+      tickets += entry.across;
+    }
+    at::Tensor keep;  // until the launch
+    if (chunks != 0) {
+      const Room room = this->room(first, chunks, tickets);
+      all.parts = room.parts.data_ptr();
+      all.tickets = room.tickets.data_ptr<int>();
+      keep = room.parts;
+    }
+    const Extent grid{static_cast<unsigned>(blocks), 1}, block{static_cast<unsigned>(kThreads), 1};
+    One one{all.parts, all.tickets, all.entries[0]};
+    void* addresses[] = {some.size() == 1 ? static_cast<void*>(&one) : static_cast<void*>(&all)};
+    launcher_.launch(module, some.size() == 1 ? "add_one" : "add_many", grid, block,
+                     4 * static_cast<unsigned>(shared), device, addresses);
+  }
+
+  /// Room for parts of chunks, and tickets, of the current stream. In a capture it is memory of the graph,
+  /// and each replay begins with tickets of 0.
+  Room room(const at::Tensor& sample, std::int64_t parts, std::int64_t tickets) {
+    const c10::impl::VirtualGuardImpl guard(type_);
+    const auto stream = guard.getStream(sample.device());
+    const std::uint64_t capture = launcher_.capture(sample.device().index());
+    const std::lock_guard lock(mutex_);
+    Room& room = rooms_[{sample.device().index(), stream.id(), capture != 0}];
+    if (room.capture != capture) room = {};
+    room.capture = capture;
+    if (!room.parts.defined() || room.parts.size(0) < parts)
+      room.parts = at::empty({parts, kPartWords}, sample.options().dtype(at::kDouble));
+    if (!room.tickets.defined() || room.tickets.size(0) < tickets)
+      room.tickets = at::zeros({tickets}, sample.options().dtype(at::kInt));
+    return room;
+  }
+
+  const Launcher& launcher_;
+  const c10::DeviceType type_;
+  mutable std::mutex mutex_;
+  std::map<Key, void*> modules_;
+  std::map<std::tuple<c10::DeviceIndex, c10::StreamId, bool>, Room> rooms_;  // `true`: in a capture
 };
 
 }  // namespace
 
-reductions::extend::DeviceKernels& kernels() {
-  TORCH_CHECK(c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA),
-              "torchtap::cuda::enable_fused_kernels: the program's LibTorch has no CUDA; link one that has "
-              "(torch_cuda, which linkers leave out with --as-needed).");
-  (void)Driver::instance();  // says what is missing, as LibTorch below does not
-  const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
-  TORCH_CHECK(guard.deviceCount() > 0,
-              "torchtap::cuda::enable_fused_kernels: there is no CUDA device that this LibTorch can use. "
-              "Reductions are ATen's operations until then.");
-  Fused::instance().module(c10::ScalarType::Float, guard.getDevice().index());
-  return Fused::instance();
+std::unique_ptr<reductions::extend::DeviceKernels> make_kernels(const Launcher& launcher,
+                                                                c10::Device device) {
+  auto kernels = std::make_unique<Kernels>(launcher, device.type());
+  (void)kernels->module(c10::ScalarType::Float, device.index(), Kernels::kSingle);
+  (void)kernels->module(c10::ScalarType::Float, device.index(), 0);
+  return kernels;
 }
 
 }  // namespace torchtap::cuda::detail

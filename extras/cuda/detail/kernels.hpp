@@ -1,11 +1,16 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
+#include <memory>
+
+#include <torchtap/cuda/detail/launcher.hpp>
 #include <torchtap/reductions/extend/device_kernels.hpp>
 
 namespace torchtap::cuda::detail {
 
-/// The kernels of `source.hpp`. The first call loads NVRTC and compiles for the thread's current device.
-/// Throws `c10::Error` that says what is missing.
-reductions::extend::DeviceKernels& kernels();
+/// The kernels of `source.hpp`, for devices of this one's type, for which it compiles some. Throws
+/// `c10::Error` that says what is missing. The launcher has to outlive them.
+std::unique_ptr<reductions::extend::DeviceKernels> make_kernels(const Launcher& launcher, c10::Device device);
 
 }  // namespace torchtap::cuda::detail

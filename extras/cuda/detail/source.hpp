@@ -2,7 +2,8 @@
 
 namespace torchtap::cuda::detail {
 
-/// CUDA C++ of the kernels. They are named in kernels.cpp, which launches them.
-extern const char kSource[];
+/// CUDA C++. `kKernels` and `kLedger` follow upon `kNumbers`, and are named in kernels.cpp, which launches
+/// them.
+extern const char kNumbers[], kKernels[], kLedger[];
 
 }  // namespace torchtap::cuda::detail

@@ -11,6 +11,22 @@
 #include "tests/only_where.hpp"
 #include "tests/support.hpp"
 
+namespace on_host {
+#define PARTS 15
+namespace of_float {
+#define ELEMENT float
+#include "kernels_on_host.inc"
+#undef ELEMENT
+}  // namespace of_float
+namespace of_bfloat16 {
+#define ELEMENT unsigned short
+#define BFLOAT16
+#include "kernels_on_host.inc"
+#undef BFLOAT16
+#undef ELEMENT
+}  // namespace of_bfloat16
+}  // namespace on_host
+
 using namespace torchtap_test;
 using on_host::Index;
 using on_host::launch;

@@ -5,6 +5,7 @@
 
 int main(int, char** arguments) {
   std::ofstream file(arguments[1]);
-  file << torchtap::cuda::detail::kSource;
+  using namespace torchtap::cuda::detail;
+  file << kNumbers << kKernels << kLedger;
   return file.good() ? 0 : 1;
 }

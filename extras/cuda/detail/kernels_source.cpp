@@ -1,36 +1,11 @@
-// The code of the device, in CUDA C++ that NVRTC compiles for each dtype of samples.
+// The kernels of single reductions, in CUDA C++.
 #include <torchtap/cuda/detail/source.hpp>
 
 namespace torchtap::cuda::detail {
 
-// ELEMENT is the type of a sample's elements; HALF and BFLOAT16 say what the bits of an unsigned short are.
 // Element (o, k, i) of a sample lies at (o * kept + k) * inner + i; k numbers the kept elements. Every sum is
 // made in one order, so that the same samples have the same results.
-const char kSource[] = R"cuda(
-typedef long long Int;
-typedef unsigned long long Bits;
-
-#ifndef KERNEL  // a test compiles this for the host
-#define KERNEL extern "C" __global__ void
-#define BLOCK_MEMORY extern __shared__ unsigned block[]
-#endif
-
-__device__ inline double number(ELEMENT x) {
-#if defined(HALF)
-  float wide;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x));
-  return wide;
-#elif defined(BFLOAT16)
-  return __int_as_float(static_cast<int>(x) << 16);
-#else
-  return static_cast<double>(x);
-#endif
-}
-
-__device__ inline bool is_finite(double x) {
-  return fabs(x) <= 1.7976931348623157e308;
-}
-
+const char kKernels[] = R"cuda(
 // Central moments of some numbers, and the sum of those that are not finite, which is 0 if there are none.
 struct Moments {
   double n, mean, m2, m3, m4, special;
@@ -262,24 +237,6 @@ __device__ inline void count_slots(const ELEMENT* x, Int size, Int kept, Int inn
   }
 }
 
-struct BinOf {
-  double low, high, per_bin;
-  Int bins;
-  const double* edges;  // [bins + 1]
-
-  // Bins, then underflow, overflow and NaN.
-  __device__ Int operator()(double v) const {
-    if (v != v) return bins + 2;
-    if (v < low) return bins;
-    if (v > high) return bins + 1;
-    Int bin = static_cast<Int>((v - low) * per_bin);
-    bin = bin < 0 ? 0 : bin >= bins ? bins - 1 : bin;
-    while (bin > 0 && v < edges[bin]) --bin;
-    while (bin + 1 < bins && v >= edges[bin + 1]) ++bin;
-    return bin;
-  }
-};
-
 KERNEL count_bins(const ELEMENT* x, Int size, Int kept, Int inner, int shared, Bits* counts, Int bins,
                   const double* edges) {
   const double low = edges[0], high = edges[bins];
@@ -295,10 +252,6 @@ struct Range {
 };
 
 constexpr Int kLowest = -1022;
-
-__device__ inline double power_of_two(Int e) {
-  return __longlong_as_double((e + 1023) << 52);
-}
 
 __device__ inline Int cell(double x, Int e) {
   const Int half = -e >> 1;  // 2^-e alone may be out of range
@@ -403,29 +356,6 @@ KERNEL count_cells(const ELEMENT* x, Int size, Int kept, Int inner, int shared, 
   const CellOf bin = {range[0], range[1], bins};
   count_slots(x, size, kept, inner, bins + 3, shared, counts, bin);
 }
-
-// Slots of torchtap's BitBins.
-struct BitsOf {
-  int mantissa_bits;
-  double scale;  // 2^(126 + mantissa_bits)
-
-  __device__ Int operator()(double v) const {
-    const Int rebias = 1023 - 127, infinity = static_cast<Int>(0x7FF) << 52;
-    const Int negative = static_cast<Int>(256) << mantissa_bits;
-    const Int last = (static_cast<Int>(255) << mantissa_bits) - 1;
-    const Int bits = __double_as_longlong(v), magnitude = bits & 0x7FFFFFFFFFFFFFFF;
-    if (magnitude == 0) return 2 * negative + 1;
-    if (magnitude > infinity) return 2 * negative;
-    Int slot = last + 1;
-    if (magnitude < (rebias + 1) << 52) {
-      slot = static_cast<Int>(fabs(v) * scale);
-    } else if (magnitude != infinity) {
-      slot = (magnitude >> (52 - mantissa_bits)) - (rebias << mantissa_bits);
-      slot = slot < last ? slot : last;
-    }
-    return bits < 0 ? slot + negative : slot;
-  }
-};
 
 KERNEL count_bits(const ELEMENT* x, Int size, Int kept, Int inner, int shared, Bits* counts,
                   int mantissa_bits, double scale) {

@@ -1,0 +1,412 @@
+// Lays out pages on a device, has kernels add samples to them, and answers reductions from what they have.
+
+#include <ATen/Functions.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <numeric>
+
+#include <torchtap/base/capture.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
+#include <torchtap/base/strided.hpp>
+#include <torchtap/core/sink.hpp>
+#include <torchtap/reductions/detail/device_rows.hpp>
+#include <torchtap/reductions/detail/ledger.hpp>
+#include <torchtap/reductions/pass.hpp>
+
+namespace torchtap::reductions {
+
+std::unique_ptr<core::Accumulator> SharesPass::accumulator() const {
+  return detail::Ledger::of(*this);
+}
+
+bool SharesPass::ask_ledger(detail::Ledger& /*ledger*/) const {
+  return false;
+}
+
+void SharesPass::fold_ledger(const detail::Ledger& /*ledger*/) {}
+
+namespace detail {
+namespace {
+
+using extend::BitBins;
+using extend::PageHeader;
+
+constexpr std::int64_t kMostNumbers = 1 << 24;  // of a page: 128 MB
+constexpr std::int64_t kWord = sizeof(std::int64_t);
+constexpr std::int64_t kSummary = sizeof(Summary) / kWord;
+
+bool same_rows(const Folding& a, const Folding& b) {
+  return a.over == b.over && a.over_all == b.over_all;
+}
+
+/// Without the policy for what is not finite: kernels count it for each kept element.
+Intake without_policy(const Intake& intake) {
+  Folding folding = intake.folding();
+  folding.non_finite = NonFinite::propagate;
+  return Intake(intake.name(), std::move(folding), Accepts::real, intake.any_shape());
+}
+
+/// Memory that graphs write to until the process ends.
+void keep_forever(const at::Tensor& memory) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<at::Tensor>;  // devices may be gone when the process ends
+  const std::lock_guard lock(mutex);
+  kept->push_back(memory);
+}
+
+/// Where the parts of a page begin. Returns how many numbers it has.
+std::int64_t lay_out(PageHeader& head) {
+  std::int64_t at = sizeof(PageHeader) / kWord;
+  const auto take = [&at](std::int64_t numbers) { return std::exchange(at, at + numbers); };
+  head.locks_at = take((head.kept + 1) / 2);  // of int32
+  head.summaries_at = take(head.kept * kSummary);
+  if (head.decay >= 0) head.decayed_at = take(head.kept);
+  if (head.bins != 0) {
+    head.edges_at = take(head.bins + 1);
+    head.bins_at = take(head.kept * (head.bins + 3));
+  }
+  if (head.mantissa_bits >= 0)
+    head.bits_at = take(head.kept * BitBins{static_cast<int>(head.mantissa_bits)}.slots());
+  return at;
+}
+
+}  // namespace
+
+Ledger::Page::Page(const Intake& intake) : intake(without_policy(intake)), last{{}, 0, 0, 0} {}
+
+bool Ledger::Form::is_of(const at::Tensor& sample) const {
+  return sample.sizes() == at::IntArrayRef(sizes) && sample.strides() == at::IntArrayRef(strides) &&
+         sample.scalar_type() == dtype;
+}
+
+std::unique_ptr<Ledger> Ledger::of(const SharesPass& reduction) {
+  if (installed() == nullptr) return nullptr;
+  std::unique_ptr<Ledger> ledger(new Ledger);
+  return reduction.ask_ledger(*ledger) && ledger->finish() ? std::move(ledger) : nullptr;
+}
+
+Ledger::~Ledger() {
+  if (!captured_) return;
+  for (const Page& page : pages_) keep_forever(page.memory);
+}
+
+template <class Free>
+Ledger::Page* Ledger::ask_page(const Intake& intake, const Free& free) {
+  const Folding& folding = intake.folding();
+  if ((folding.over.empty() && !folding.over_all) || folding.non_finite == NonFinite::raise) return nullptr;
+  for (Page& page : pages_) {
+    if (same_rows(page.intake.folding(), folding) && free(page)) return &page;
+  }
+  return &pages_.emplace_back(intake);
+}
+
+Ledger::Page* Ledger::ask_page(const Intake& intake, Needs needs) {
+  Page* const page = ask_page(intake, [](const Page&) { return true; });
+  if (page != nullptr) page->parts.moments = page->parts.moments || needs.moments;
+  return page;
+}
+
+bool Ledger::ask_bins(const Intake& intake, const std::vector<double>& edges) {
+  Page* const page =
+      ask_page(intake, [&](const Page& one) { return one.edges.empty() || one.edges == edges; });
+  if (page == nullptr) return false;
+  page->edges = edges;
+  page->parts.bins = static_cast<std::int64_t>(edges.size()) - 1;
+  return true;
+}
+
+bool Ledger::ask_bits(const Intake& intake, BitBins bins) {
+  Page* const page = ask_page(intake, [&](const Page& one) {
+    return one.parts.mantissa_bits < 0 || one.parts.mantissa_bits == bins.mantissa_bits;
+  });
+  if (page == nullptr) return false;
+  page->parts.mantissa_bits = bins.mantissa_bits;
+  return true;
+}
+
+bool Ledger::ask_decay(const Intake& intake, double decay) {
+  Page* const page =
+      ask_page(intake, [&](const Page& one) { return one.parts.decay < 0 || one.parts.decay == decay; });
+  if (page == nullptr) return false;
+  page->parts.decay = decay;
+  return true;
+}
+
+bool Ledger::ask_all(const Intake& intake) {
+  rows_asked_.push_back(without_policy(intake));
+  return true;
+}
+
+/// Has some page for those who want only rows and a summary of all elements.
+bool Ledger::finish() {
+  Folding all;
+  all.over_all = true;
+  for (const Intake& intake : rows_asked_) {
+    const Folding& folding = intake.folding();
+    if (pages_.empty()) pages_.emplace_back(Intake(intake.name(), all));
+    const auto has_rows = [&](const Page& page) { return same_rows(page.intake.folding(), folding); };
+    if (folding.over.empty() || std::any_of(pages_.begin(), pages_.end(), has_rows) ||
+        counting(folding) != nullptr)
+      continue;
+    Page& page = pages_.back().counting ? pages_.emplace_back(Intake(intake.name(), all)) : pages_.back();
+    page.counting = intake;
+  }
+  rows_asked_.clear();
+  return !pages_.empty();
+}
+
+const Ledger::Page* Ledger::counting(const Folding& folding) const {
+  for (const Page& page : pages_) {
+    if (page.counting && same_rows(page.counting->folding(), folding)) return &page;
+  }
+  return nullptr;
+}
+
+template <class Has>
+const Ledger::Page& Ledger::page(const Folding& folding, const Has& has) const {
+  const auto found = std::find_if(pages_.begin(), pages_.end(), [&](const Page& page) {
+    return same_rows(page.intake.folding(), folding) && has(page);
+  });
+  TORCH_INTERNAL_ASSERT(found != pages_.end());
+  return *found;
+}
+
+const Ledger::Page& Ledger::page(const Folding& folding) const {
+  return page(folding, [](const Page&) { return true; });
+}
+
+bool Ledger::accepts(const at::Tensor& sample, const core::Sink& sink) {
+  kernels_ = kernels_ == nullptr ? installed() : kernels_;
+  if (installed() != kernels_ || kernels_ == nullptr) return false;
+  const bool known = form_ && form_->is_of(sample) && stream_->device() == sample.device();
+  if (!known && !look(sample, sink)) return false;
+  if (base::is_capturing(sample.device())) {
+    for (const Page& page : pages_) {
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          page.memory.defined() && kernels_->is_compiled(sample, page.parts), "reductions::",
+          page.intake.name(), "::update: no sample of dtype ", sample.scalar_type(), " came before ",
+          sample.device(),
+          " began to capture a graph, in which nothing can be compiled nor be given memory; run "
+          "the model once before the capture.");
+    }
+  }
+  return true;
+}
+
+/// Checks a sample that lies in another way than the last one.
+bool Ledger::look(const at::Tensor& sample, const core::Sink& sink) {
+  const bool readable = base::is_strided(sample) && !sample.is_neg() && !sample._is_zerotensor() &&
+                        c10::isFloatingType(sample.scalar_type()) && sample.numel() != 0 &&
+                        kernels_->reads(sample);
+  if (!readable) return false;
+  const base::RecordingMode quiet;
+  std::vector<Rows> opened;
+  for (Page& page : pages_) {
+    opened.push_back(page.intake.open(sample));
+    PageHeader head = page.head;
+    head.kept = c10::multiply_integers(opened.back().kept());
+    head.bins = page.parts.bins;
+    head.mantissa_bits = page.parts.mantissa_bits;
+    head.decay = page.parts.decay;
+    if (lay_out(head) > kMostNumbers || head.kept == 0) return false;
+    if (!page.memory.defined()) page.head = head;
+  }
+  Form form{sample.sizes().vec(), sample.strides().vec(), sample.scalar_type(), true};
+  std::vector<extend::DeviceRows> lie;
+  for (const Rows& rows : opened) {
+    lie.push_back(device_rows(rows));
+    form.plain = form.plain && lie.back().memory.data_ptr() == sample.data_ptr();
+    lie.back().memory = at::Tensor();
+  }
+  const bool first = !form_;
+  for (std::size_t i = 0; i < pages_.size(); ++i) {
+    Page& page = pages_[i];
+    page.intake.commit(opened[i]);
+    page.sizes = form.sizes;
+    page.last = std::move(lie[i]);
+    page.counted = page.counting ? page.counting->open(sample).count : 0;
+  }
+  form_ = std::move(form);
+  if (!stream_) stream_ = c10::impl::VirtualGuardImpl(sample.device().type()).getStream(sample.device());
+  if (first && sink.count() != 0) {
+    try {
+      try_merge(sink);
+    } catch (...) {
+      form_.reset();
+      for (Page& page : pages_) page.intake = page.intake.fresh();
+      throw;
+    }
+  }
+  return true;
+}
+
+/// Throws what merging samples of this shape with what `sink` has would throw.
+void Ledger::try_merge(const core::Sink& sink) {
+  for (Page& page : pages_) {
+    page.taken = at::zeros({lay_out(page.head)}, at::kLong);
+    page.head.samples = 1;
+    page.head.rows = page.counted;
+    page.head.elements = page.last.rows() * page.head.kept;
+    read(page);
+  }
+  const auto part = sink.fresh();
+  static_cast<SharesPass&>(*part->pass_member()).fold_ledger(*this);
+  sink.clone()->merge(*part);
+}
+
+/// Makes an empty page.
+void Ledger::open(Page& page, const at::Tensor& sample) {
+  const std::int64_t numbers = lay_out(page.head);
+  PageHeader head = page.head;
+  head.samples = head.elements = head.rows = 0;
+  const at::Tensor here = at::zeros({numbers}, at::kLong);
+  auto* const words = here.data_ptr<std::int64_t>();
+  std::memcpy(words, &head, sizeof head);
+  const Summary none;
+  for (std::int64_t k = 0; k < head.kept; ++k)
+    std::memcpy(words + head.summaries_at + k * kSummary, &none, sizeof none);
+  if (head.bins != 0) std::memcpy(words + head.edges_at, page.edges.data(), page.edges.size() * kWord);
+  page.memory = here.to(sample.device(), /*non_blocking=*/true);
+}
+
+/// Has later work of stream `now` wait for what the last stream has to do with the pages. A capture cannot wait
+/// for what is outside of it.
+void Ledger::order_streams(const c10::Stream& now) {
+  if (*stream_ == now) return;
+  const c10::impl::VirtualGuardImpl guard(now.device_type());
+  c10::Event event(now.device_type());
+  event.record(*stream_);
+  event.block(now);
+  for (const Page& page : pages_) {
+    if (page.memory.defined()) guard.recordDataPtrOnStream(page.memory.storage().data_ptr(), now);
+  }
+  stream_ = now;
+}
+
+void Ledger::add(c10::ArrayRef<Addition> additions) {
+  const base::RecordingMode quiet;
+  std::vector<extend::PageEntry> entries;
+  for (const Addition& one : additions) {
+    auto& ledger = static_cast<Ledger&>(*one.to);
+    const at::Tensor& sample = one.sample;
+    const bool captures = base::is_capturing(sample.device());
+    if (!captures)
+      ledger.order_streams(
+          c10::impl::VirtualGuardImpl(sample.device().type()).getStream(sample.device()));
+    ledger.captured_ = ledger.captured_ || captures;
+    for (Page& page : ledger.pages_) {
+      if (!page.memory.defined()) ledger.open(page, sample);
+      extend::DeviceRows rows = page.last;
+      rows.memory = ledger.form_->plain ? sample : device_rows(page.intake.open(sample)).memory;
+      entries.push_back({std::move(rows), page.memory, page.parts, page.counted});
+    }
+  }
+  if (!entries.empty()) kernels_->add(entries);
+}
+
+/// Reads what was taken of a page.
+void Ledger::read(Page& page) {
+  if (page.parts.mantissa_bits < 0) return;
+  const std::int64_t width = BitBins{static_cast<int>(page.parts.mantissa_bits)}.slots();
+  const auto* counts = page.taken.data_ptr<std::int64_t>() + page.head.bits_at;
+  page.slots.assign(static_cast<std::size_t>(page.head.kept), {});
+  for (auto& slots : page.slots) {
+    for (std::int64_t slot = 0; slot < width; ++slot) {
+      if (counts[slot] != 0) slots.emplace_back(static_cast<std::uint32_t>(slot), counts[slot]);
+    }
+    counts += width;
+  }
+}
+
+std::int64_t Ledger::settle(core::Sink* sink) {
+  if (!stream_ || !pages_.front().memory.defined()) return 0;
+  const at::Device device = stream_->device();
+  TORCH_CHECK_NOT_IMPLEMENTED(!base::is_capturing(device), "reductions: a stream of ", device,
+                              " captures a graph, in which results cannot be read; read them after it.");
+  const base::RecordingMode quiet;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  order_streams(guard.getStream(device));
+  for (Page& page : pages_) {
+    const at::Tensor taken = at::empty_like(page.memory);
+    kernels_->take(page.memory, taken);
+    page.taken = taken.cpu();
+    const auto* const counts = page.taken.data_ptr<std::int64_t>();
+    page.head.samples = counts[0];
+    page.head.elements = counts[1];
+    page.head.rows = counts[2];
+  }
+  const std::int64_t samples = pages_.front().head.samples;
+  if (samples == 0 || sink == nullptr) return samples;
+  for (Page& page : pages_) read(page);
+  const auto part = sink->fresh();
+  static_cast<SharesPass&>(*part->pass_member()).fold_ledger(*this);
+  sink->merge(*part);
+  for (Page& page : pages_) {
+    page.taken = at::Tensor();
+    page.slots.clear();
+  }
+  return samples;
+}
+
+at::Tensor Ledger::as_one(const Folding& folding) const {
+  const Page& page = this->page(folding);
+  const at::Tensor element = at::empty({1}, at::TensorOptions().dtype(page.intake.dtype()));
+  std::int64_t rows = page.head.elements / page.head.kept;
+  if (folding.over_all) return element.expand({rows});
+  std::vector<std::int64_t> sizes = page.sizes;
+  const auto dim = static_cast<std::int64_t>(sizes.size());
+  for (const std::int64_t over : folding.over)
+    sizes[static_cast<std::size_t>(over < 0 ? over + dim : over)] = std::exchange(rows, 1);
+  return element.expand(sizes);
+}
+
+at::Tensor Ledger::last() const {
+  const Page& page = pages_.front();
+  return at::empty({1}, at::TensorOptions().dtype(page.intake.dtype())).expand(page.sizes);
+}
+
+Summary Ledger::total() const {
+  Summary total;
+  for (const Summary& one : summaries(pages_.front().intake.folding())) total.merge(one);
+  return total;
+}
+
+std::int64_t Ledger::rows(const Folding& folding) const {
+  if (folding.over_all) return elements();
+  if (folding.over.empty()) return pages_.front().head.samples;
+  if (const Page* const counted = counting(folding)) return counted->head.rows;
+  const PageHeader& head = page(folding).head;
+  return head.elements / head.kept;
+}
+
+c10::ArrayRef<Summary> Ledger::summaries(const Folding& folding) const {
+  const Page& page = this->page(folding);
+  return {reinterpret_cast<const Summary*>(page.taken.data_ptr<std::int64_t>() + page.head.summaries_at),
+          static_cast<std::size_t>(page.head.kept)};
+}
+
+c10::ArrayRef<std::int64_t> Ledger::bins(const Folding& folding, const std::vector<double>& edges) const {
+  const Page& page = this->page(folding, [&](const Page& one) { return one.edges == edges; });
+  return {page.taken.data_ptr<std::int64_t>() + page.head.bins_at,
+          static_cast<std::size_t>(page.head.kept * (page.head.bins + 3))};
+}
+
+const std::vector<extend::SlotCounts>& Ledger::bits(const Folding& folding, BitBins bins) const {
+  return page(folding, [&](const Page& one) { return one.parts.mantissa_bits == bins.mantissa_bits; }).slots;
+}
+
+at::Tensor Ledger::decayed(const Folding& folding, double decay) const {
+  const Page& page = this->page(folding, [&](const Page& one) { return one.parts.decay == decay; });
+  const auto* const first = page.taken.data_ptr<std::int64_t>() + page.head.decayed_at;
+  at::Tensor result = at::empty({page.head.kept}, at::kDouble);
+  std::memcpy(result.data_ptr<double>(), first, static_cast<std::size_t>(page.head.kept * kWord));
+  return result;
+}
+
+}  // namespace detail
+}  // namespace torchtap::reductions
