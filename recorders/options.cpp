@@ -40,6 +40,13 @@ RecorderOptions& RecorderOptions::spool(std::string directory, storage::SpoolOpt
   return *this;
 }
 
+RecorderOptions& RecorderOptions::defer(std::int64_t bytes) {
+  TORCH_CHECK_VALUE(bytes >= 0, "recorders::RecorderOptions::defer: expected a number of bytes, got ", bytes,
+                    ".");
+  defer_ = bytes;
+  return *this;
+}
+
 RecorderOptions& RecorderOptions::memory_budget(std::int64_t bytes, OverBudget policy) {
   TORCH_CHECK_VALUE(bytes >= 0, "recorders::RecorderOptions::memory_budget: expected a number of bytes, got ",
                     bytes, ".");

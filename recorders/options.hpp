@@ -200,6 +200,19 @@ class TORCHTAP_API RecorderOptions {
   std::shared_ptr<Stream> stream() && { return std::move(stream_); }
   std::int64_t stream_every() const noexcept { return stream_every_; }
 
+  /// Lets samples of a device wait, up to `bytes` bytes of them, so that one launch of a kernel adds up many:
+  /// those of a whole forward, if they fit. They are added when the forward of the outermost hooked module
+  /// ends, when there are too many, and before anything is read; without an end that is seen (of a
+  /// `Sequential`, in TorchScript, in a backward) they wait longer. Waiting samples hold their memory. A
+  /// sample that the program has changed in place meanwhile is left out and counted
+  /// (`Subrecorder::left_out`); what is changed in the first forward is not deferred later. Has an effect
+  /// where fused kernels add samples up (see `torchtap::cuda::enable_fused_kernels`), without `all_tensors`,
+  /// and not on inference tensors, whose changes nobody counts. Throws `c10::ValueError` for negative
+  /// numbers; 0, the default, defers nothing.
+  RecorderOptions& defer(std::int64_t bytes);
+  /// In bytes.
+  std::int64_t defer() const noexcept { return defer_; }
+
   /// Called with the module's path instead of throwing out of the user's `forward` or `backward` when an
   /// event cannot be recorded, so that the program continues; the event is then not recorded. If the model
   /// runs in several threads, they may call it at the same time. By default the error is thrown, unless it is
@@ -228,6 +241,7 @@ class TORCHTAP_API RecorderOptions {
   OverBudget over_budget_ = OverBudget::raise;
   std::shared_ptr<Stream> stream_;
   std::int64_t stream_every_ = 1;
+  std::int64_t defer_ = 0;
 };
 
 }  // namespace torchtap::recorders

@@ -91,6 +91,11 @@ class Record : public std::enable_shared_from_this<Record> {
   ~Record();
   /// Says which parameter it is of.
   void watch(const at::Tensor& parameter) { parameter_.emplace(parameter.getIntrusivePtr()); }
+  /// Has the end of a forward of this root add samples that wait.
+  void end_with(const model::ModuleRef& root) {
+    const std::lock_guard lock(mutex_);
+    forwards_.emplace(root);
+  }
   /// Call it once, before the first event.
   void store_in(std::shared_ptr<Store> store);
 
@@ -111,6 +116,10 @@ class Record : public std::enable_shared_from_this<Record> {
   std::vector<hooks::Handle> pair(const model::ModuleRef& module);
   /// Called by the hook of the `index`th companion.
   void on_companion(hooks::Event& event, std::size_t index);
+  /// From now on no sample waits.
+  void be_on_time() noexcept { on_time_.store(true); }
+  /// Leaves out a sample that was changed while it waited; `counted`: as one of an event.
+  void lose_late(bool counted) noexcept;
   /// Counts the tensors that waited in vain.
   void count_unmatched(const Pair& pair) noexcept;
   /// Samples and companions that found no partner.
@@ -240,6 +249,7 @@ class Record : public std::enable_shared_from_this<Record> {
   void update_apart(SlotData& slot, const at::Tensor& sample) const;
   void settle_devices() const;
   void settle_graphs() const noexcept;
+  bool may_be_late(const at::Tensor& sample);
   void forget_devices();
 
   // record_keep.cpp
@@ -272,10 +282,16 @@ class Record : public std::enable_shared_from_this<Record> {
   mutable std::int64_t recorded_ = 0;    // samples in `slots_`, under the lock
   mutable std::atomic<std::int64_t> samples_{
       0};  // without the samples of thread sinks; written under the lock
-  mutable std::vector<DeviceSlot> device_slots_;  // by slot, under the lock; as many as were needed
-  std::atomic<bool> captured_{false};             // a graph adds samples
-  std::atomic<std::int64_t> refused_{0};          // events that the condition refused
-  std::atomic<std::int64_t> dropped_{0};          // for lack of room
+  mutable std::vector<DeviceSlot> device_slots_;     // by slot, under the lock; as many as were needed
+  std::atomic<bool> captured_{false};                // a graph adds samples
+  std::unique_ptr<core::Accumulator::Batch> batch_;  // empty between events
+  std::optional<hooks::Forwards> forwards_;          // whose end adds samples that wait
+  bool may_wait_ = false;                            // not the first sample
+  std::optional<Version> first_;               // of the first sample, where no end of its forward is seen
+  std::atomic<bool> on_time_{false};           // a sample was changed in place, so none waits
+  mutable std::atomic<std::int64_t> lost_{0};  // samples that were changed while they waited
+  std::atomic<std::int64_t> refused_{0};       // events that the condition refused
+  std::atomic<std::int64_t> dropped_{0};       // for lack of room
   std::atomic<std::int64_t> without_tensors_{0};
   std::atomic<std::int64_t> unmatched_{0}, unmatched_samples_{0};
   mutable std::atomic<std::int64_t> left_out_{0};

@@ -4,6 +4,7 @@
 namespace torchtap::recorders::detail {
 
 Store::Store(std::shared_ptr<const RecorderOptions> options) : options_(std::move(options)) {
+  if (options_->defer() > 0) late_ = std::make_shared<Late>(options_->defer());
   if (!options_->spool_directory().empty() && !options_->memory_budget()) open();
 }
 

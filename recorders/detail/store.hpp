@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/recorders/detail/late.hpp>
 #include <torchtap/recorders/options.hpp>
 #include <torchtap/storage/spool.hpp>
 
@@ -37,6 +38,9 @@ class Store {
   /// Opens the spool, so that samples go there from now on.
   void spill();
 
+  /// Where samples wait (`RecorderOptions::defer`); null if they do not.
+  const std::shared_ptr<Late>& late() const noexcept { return late_; }
+
   /// The bytes of the samples in memory, of all modules together.
   std::atomic<std::int64_t> held{0};
 
@@ -49,6 +53,7 @@ class Store {
   void open();
 
   std::shared_ptr<const RecorderOptions> options_;
+  std::shared_ptr<Late> late_;
   mutable std::mutex mutex_;
   std::vector<Module> modules_;
   std::unique_ptr<storage::Spool> spool_;

@@ -188,9 +188,9 @@ bool Ledger::accepts(const at::Tensor& sample, const core::Sink& sink) {
   if (base::is_capturing(sample.device())) {
     for (const Page& page : pages_) {
       TORCH_CHECK_NOT_IMPLEMENTED(
-          page.memory.defined() && kernels_->is_compiled(sample, page.parts), "reductions::",
-          page.intake.name(), "::update: no sample of dtype ", sample.scalar_type(), " came before ",
-          sample.device(),
+          page.memory.defined() && kernels_->is_compiled(sample, page.parts),
+          "reductions::", page.intake.name(), "::update: no sample of dtype ", sample.scalar_type(),
+          " came before ", sample.device(),
           " began to capture a graph, in which nothing can be compiled nor be given memory; run "
           "the model once before the capture.");
     }
@@ -274,8 +274,8 @@ void Ledger::open(Page& page, const at::Tensor& sample) {
   page.memory = here.to(sample.device(), /*non_blocking=*/true);
 }
 
-/// Has later work of stream `now` wait for what the last stream has to do with the pages. A capture cannot wait
-/// for what is outside of it.
+/// Has later work of stream `now` wait for what the last stream has to do with the pages. A capture cannot
+/// wait for what is outside of it.
 void Ledger::order_streams(const c10::Stream& now) {
   if (*stream_ == now) return;
   const c10::impl::VirtualGuardImpl guard(now.device_type());
@@ -288,25 +288,55 @@ void Ledger::order_streams(const c10::Stream& now) {
   stream_ = now;
 }
 
-void Ledger::add(c10::ArrayRef<Addition> additions) {
-  const base::RecordingMode quiet;
-  std::vector<extend::PageEntry> entries;
-  for (const Addition& one : additions) {
-    auto& ledger = static_cast<Ledger&>(*one.to);
-    const at::Tensor& sample = one.sample;
-    const bool captures = base::is_capturing(sample.device());
-    if (!captures)
-      ledger.order_streams(
-          c10::impl::VirtualGuardImpl(sample.device().type()).getStream(sample.device()));
-    ledger.captured_ = ledger.captured_ || captures;
-    for (Page& page : ledger.pages_) {
-      if (!page.memory.defined()) ledger.open(page, sample);
-      extend::DeviceRows rows = page.last;
-      rows.memory = ledger.form_->plain ? sample : device_rows(page.intake.open(sample)).memory;
-      entries.push_back({std::move(rows), page.memory, page.parts, page.counted});
-    }
+/// Samples and the pages that they go to.
+class Ledger::PageBatch final : public core::Accumulator::Batch {
+ public:
+  std::size_t size() const noexcept override { return begins_.size(); }
+  void forget(std::size_t index) override {
+    const std::size_t from = begins_[index], to = index + 1 < size() ? begins_[index + 1] : entries_.size();
+    entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(from),
+                   entries_.begin() + static_cast<std::ptrdiff_t>(to));
+    begins_.erase(begins_.begin() + static_cast<std::ptrdiff_t>(index));
+    for (std::size_t i = index; i < size(); ++i) begins_[i] -= to - from;
   }
-  if (!entries.empty()) kernels_->add(entries);
+  void launch() override {
+    const base::RecordingMode quiet;
+    begins_.clear();
+    const auto entries = std::exchange(entries_, {});
+    if (!entries.empty()) kernels_->add(entries);
+  }
+
+  void begin(extend::DeviceKernels& kernels) {
+    kernels_ = &kernels;
+    begins_.push_back(entries_.size());
+  }
+  void add(extend::PageEntry entry) { entries_.push_back(std::move(entry)); }
+
+ private:
+  extend::DeviceKernels* kernels_ = nullptr;
+  std::vector<extend::PageEntry> entries_;
+  std::vector<std::size_t> begins_;  // of each sample's entries
+};
+
+std::unique_ptr<core::Accumulator::Batch> Ledger::batch() const {
+  return std::make_unique<PageBatch>();
+}
+
+void Ledger::put(const at::Tensor& sample, Batch& batch) {
+  const base::RecordingMode quiet;
+  auto& to = static_cast<PageBatch&>(batch);
+  if (base::is_capturing(sample.device())) {
+    captured_ = true;
+  } else {
+    order_streams(c10::impl::VirtualGuardImpl(sample.device().type()).getStream(sample.device()));
+  }
+  to.begin(*kernels_);
+  for (Page& page : pages_) {
+    if (!page.memory.defined()) open(page, sample);
+    extend::DeviceRows rows = page.last;
+    rows.memory = form_->plain ? sample : device_rows(page.intake.open(sample)).memory;
+    to.add({std::move(rows), page.memory, page.parts, page.counted});
+  }
 }
 
 /// Reads what was taken of a page.

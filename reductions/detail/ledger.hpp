@@ -23,11 +23,11 @@ class SharesPass;
 
 namespace detail {
 
-/// The pages of a device in which the samples of one reduction, or of all members of a series, are added up: one
-/// for each way of folding, and further ones for histograms of other ranges and the like.
+/// The pages of a device in which the samples of one reduction, or of all members of a series, are added up:
+/// one for each way of folding, and further ones for histograms of other ranges and the like.
 ///
-/// Reductions ask for what they need, as they ask a `Pass`. When the samples are taken, they answer as one large
-/// sample of the CPU would.
+/// Reductions ask for what they need, as they ask a `Pass`. When the samples are taken, they answer as one
+/// large sample of the CPU would.
 class Ledger final : public core::Accumulator {
  public:
   /// Null if there are no kernels, or if the reduction needs each sample.
@@ -37,11 +37,12 @@ class Ledger final : public core::Accumulator {
   ~Ledger() override;
 
   bool accepts(const at::Tensor& sample, const core::Sink& sink) override;
-  void add(c10::ArrayRef<Addition> additions) override;
+  std::unique_ptr<Batch> batch() const override;
+  void put(const at::Tensor& sample, Batch& batch) override;
   std::int64_t settle(core::Sink* sink) override;
 
-  // What reductions ask for. False if their way of folding cannot be served: elementwise, or with an error for
-  // what is not finite.
+  // What reductions ask for. False if their way of folding cannot be served: elementwise, or with an error
+  // for what is not finite.
   bool ask(const Intake& intake, Needs needs) { return ask_page(intake, needs) != nullptr; }
   /// A summary of all elements, and the number of rows.
   bool ask_all(const Intake& intake);
@@ -51,8 +52,8 @@ class Ledger final : public core::Accumulator {
   bool ask_decay(const Intake& intake, double decay);
 
   // The answers, while samples are settled.
-  /// A tensor with the dtype and as many rows as all samples have, for checks of its shape. Its elements are not
-  /// to be read.
+  /// A tensor with the dtype and as many rows as all samples have, for checks of its shape. Its elements are
+  /// not to be read.
   at::Tensor as_one(const Folding& folding) const;
   /// Of each kept element.
   c10::ArrayRef<Summary> summaries(const Folding& folding) const;
@@ -92,6 +93,8 @@ class Ledger final : public core::Accumulator {
 
     bool is_of(const at::Tensor& sample) const;
   };
+
+  class PageBatch;
 
   Ledger() = default;
   Page* ask_page(const Intake& intake, Needs needs);

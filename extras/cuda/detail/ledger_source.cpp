@@ -3,10 +3,10 @@
 
 namespace torchtap::cuda::detail {
 
-// A block of threads reads a chunk of the rows of one kept element, or of 32 that are neighbours. The block that
-// is the last to finish a kept element merges all chunks into the page: one launch does everything, and the page
-// needs no number of the host. PARTS says what is computed; it is known to the compiler. Sums are made in one
-// order, so that the same samples have the same results.
+// A block of threads reads a chunk of the rows of one kept element, or of 32 that are neighbours. The block
+// that is the last to finish a kept element merges all chunks into the page: one launch does everything, and
+// the page needs no number of the host. PARTS says what is computed; it is known to the compiler. Sums are
+// made in one order, so that the same samples have the same results.
 const char kLedger[] = R"cuda(
 constexpr bool kMoments = (PARTS & 1) != 0, kBins = (PARTS & 2) != 0, kBits = (PARTS & 4) != 0,
                kDecays = (PARTS & 8) != 0;

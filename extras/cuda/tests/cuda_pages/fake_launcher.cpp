@@ -29,8 +29,8 @@ std::atomic<std::int64_t> launched{0};
 
 class FakeLauncher final : public torchtap::cuda::detail::Launcher {
  public:
-  void* load(const std::string&, const std::vector<std::string>& options, const std::vector<const char*>& kernels,
-             c10::DeviceIndex index) const override {
+  void* load(const std::string&, const std::vector<std::string>& options,
+             const std::vector<const char*>& kernels, c10::DeviceIndex index) const override {
     TORCH_CHECK(capture(index) == 0, "operation not permitted when stream is capturing");
     static Module none{};
     if (kernels.empty()) return &none;
@@ -61,7 +61,8 @@ class FakeLauncher final : public torchtap::cuda::detail::Launcher {
     TORCH_CHECK(name == "add_one" || name == "add_many", "the fake device has no kernel ", name);
     const bool single = name == "add_one";
     const auto* const first = static_cast<const char*>(arguments[0]);
-    auto copy = std::make_shared<std::vector<long long>>((single ? one.one : one.many) / sizeof(long long) + 1);
+    auto copy =
+        std::make_shared<std::vector<long long>>((single ? one.one : one.many) / sizeof(long long) + 1);
     std::memcpy(copy->data(), first, single ? one.one : one.many);
     submit(index, [=] { (single ? one.add_one : one.add_many)(blocks, threads, copy->data()); });
   }

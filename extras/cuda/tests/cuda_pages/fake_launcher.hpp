@@ -19,8 +19,8 @@ struct Module {
 };
 bool add_module(const std::string& element, int parts, Module module);
 
-/// Knows elements of float32, float64 and bfloat16, and the kernels of pages only. Two multiprocessors, so that
-/// small samples have several chunks, too.
+/// Knows elements of float32, float64 and bfloat16, and the kernels of pages only. Two multiprocessors, so
+/// that small samples have several chunks, too.
 const torchtap::cuda::detail::Launcher& launcher();
 
 /// Launches so far.

@@ -57,7 +57,8 @@ void check_same(const core::Results& got, const core::Results& want) {
   BOOST_TEST(got.names() == want.names(), boost::test_tools::per_element());
   for (const auto& [name, tensor] : want) {
     const at::Tensor here = got.at(name).cpu();
-    BOOST_TEST(close(here, tensor.to(here.scalar_type()), here.scalar_type() == at::kDouble ? 1e-10 : 1e-6), name);
+    BOOST_TEST(close(here, tensor.to(here.scalar_type()), here.scalar_type() == at::kDouble ? 1e-10 : 1e-6),
+               name);
   }
 }
 
@@ -87,8 +88,8 @@ BOOST_AUTO_TEST_SUITE(cuda_graphs)
 
 BOOST_AUTO_TEST_CASE(replays_are_samples) {
   const OnPages pages;
-  for (const char* text : {"sum", "mean", "moments", "min", "max", "abs_max", "norm", "norm:inf", "ema:0.9", "count",
-                           "histogram:16:-50:50", "log_histogram", "moments, min, max, count",
+  for (const char* text : {"sum", "mean", "moments", "min", "max", "abs_max", "norm", "norm:inf", "ema:0.9",
+                           "count", "histogram:16:-50:50", "log_histogram", "moments, min, max, count",
                            "mean, histogram:7:-3:9, log_histogram:2, ema:0.5"}) {
     BOOST_TEST_CONTEXT(text) {
       Served served;
@@ -135,9 +136,10 @@ BOOST_AUTO_TEST_CASE(files_snapshots_and_merges_have_the_replays) {
   recorder.save(folder / "saved", storage::SaveOptions().mkdir(true));
   const auto saved = storage::load(folder / "saved");
   BOOST_TEST(saved.at("0").samples() == 6);
-  check_same(core::Results{{"mean", saved.at("0").tensor("mean")}, {"variance", saved.at("0").tensor("variance")}},
-             core::Results{{"mean", served.want("moments").at("mean")},
-                           {"variance", served.want("moments").at("variance")}});
+  check_same(
+      core::Results{{"mean", saved.at("0").tensor("mean")}, {"variance", saved.at("0").tensor("variance")}},
+      core::Results{{"mean", served.want("moments").at("mean")},
+                    {"variance", served.want("moments").at("variance")}});
   for (int i = 0; i < 2; ++i) served.replay();
   std::stringstream snapshot;
   recorder.snapshot(snapshot);
@@ -184,8 +186,7 @@ BOOST_AUTO_TEST_CASE(a_graph_outlives_its_recorder) {
   std::vector<at::Tensor> others;  // in memory that was free
   for (int i = 0; i < 50; ++i) others.push_back(fake::on_device(at::full({1000}, i)));
   for (int i = 0; i < 3; ++i) served.replay();
-  for (int i = 0; i < 50; ++i)
-    BOOST_TEST(others[static_cast<std::size_t>(i)].cpu().eq(i).all().item<bool>());
+  for (int i = 0; i < 50; ++i) BOOST_TEST(others[static_cast<std::size_t>(i)].cpu().eq(i).all().item<bool>());
 }
 
 BOOST_AUTO_TEST_CASE(several_graphs_of_other_shapes_add_to_one) {
@@ -223,7 +224,8 @@ BOOST_AUTO_TEST_CASE(gradients_are_captured_too) {
   nn::Sequential model{Same()};
   recorders::BackwardOutput recorder(with("sum"));
   recorder.attach(model, selectors::names("0"));
-  const at::Tensor input = fake::on_device(at::ones({4, 3})).requires_grad_(), grad = fake::on_device(at::ones({4, 3}));
+  const at::Tensor input = fake::on_device(at::ones({4, 3})).requires_grad_(),
+                   grad = fake::on_device(at::ones({4, 3}));
   model->forward(input.mul(2)).backward(grad);
   BOOST_TEST(recorder.samples() == 1);
   BOOST_TEST(recorder[0].tensor().cpu().eq(4).all().item<bool>());
@@ -234,7 +236,8 @@ BOOST_AUTO_TEST_CASE(what_a_replay_cannot_do_is_refused) {
   using recorders::RecorderOptions;
   const auto refused = [](const RecorderOptions& options, const std::vector<std::string>& words) {
     const std::string error = refusal(options, /*warm=*/false);
-    for (const auto& word : words) BOOST_TEST(error.find(word) != std::string::npos, word << " is not in: " << error);
+    for (const auto& word : words)
+      BOOST_TEST(error.find(word) != std::string::npos, word << " is not in: " << error);
     BOOST_TEST(error.find("\"0\" (") != std::string::npos, error);
   };
   refused(RecorderOptions(), {"keeps samples", "graph", "detach"});
@@ -242,10 +245,11 @@ BOOST_AUTO_TEST_CASE(what_a_replay_cannot_do_is_refused) {
   refused(with("sum").condition([] { return false; }), {"condition"});
   refused(with("sum").transform([](const at::Tensor& x) { return x; }), {"transform"});
   refused(with("sum").device(at::kCPU), {"another device"});
-  for (const char* text : {"quantiles", "top_k:3", "histogram:16", "norm:3", "covariance", "first", "window(3, mean)",
-                           "sum, quantiles"})
+  for (const char* text : {"quantiles", "top_k:3", "histogram:16", "norm:3", "covariance", "first",
+                           "window(3, mean)", "sum, quantiles"})
     refused(with(text), {"fused", "detach"});
-  refused(RecorderOptions().reduction([](const at::Tensor& a, const at::Tensor& b) { return a + b; }), {"callable"});
+  refused(RecorderOptions().reduction([](const at::Tensor& a, const at::Tensor& b) { return a + b; }),
+          {"callable"});
   refused(RecorderOptions().reduction(reductions::Moments()), {"over rows"});  // elementwise
   const std::string cold = refusal(with("sum"), /*warm=*/false);
   BOOST_TEST(cold.find("run the model once") != std::string::npos, cold);

@@ -6,6 +6,7 @@
 
 #include <torchtap/base/capture.hpp>
 #include <torchtap/cuda/detail/kernels.hpp>
+#include <torchtap/hooks/hooked.hpp>
 #include <torchtap/reductions/extend/device_kernels.hpp>
 
 #include "fake_launcher.hpp"
@@ -36,6 +37,6 @@ class OnPages {
 struct SameImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return x; }
 };
-TORCH_MODULE(Same);
+TORCHTAP_MODULE(Same);
 
 }  // namespace torchtap_test

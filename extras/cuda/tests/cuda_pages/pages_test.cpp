@@ -54,8 +54,9 @@ std::vector<Case> cases() {
   add("by channel", {0, 2, 3}, [](int i) { return at::randn({3 + i, 5, 8, 16}); });
   add("by channel, odd", {0, 2, 3}, [](int) { return at::randn({3, 5, 7, 7}); });
   add("by channel, long", {0, 2, 3}, [](int) { return at::randn({2, 3, 80, 112}); });
-  add("channels last", {0, 2, 3},
-      [](int) { return at::randn({2, 40, 9, 9}).contiguous(at::MemoryFormat::ChannelsLast); });
+  add("channels last", {0, 2, 3}, [](int) {
+    return at::randn({2, 40, 9, 9}).contiguous(at::MemoryFormat::ChannelsLast);
+  });
   add("transposed", {0}, [](int) { return at::randn({6, 50}).t(); });
   add("a slice", {0}, [](int) { return at::randn({50, 40}).slice(1, 3, 30, 2); });
   add("unaligned", {}, [](int) { return at::randn({5001}).slice(0, 1); });

@@ -1,0 +1,88 @@
+// Launches what waits on the stream on which it was recorded.
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <torchtap/base/capture.hpp>
+#include <torchtap/recorders/detail/late.hpp>
+#include <torchtap/recorders/detail/record.hpp>
+
+namespace torchtap::recorders::detail {
+
+Version::Version(const at::Tensor& tensor) : counter_(tensor.unsafeGetTensorImpl()->version_counter()) {
+  if (known()) version_ = counter_.current_version();
+}
+
+void Late::put(core::Accumulator& to, const at::Tensor& sample, const std::shared_ptr<Record>& record,
+               const hooks::Forwards& forwards) {
+  const c10::impl::VirtualGuardImpl guard(sample.device().type());
+  const c10::Stream stream = guard.getStream(sample.device());
+  const bool captures = base::is_capturing(stream);
+  const std::lock_guard lock(mutex_);
+  auto queue = std::find_if(queues_.begin(), queues_.end(), [&](const Queue& one) {
+    return one.stream == stream && one.captures == captures;
+  });
+  if (queue == queues_.end()) queue = queues_.insert(queue, Queue{stream, captures, to.batch(), {}});
+  to.put(sample, *queue->batch);
+  queue->samples.push_back({record, Version(sample)});
+  queue->bytes += static_cast<std::int64_t>(sample.nbytes());
+  if (!queue->ends) queue->ends = end_with(forwards);
+  if (queue->bytes > most_ || (captures && !queue->ends)) launch(*queue);
+}
+
+bool Late::watch(const at::Tensor& sample, const std::shared_ptr<Record>& record,
+                 const hooks::Forwards& forwards) {
+  const std::lock_guard lock(mutex_);
+  if (watched_.empty() && !end_with(forwards)) return false;
+  watched_.push_back({record, Version(sample)});
+  return true;
+}
+
+bool Late::end_with(const hooks::Forwards& forwards) {
+  return forwards.at_end([late = weak_from_this()] {
+    if (const auto all = late.lock()) all->forward_ended();
+  });
+}
+
+void Late::launch() {
+  const std::lock_guard lock(mutex_);
+  for (Queue& queue : queues_) launch(queue);
+}
+
+/// Called under the lock.
+void Late::launch(Queue& queue) {
+  if (queue.samples.empty() || base::is_capturing(queue.stream) != queue.captures) return;
+  auto samples = std::exchange(queue.samples, {});
+  queue.bytes = 0;
+  for (std::size_t i = samples.size(); i-- > 0;) {
+    if (!samples[i].version.changed()) continue;
+    queue.batch->forget(i);
+    if (const auto record = samples[i].record.lock()) record->lose_late(!queue.captures);
+  }
+  const c10::impl::VirtualGuardImpl guard(queue.stream.device_type());
+  struct Back {
+    const c10::impl::VirtualGuardImpl& guard;
+    c10::Stream former;
+    ~Back() { guard.exchangeStream(former); }
+  } back{guard, guard.exchangeStream(queue.stream)};
+  queue.batch->launch();
+}
+
+void Late::forward_ended() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (const Waiting& one : std::exchange(watched_, {})) {
+    const auto record = one.version.changed() ? one.record.lock() : nullptr;
+    if (record != nullptr) record->be_on_time();
+  }
+  for (Queue& queue : queues_) {
+    queue.ends = false;
+    try {
+      launch(queue);
+    } catch (...) {  // the device refuses all work then, and says so to whoever reads
+    }
+  }
+}
+
+}  // namespace torchtap::recorders::detail
