@@ -34,14 +34,15 @@ class TORCHTAP_API Accumulator {
   };
 
   /// Whether `add` can take the sample; if not, the sink itself has to. Throws the errors of `Sink::update`,
-  /// and those of a merge with what `sink` has. While the device captures a graph, throws
-  /// `c10::NotImplementedError` if a sample has to come first that is not captured.
-  virtual bool accepts(const at::Tensor& sample, const Sink& sink) = 0;
+  /// and those of a merge with what `sink` has. `captures`: whether the device's current stream
+  /// captures a graph; then it throws `c10::NotImplementedError` if a sample has to come first that is not
+  /// captured.
+  virtual bool accepts(const at::Tensor& sample, const Sink& sink, bool captures) = 0;
   /// An empty batch.
   virtual std::unique_ptr<Batch> batch() const = 0;
   /// Puts a sample that was accepted into a batch, which is to be launched on the device's current stream.
   /// The sample's memory must stay as it is until then.
-  virtual void put(const at::Tensor& sample, Batch& batch) = 0;
+  virtual void put(const at::Tensor& sample, Batch& batch, bool captures) = 0;
   /// Moves all that was added to `sink`, or discards it if that is null. Waits for the device. Returns the
   /// number of samples, those of replays among them.
   virtual std::int64_t settle(Sink* sink) = 0;

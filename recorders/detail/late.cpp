@@ -15,17 +15,16 @@ Version::Version(const at::Tensor& tensor) : counter_(tensor.unsafeGetTensorImpl
   if (known()) version_ = counter_.current_version();
 }
 
-void Late::put(core::Accumulator& to, const at::Tensor& sample, const std::shared_ptr<Record>& record,
-               const hooks::Forwards& forwards) {
+void Late::put(core::Accumulator& to, const at::Tensor& sample, bool captures,
+               const std::shared_ptr<Record>& record, const hooks::Forwards& forwards) {
   const c10::impl::VirtualGuardImpl guard(sample.device().type());
   const c10::Stream stream = guard.getStream(sample.device());
-  const bool captures = base::is_capturing(stream);
   const std::lock_guard lock(mutex_);
   auto queue = std::find_if(queues_.begin(), queues_.end(), [&](const Queue& one) {
     return one.stream == stream && one.captures == captures;
   });
   if (queue == queues_.end()) queue = queues_.insert(queue, Queue{stream, captures, to.batch(), {}});
-  to.put(sample, *queue->batch);
+  to.put(sample, *queue->batch, captures);
   queue->samples.push_back({record, Version(sample)});
   queue->bytes += static_cast<std::int64_t>(sample.nbytes());
   if (!queue->ends) queue->ends = end_with(forwards);

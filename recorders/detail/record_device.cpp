@@ -46,7 +46,7 @@ void Record::fold_from_device(c10::ArrayRef<at::Tensor> samples, std::size_t fir
     if (device_slots_.size() <= index) device_slots_.resize(index + 1);
     auto& sum = device_slots_[index].sum;
     if (sum == nullptr && !sample.is_cpu()) sum = slot.sink->accumulator();
-    if (sum != nullptr && sum->accepts(sample, *slot.sink)) {
+    if (sum != nullptr && sum->accepts(sample, *slot.sink, captures)) {
       taken.push_back(i);
     } else {
       others.push_back(i);
@@ -75,11 +75,11 @@ void Record::fold_from_device(c10::ArrayRef<at::Tensor> samples, std::size_t fir
   for (const std::size_t i : taken) {
     core::Accumulator& sum = *device_slots_[first_slot + i].sum;
     if (may_be_late(ready[i])) {
-      store_->late()->put(sum, ready[i], shared_from_this(), *forwards_);
+      store_->late()->put(sum, ready[i], captures, shared_from_this(), *forwards_);
       continue;
     }
     if (batch_ == nullptr) batch_ = sum.batch();
-    sum.put(ready[i], *batch_);
+    sum.put(ready[i], *batch_, captures);
   }
   if (batch_ != nullptr && batch_->size() != 0) batch_->launch();
   added.kept = true;

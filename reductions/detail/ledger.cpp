@@ -180,12 +180,12 @@ const Ledger::Page& Ledger::page(const Folding& folding) const {
   return page(folding, [](const Page&) { return true; });
 }
 
-bool Ledger::accepts(const at::Tensor& sample, const core::Sink& sink) {
+bool Ledger::accepts(const at::Tensor& sample, const core::Sink& sink, bool captures) {
   kernels_ = kernels_ == nullptr ? installed() : kernels_;
   if (installed() != kernels_ || kernels_ == nullptr) return false;
-  const bool known = form_ && form_->is_of(sample) && stream_->device() == sample.device();
+  const bool known = form_ && form_->is_of(sample) && streams_.back().device() == sample.device();
   if (!known && !look(sample, sink)) return false;
-  if (base::is_capturing(sample.device())) {
+  if (captures) {
     for (const Page& page : pages_) {
       TORCH_CHECK_NOT_IMPLEMENTED(
           page.memory.defined() && kernels_->is_compiled(sample, page.parts),
@@ -232,7 +232,8 @@ bool Ledger::look(const at::Tensor& sample, const core::Sink& sink) {
     page.counted = page.counting ? page.counting->open(sample).count : 0;
   }
   form_ = std::move(form);
-  if (!stream_) stream_ = c10::impl::VirtualGuardImpl(sample.device().type()).getStream(sample.device());
+  if (streams_.empty())
+    streams_.push_back(c10::impl::VirtualGuardImpl(sample.device().type()).getStream(sample.device()));
   if (first && sink.count() != 0) {
     try {
       try_merge(sink);
@@ -274,18 +275,16 @@ void Ledger::open(Page& page, const at::Tensor& sample) {
   page.memory = here.to(sample.device(), /*non_blocking=*/true);
 }
 
-/// Has later work of stream `now` wait for what the last stream has to do with the pages. A capture cannot
-/// wait for what is outside of it.
-void Ledger::order_streams(const c10::Stream& now) {
-  if (*stream_ == now) return;
+/// Has later work of stream `now` wait for what stream `before` has to do with the pages.
+void Ledger::follow(const c10::Stream& before, const c10::Stream& now) const {
+  if (before == now) return;
   const c10::impl::VirtualGuardImpl guard(now.device_type());
   c10::Event event(now.device_type());
-  event.record(*stream_);
+  event.record(before);
   event.block(now);
   for (const Page& page : pages_) {
     if (page.memory.defined()) guard.recordDataPtrOnStream(page.memory.storage().data_ptr(), now);
   }
-  stream_ = now;
 }
 
 /// Samples and the pages that they go to.
@@ -300,10 +299,15 @@ class Ledger::PageBatch final : public core::Accumulator::Batch {
     for (std::size_t i = index; i < size(); ++i) begins_[i] -= to - from;
   }
   void launch() override {
+    struct Clear {
+      PageBatch& batch;
+      ~Clear() {
+        batch.begins_.clear();
+        batch.entries_.clear();
+      }
+    } clear{*this};
     const base::RecordingMode quiet;
-    begins_.clear();
-    const auto entries = std::exchange(entries_, {});
-    if (!entries.empty()) kernels_->add(entries);
+    if (!entries_.empty()) kernels_->add(entries_);
   }
 
   void begin(extend::DeviceKernels& kernels) {
@@ -322,13 +326,15 @@ std::unique_ptr<core::Accumulator::Batch> Ledger::batch() const {
   return std::make_unique<PageBatch>();
 }
 
-void Ledger::put(const at::Tensor& sample, Batch& batch) {
+void Ledger::put(const at::Tensor& sample, Batch& batch, bool captures) {
   const base::RecordingMode quiet;
   auto& to = static_cast<PageBatch&>(batch);
-  if (base::is_capturing(sample.device())) {
-    captured_ = true;
-  } else {
-    order_streams(c10::impl::VirtualGuardImpl(sample.device().type()).getStream(sample.device()));
+  captured_ = captured_ || captures;
+  const c10::Stream now = c10::impl::VirtualGuardImpl(sample.device().type()).getStream(sample.device());
+  if (!captures && streams_.back() != now) {  // a capture cannot wait for what is outside of it
+    follow(streams_.back(), now);
+    streams_.erase(std::remove(streams_.begin(), streams_.end(), now), streams_.end());
+    streams_.push_back(now);
   }
   to.begin(*kernels_);
   for (Page& page : pages_) {
@@ -354,13 +360,14 @@ void Ledger::read(Page& page) {
 }
 
 std::int64_t Ledger::settle(core::Sink* sink) {
-  if (!stream_ || !pages_.front().memory.defined()) return 0;
-  const at::Device device = stream_->device();
+  if (streams_.empty() || !pages_.front().memory.defined()) return 0;
+  const at::Device device = streams_.back().device();
   TORCH_CHECK_NOT_IMPLEMENTED(!base::is_capturing(device), "reductions: a stream of ", device,
                               " captures a graph, in which results cannot be read; read them after it.");
   const base::RecordingMode quiet;
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  order_streams(guard.getStream(device));
+  const c10::Stream now = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  for (const c10::Stream& stream : streams_) follow(stream, now);
+  streams_ = {now};
   for (Page& page : pages_) {
     const at::Tensor taken = at::empty_like(page.memory);
     kernels_->take(page.memory, taken);

@@ -36,9 +36,9 @@ class Ledger final : public core::Accumulator {
   Ledger& operator=(const Ledger&) = delete;
   ~Ledger() override;
 
-  bool accepts(const at::Tensor& sample, const core::Sink& sink) override;
+  bool accepts(const at::Tensor& sample, const core::Sink& sink, bool captures) override;
   std::unique_ptr<Batch> batch() const override;
-  void put(const at::Tensor& sample, Batch& batch) override;
+  void put(const at::Tensor& sample, Batch& batch, bool captures) override;
   std::int64_t settle(core::Sink* sink) override;
 
   // What reductions ask for. False if their way of folding cannot be served: elementwise, or with an error
@@ -108,15 +108,15 @@ class Ledger final : public core::Accumulator {
   bool look(const at::Tensor& sample, const core::Sink& sink);
   void try_merge(const core::Sink& sink);
   void open(Page& page, const at::Tensor& sample);
-  void order_streams(const c10::Stream& now);
+  void follow(const c10::Stream& before, const c10::Stream& now) const;
   void read(Page& page);
 
   std::vector<Page> pages_;
   std::vector<Intake> rows_asked_;  // by `ask_all`
   extend::DeviceKernels* kernels_ = nullptr;
-  std::optional<Form> form_;  // of the last sample
-  std::optional<c10::Stream> stream_;
-  bool captured_ = false;  // a graph writes to the pages, which so have to stay
+  std::optional<Form> form_;          // of the last sample
+  std::vector<c10::Stream> streams_;  // that samples came from since they were settled; the last one is last
+  bool captured_ = false;             // a graph writes to the pages, which so have to stay
 };
 
 }  // namespace detail

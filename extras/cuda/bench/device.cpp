@@ -66,7 +66,21 @@ void update(benchmark::State& state, const std::string& text, at::IntArrayRef si
     options.over({0});
   }
   auto reduction = tap::reductions::parse(text, options);
-  repeat(state, [&] { reduction.update(x); });
+  if (!fused) return repeat(state, [&] { reduction.update(x); });
+  torch::nn::Sequential model{torch::nn::Identity()};  // recorders add samples up on the device
+  tap::recorders::ForwardOutput recorder(tap::recorders::RecorderOptions().reduction(reduction));
+  recorder.attach(model, tap::selectors::names("0"));
+  repeat(state, [&] { model->forward(x); });
+}
+
+/// A module that does nothing, with a hook that does nothing: what a recorder's sample costs without its
+/// reduction.
+void hook(benchmark::State& state) {
+  const at::Tensor x = normal({32, 512});
+  torch::nn::Sequential model{torch::nn::Identity()};
+  const auto handle = tap::hooks::attach(tap::model::find(*model, "0"), tap::hooks::Kind::forward_output,
+                                         [](tap::hooks::Event&) {});
+  repeat(state, [&] { model->forward(x); });
 }
 
 void composed(benchmark::State& state, at::IntArrayRef sizes) {
@@ -143,11 +157,17 @@ int main(int argc, char** argv) {
     benchmark::RegisterBenchmark(("aten_histc" + at).c_str(),
                                  [=](benchmark::State& state) { histc(state, copy); });
   }
-  for (const char* reduction : {"sum", "mean", "min", "abs_max", "norm", "ema", "quantiles", "top_k"})
-    add(reduction, reduction);
+  benchmark::RegisterBenchmark("hook/32x512", hook);
+  for (const char* reduction : {"quantiles", "top_k"}) add(reduction, reduction);
   const std::string series = "moments, min, max, count";
   for (const auto& [name, reduction] :
-       std::vector<std::pair<std::string, std::string>>{{"moments", "moments"},
+       std::vector<std::pair<std::string, std::string>>{{"sum", "sum"},
+                                                        {"mean", "mean"},
+                                                        {"min", "min"},
+                                                        {"abs_max", "abs_max"},
+                                                        {"norm", "norm"},
+                                                        {"ema", "ema"},
+                                                        {"moments", "moments"},
                                                         {"count", "count"},
                                                         {"log_histogram", "log_histogram"},
                                                         {"histogram", "histogram:64:-4:4"},

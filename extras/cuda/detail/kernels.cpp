@@ -88,6 +88,7 @@ struct Entry {
   int chunks, across, first_block, first_part, first_ticket, columns, shared;
 
   int blocks() const { return chunks * across; }
+  int parts() const { return chunks == 1 ? 0 : chunks * static_cast<int>(kept); }
 };
 
 /// As the source's `One` and `Many`.
@@ -208,6 +209,7 @@ class Kernels final : public reductions::extend::DeviceKernels {
   }
 
   void add(c10::ArrayRef<PageEntry> entries) override {
+    if (entries.size() == 1) return add_one(entries[0]);
     std::vector<const PageEntry*> left;
     for (const PageEntry& entry : entries) left.push_back(&entry);
     while (!left.empty()) {  // those of one dtype and of the same parts go together
@@ -218,7 +220,7 @@ class Kernels final : public reductions::extend::DeviceKernels {
       };
       const auto others = std::stable_partition(left.begin(), left.end(), alike);
       const auto some = std::min<std::ptrdiff_t>(others - left.begin(), kMany);
-      add_alike({left.data(), static_cast<std::size_t>(some)});
+      add_many({left.data(), static_cast<std::size_t>(some)});
       left.erase(left.begin(), left.begin() + some);
     }
   }
@@ -227,27 +229,32 @@ class Kernels final : public reductions::extend::DeviceKernels {
     const c10::DeviceIndex device = page.device().index();
     std::int64_t *from = page.data_ptr<std::int64_t>(), *into = to.data_ptr<std::int64_t>();
     void* addresses[] = {&from, &into};
-    launcher_.launch(module(c10::ScalarType::Float, device, 0), "take_page", {},
+    launcher_.launch(module(c10::ScalarType::Float, device, 0).handle, "take_page", {},
                      {static_cast<unsigned>(kThreads), 1}, 0, device, addresses);
   }
 
+  struct Module {
+    void* handle;
+    std::int64_t blocks;  // that run at once
+  };
+
   /// The module that was compiled for a dtype and a device, of kernels for pages of some parts or, with
   /// `kSingle`, of those for single reductions; compiles it first if there is none.
-  void* module(c10::ScalarType type, c10::DeviceIndex device, int parts) {
+  Module module(c10::ScalarType type, c10::DeviceIndex device, int parts) {
     const std::lock_guard lock(mutex_);
     const auto found = modules_.find({type, device, parts});
     if (found != modules_.end()) return found->second;
     auto options = options_for(type);
-    void* loaded = nullptr;
+    Module module{nullptr, kBlocks * launcher_.multiprocessors(device)};
     if (parts == kSingle) {
-      loaded = launcher_.load(std::string(kNumbers) + kKernels, options, {}, device);
+      module.handle = launcher_.load(std::string(kNumbers) + kKernels, options, {}, device);
     } else {
       options.push_back(c10::str("-DPARTS=", parts));
-      loaded = launcher_.load(std::string(kNumbers) + kLedger, options, {"add_one", "add_many", "take_page"},
-                              device);
+      module.handle = launcher_.load(std::string(kNumbers) + kLedger, options,
+                                     {"add_one", "add_many", "take_page"}, device);
     }
-    modules_.emplace(Key{type, device, parts}, loaded);
-    return loaded;
+    modules_.emplace(Key{type, device, parts}, module);
+    return module;
   }
 
   static constexpr int kSingle = -1;
@@ -264,7 +271,7 @@ class Kernels final : public reductions::extend::DeviceKernels {
           module_(kernels.module(rows.memory.scalar_type(), device_, kSingle)) {}
 
     /// How many blocks run at once.
-    std::int64_t blocks() const { return kBlocks * launcher_.multiprocessors(device_); }
+    std::int64_t blocks() const { return module_.blocks; }
     /// Blocks whose threads read two groups of elements or more.
     Extent grid(std::int64_t size) const {
       return {static_cast<unsigned>(
@@ -274,13 +281,13 @@ class Kernels final : public reductions::extend::DeviceKernels {
     template <class... Arguments>
     void launch(const char* name, Extent grid, Extent block, unsigned shared, Arguments&... arguments) const {
       void* addresses[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
-      launcher_.launch(module_, name, grid, block, shared, device_, addresses);
+      launcher_.launch(module_.handle, name, grid, block, shared, device_, addresses);
     }
 
    private:
     const Launcher& launcher_;
     c10::DeviceIndex device_;
-    void* module_;
+    Module module_;
   };
 
   template <class... Arguments>
@@ -295,10 +302,14 @@ class Kernels final : public reductions::extend::DeviceKernels {
                   4 * static_cast<unsigned>(shared), x, size, kept, inner, shared, all, arguments...);
   }
 
-  /// How a sample is divided into blocks.
-  Entry entry_of(const PageEntry& one) const {
+  /// Of entries of one dtype and of the same parts.
+  Module module_of(const PageEntry& one) {
+    return module(one.rows.memory.scalar_type(), one.rows.memory.device().index(), one.parts.number());
+  }
+
+  /// How a sample is divided into blocks, of which `most` run at once.
+  static Entry entry_of(const PageEntry& one, std::int64_t most) {
     const DeviceRows& rows = one.rows;
-    const std::int64_t most = kBlocks * launcher_.multiprocessors(rows.memory.device().index());
     Entry entry{};
     entry.x = rows.memory.data_ptr();
     entry.page = one.page.data_ptr<std::int64_t>();
@@ -320,37 +331,51 @@ class Kernels final : public reductions::extend::DeviceKernels {
     return entry;
   }
 
+  void add_one(const PageEntry& entry) {
+    const Module module = module_of(entry);
+    One one{nullptr, nullptr, entry_of(entry, module.blocks)};
+    Room room;  // until the launch
+    if (one.entry.chunks > 1) {
+      room = this->room(entry.rows.memory, one.entry.parts(), one.entry.across);
+      one.parts = room.parts.data_ptr();
+      one.tickets = room.tickets.data_ptr<int>();
+    }
+    void* addresses[] = {&one};
+    launch(module, "add_one", one.entry.blocks(), one.entry.shared, entry, addresses);
+  }
+
   /// One launch, of at most `kMany` entries of one dtype and of the same parts.
-  void add_alike(c10::ArrayRef<const PageEntry*> some) {
-    const at::Tensor& first = some.front()->rows.memory;
-    const c10::DeviceIndex device = first.device().index();
-    void* const module = this->module(first.scalar_type(), device, some.front()->parts.number());
+  void add_many(c10::ArrayRef<const PageEntry*> some) {
+    const Module module = module_of(*some.front());
     Many all{};
     all.count = static_cast<int>(some.size());
     int blocks = 0, chunks = 0, tickets = 0, shared = 0;
     for (std::size_t i = 0; i < some.size(); ++i) {
-      Entry& entry = all.entries[i] = entry_of(*some[i]);
+      Entry& entry = all.entries[i] = entry_of(*some[i], module.blocks);
       entry.first_block = blocks;
       entry.first_part = chunks;
       entry.first_ticket = tickets;
       blocks += entry.blocks();
       shared = std::max(shared, entry.shared);
       if (entry.chunks == 1) continue;
-      chunks += entry.chunks * static_cast<int>(entry.kept);
+      chunks += entry.parts();
       tickets += entry.across;
     }
-    at::Tensor keep;  // until the launch
+    Room room;  // until the launch
     if (chunks != 0) {
-      const Room room = this->room(first, chunks, tickets);
+      room = this->room(some.front()->rows.memory, chunks, tickets);
       all.parts = room.parts.data_ptr();
       all.tickets = room.tickets.data_ptr<int>();
-      keep = room.parts;
     }
-    const Extent grid{static_cast<unsigned>(blocks), 1}, block{static_cast<unsigned>(kThreads), 1};
-    One one{all.parts, all.tickets, all.entries[0]};
-    void* addresses[] = {some.size() == 1 ? static_cast<void*>(&one) : static_cast<void*>(&all)};
-    launcher_.launch(module, some.size() == 1 ? "add_one" : "add_many", grid, block,
-                     4 * static_cast<unsigned>(shared), device, addresses);
+    void* addresses[] = {&all};
+    launch(module, "add_many", blocks, shared, *some.front(), addresses);
+  }
+
+  void launch(const Module& module, const char* kernel, int blocks, int shared, const PageEntry& on,
+              void** arguments) const {
+    launcher_.launch(module.handle, kernel, {static_cast<unsigned>(blocks), 1},
+                     {static_cast<unsigned>(kThreads), 1}, 4 * static_cast<unsigned>(shared),
+                     on.rows.memory.device().index(), arguments);
   }
 
   /// Room for parts of chunks, and tickets, of the current stream. In a capture it is memory of the graph,
@@ -373,7 +398,7 @@ class Kernels final : public reductions::extend::DeviceKernels {
   const Launcher& launcher_;
   const c10::DeviceType type_;
   mutable std::mutex mutex_;
-  std::map<Key, void*> modules_;
+  std::map<Key, Module> modules_;
   std::map<std::tuple<c10::DeviceIndex, c10::StreamId, bool>, Room> rooms_;  // `true`: in a capture
 };
 

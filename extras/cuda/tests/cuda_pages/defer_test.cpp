@@ -21,7 +21,8 @@ struct ManyImpl : nn::Module {
   at::Tensor forward(at::Tensor x) {
     for (int i = 0; i < kModules; ++i) {
       if (i == changed) {
-        const at::Tensor y = all[static_cast<std::size_t>(i)]->forward(fake::on_device(at::full_like(x, 5, at::kCPU)));
+        const at::Tensor y =
+            all[static_cast<std::size_t>(i)]->forward(fake::on_device(at::full_like(x, 5, at::kCPU)));
         y.fill_(-1000);
       } else {
         all[static_cast<std::size_t>(i)]->forward(x);

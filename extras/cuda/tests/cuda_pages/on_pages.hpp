@@ -5,12 +5,14 @@
 #include <memory>
 
 #include <torchtap/base/capture.hpp>
+#include <torchtap/core/value.hpp>
 #include <torchtap/cuda/detail/kernels.hpp>
 #include <torchtap/hooks/hooked.hpp>
 #include <torchtap/reductions/extend/device_kernels.hpp>
 
 #include "fake_launcher.hpp"
 #include "tests/fake_device/fake_device.hpp"
+#include "tests/support.hpp"
 
 namespace torchtap_test {
 
@@ -32,6 +34,22 @@ class OnPages {
     torchtap::base::set_capturing(nullptr);
   }
 };
+
+/// Results of the fake device beside those of the same samples in float64 on the CPU.
+inline void check_same(const torchtap::core::Results& got, const torchtap::core::Results& want,
+                       at::Device device = fake::device()) {
+  BOOST_TEST(got.names() == want.names(), boost::test_tools::per_element());
+  for (const auto& [name, tensor] : want) {
+    if (!got.contains(name)) continue;
+    BOOST_TEST_CONTEXT("result " << name) {
+      BOOST_TEST(got.at(name).device() == device);
+      const at::Tensor here = got.at(name).cpu();
+      const bool exact = !here.is_floating_point() || name.find("min.") == 0 || name.find("max.") == 0;
+      const double rtol = exact ? 0 : here.scalar_type() == at::kDouble ? 1e-10 : 1e-6;
+      BOOST_TEST(close(here, tensor.to(here.scalar_type()), rtol, exact ? 0 : 1e-9));
+    }
+  }
+}
 
 /// Returns its input, in the same memory, so that a test may change what a module gives.
 struct SameImpl : torch::nn::Module {
