@@ -40,6 +40,36 @@ std::size_t number_of_facts(core::OutputArchive& archive) {
   return writer == nullptr ? 0 : writer->facts.size();
 }
 
+/// A sample whose rows have keys. On the CPU they are read where they lie; on a device they are copied once,
+/// group after group, so that each group is a part of the copy.
+struct GroupedSample {
+  GroupedSample(const at::Tensor& sample, const at::Tensor& keys, c10::ArrayRef<std::int64_t> all)
+      : rows(all), source(in_order(detail::as_source(sample, keys.dim()), rows)), whole(source) {}
+  GroupedSample(const GroupedSample&) = delete;
+  GroupedSample& operator=(const GroupedSample&) = delete;
+
+  /// Begins a pass over the rows of a group. It reads `part` and this, which have to outlive it.
+  void begin(std::optional<Pass>& pass, at::Tensor& part, const detail::RowsOfKeys::Group& group) const {
+    if (source.is_cpu()) {
+      pass.emplace(whole, group.rows);
+    } else {
+      part = source.narrow(0, group.rows.data() - rows.order().data(),
+                           static_cast<std::int64_t>(group.rows.size()));
+      pass.emplace(part);
+    }
+  }
+
+  const detail::RowsOfKeys rows;
+
+ private:
+  static at::Tensor in_order(const at::Tensor& source, const detail::RowsOfKeys& rows) {
+    return source.is_cpu() ? source : detail::choose_rows(source, rows.order());
+  }
+
+  const at::Tensor source;
+  const Pass whole;
+};
+
 }  // namespace
 
 By::By(ByOptions options, Any reduction) : options_(std::move(options)), each_(std::move(reduction)) {
@@ -142,22 +172,26 @@ void By::check(const at::Tensor& sample) const {
   const Keys keys = keys_of(sample);
   if (keys.largest < 0) return;
   const base::RecordingMode quiet;
-  const at::Tensor source = detail::as_source(sample, keys.tensor.dim());
-  const Pass whole(source);
-  const detail::RowsOfKeys rows(keys.all);
   std::size_t added = 0;
-  for (const auto& group : rows.groups) {
+  const auto member_of = [&](std::int64_t key) -> const Any& {
+    const auto found = groups_.find(key);
+    if (found != groups_.end()) return found->second;
+    expect_room(key, groups_.size() + ++added, "update");
+    return each_;
+  };
+  if (keys.tensor.dim() == 0) return member_of(keys.largest).check(sample);
+  const GroupedSample grouped(sample, keys.tensor, keys.all);
+  for (const auto& group : grouped.rows.groups) {
     const detail::Selection selection(keys.tensor.sizes(), group.rows);
-    const auto found = groups_.find(group.key);
-    if (found == groups_.end()) expect_room(group.key, groups_.size() + ++added, "update");
-    const Any& member = found == groups_.end() ? each_ : found->second;
-    if (keys.tensor.dim() == 0) return member.check(sample);
-    Pass pass(whole, group.rows);
+    const Any& member = member_of(group.key);
+    at::Tensor part;
+    std::optional<Pass> pass;
+    grouped.begin(pass, part, group);
     if (const auto* const sharing = detail::sharing(member)) {
-      pass.ask(*sharing);
-      pass.check(*sharing);
+      pass->ask(*sharing);
+      pass->check(*sharing);
     } else {
-      member.check(pass.sample());
+      member.check(pass->sample());
     }
   }
 }
@@ -175,6 +209,7 @@ void By::fold_one(std::int64_t key, const at::Tensor& sample) {
 /// members that only an update can check are updated as copies.
 void By::fold_groups(const Keys& keys, const at::Tensor& sample) {
   struct Member {
+    at::Tensor part;  // the rows, on a device
     std::optional<Pass> pass;
     Any* known = nullptr;           // null if its update is in `updated`
     SharesPass* sharing = nullptr;  // null if it takes the rows as a tensor
@@ -188,21 +223,20 @@ void By::fold_groups(const Keys& keys, const at::Tensor& sample) {
   };
   const base::RecordingMode quiet;
   const at::IntArrayRef shape = keys.tensor.sizes();
-  const at::Tensor source = detail::as_source(sample, keys.tensor.dim());
-  const Pass whole(source);
-  const detail::RowsOfKeys rows(keys.all);
+  const GroupedSample grouped(sample, keys.tensor, keys.all);
+  const auto& groups = grouped.rows.groups;
   std::optional<detail::Selection> selection;
   const auto select = [&](const detail::RowsOfKeys::Group& group) {
     selection.reset();
     if (nested_) selection.emplace(shape, group.rows);
   };
-  std::vector<Member> members(rows.groups.size());
+  std::vector<Member> members(groups.size());
   std::size_t added = 0;
   for (std::size_t i = 0; i < members.size(); ++i) {
-    const auto& group = rows.groups[i];
+    const auto& group = groups[i];
     Member& member = members[i];
     select(group);
-    member.pass.emplace(whole, group.rows);
+    grouped.begin(member.pass, member.part, group);
     member.known = find(group.key);
     const bool is_new = member.known == nullptr;
     if (is_new) {
@@ -223,13 +257,13 @@ void By::fold_groups(const Keys& keys, const at::Tensor& sample) {
   }
   for (std::size_t i = 0; i < members.size(); ++i) {
     if (members[i].known != nullptr) {
-      select(rows.groups[i]);
+      select(groups[i]);
       members[i].fold();
     } else {
-      groups_.insert_or_assign(rows.groups[i].key, std::move(*members[i].updated));
+      groups_.insert_or_assign(groups[i].key, std::move(*members[i].updated));
     }
   }
-  left_out_ += rows.negative;
+  left_out_ += grouped.rows.negative;
 }
 
 void By::merge(const By& other) {
@@ -288,7 +322,7 @@ core::Results By::results() const {
     std::vector<at::Tensor> each;
     bool alike = true;
     for (const auto& part : parts) {
-      each.push_back(part.contains(name) ? part.at(name) : without_rows(form));
+      each.push_back(part.contains(name) ? part.at(name).to(form.device()) : without_rows(form));
       alike = alike && each.back().sizes() == form.sizes();
     }
     if (alike) all.set(name, at::stack(each));

@@ -49,6 +49,10 @@ class TORCHTAP_API ByOptions {
 /// begins; a key without dimensions is the whole sample's. Rows of negative keys belong to no group and are
 /// counted. A group whose key does not come is not updated.
 ///
+/// A sample on a device stays there, and so do the groups. The keys, on that device or on the CPU, are copied
+/// to the CPU, so each update waits for the device. It copies the sample's rows once there, unless all of
+/// them have one key.
+///
 /// The idea is split-apply-combine (Wickham 2011), as `groupby` in pandas.
 class TORCHTAP_API By : public SharesPass {
  public:
@@ -56,9 +60,10 @@ class TORCHTAP_API By : public SharesPass {
   /// name.
   By(ByOptions options, Any reduction);
 
-  /// Throws `c10::ValueError` if the keys are missing, have another shape, or are too many or too large;
-  /// `c10::TypeError` if they are not whole numbers; `c10::NotImplementedError` if they or the sample are not
-  /// on the CPU; the first time also `c10::ValueError` if a result has the name of the keys; and the
+  /// Throws `c10::ValueError` if the keys are missing, have another shape, are too many or too large, or are
+  /// neither on the sample's device nor on the CPU; `c10::TypeError` if they are not whole numbers;
+  /// `c10::NotImplementedError` if the current stream of the sample's device captures a CUDA graph, where
+  /// nothing may wait; the first time also `c10::ValueError` if a result has the name of the keys; and the
   /// reduction's errors. All groups are unchanged then.
   void update(const at::Tensor& sample);
   /// Throws the error that `update` would throw for this sample. Changes nothing.

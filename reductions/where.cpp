@@ -18,6 +18,7 @@ Where::Where(std::string mask, Any reduction) : name_(std::move(mask)), reductio
 }
 
 /// Calls `f` with a pass over the rows that the mask takes, if there are any. Returns how many it leaves out.
+/// On a device the pass is over a copy of these rows.
 template <class F>
 std::int64_t Where::with_rows(const at::Tensor& sample, const F& f) const {
   const at::Tensor mask = detail::companion("Where", name_, sample);
@@ -35,9 +36,11 @@ std::int64_t Where::with_rows(const at::Tensor& sample, const F& f) const {
   if (taken != 0) {
     const base::RecordingMode quiet;
     const detail::Selection selection(mask.sizes(), rows);
-    const at::Tensor source = mask.dim() == 0 ? sample : detail::as_source(sample, mask.dim());
+    at::Tensor source = mask.dim() == 0 ? sample : detail::as_source(sample, mask.dim());
+    const bool copied = taken != all && !source.is_cpu();
+    if (copied) source = detail::choose_rows(source, rows);
     Pass whole(source);
-    if (taken == all) {
+    if (taken == all || copied) {
       f(whole);
     } else {
       Pass some(whole, rows);

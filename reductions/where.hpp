@@ -20,13 +20,17 @@ namespace torchtap::reductions {
 /// begins; a mask without dimensions chooses the whole sample. Results are the reduction's, and
 /// "NAME.left_out", the number of rows that were false. A mask without a true row does not reach the
 /// reduction.
+///
+/// A sample on a device stays there. The mask, on that device or on the CPU, is copied to the CPU, so each
+/// update waits for the device. It copies the chosen rows there, unless they are all.
 class TORCHTAP_API Where : public SharesPass {
  public:
   /// Throws `c10::ValueError` if the reduction uses the same name.
   Where(std::string mask, Any reduction);
 
-  /// Throws `c10::ValueError` if the mask is missing or has another shape, `c10::TypeError` if it is not of
-  /// bool, `c10::NotImplementedError` if it or the sample is not on the CPU, and the reduction's errors. The
+  /// Throws `c10::ValueError` if the mask is missing, has another shape, or is neither on the sample's device
+  /// nor on the CPU; `c10::TypeError` if it is not of bool; `c10::NotImplementedError` if the current stream
+  /// of the sample's device captures a CUDA graph, where nothing may wait; and the reduction's errors. The
   /// state is unchanged then.
   void update(const at::Tensor& sample);
   /// Throws the error that `update` would throw for this sample. Changes nothing.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include <torchtap/base/backward.hpp>
+#include <torchtap/base/capture.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/base/strided.hpp>
@@ -59,15 +60,13 @@ Selection::~Selection() {
 at::Tensor Selection::of(const at::Tensor& companion, const std::string& name) const {
   const auto dims = static_cast<std::int64_t>(shape_.size());
   if (dims == 0) return companion;
-  const at::Tensor rows = at::from_blob(const_cast<std::int64_t*>(rows_.data()),
-                                        {static_cast<std::int64_t>(rows_.size())}, at::kLong);
-  if (begins_with(companion.sizes(), shape_)) return as_rows(companion, dims).index_select(0, rows);
+  if (begins_with(companion.sizes(), shape_)) return choose_rows(as_rows(companion, dims), rows_);
   TORCH_CHECK_VALUE(begins_with(shape_, companion.sizes()), "reductions::update: \"", name, "\" has shape ",
                     companion.sizes(), ", and rows are chosen by a tensor of shape ", shape_,
                     "; the one has to be how the other begins.");
   std::vector<std::int64_t> sizes = companion.sizes().vec();  // of a sequence: for each of its tokens
   sizes.resize(shape_.size(), 1);
-  return companion.reshape(sizes).expand(shape_).reshape({-1}).index_select(0, rows);
+  return choose_rows(companion.reshape(sizes).expand(shape_).reshape({-1}), rows_);
 }
 
 at::Tensor as_rows(const at::Tensor& tensor, std::int64_t dims) {
@@ -78,7 +77,15 @@ at::Tensor as_rows(const at::Tensor& tensor, std::int64_t dims) {
 
 at::Tensor as_source(const at::Tensor& sample, std::int64_t dims) {
   const at::Tensor plain = sample.is_conj() || sample.is_neg() ? sample.resolve_conj().resolve_neg() : sample;
-  return as_rows(plain, dims).contiguous();
+  const at::Tensor rows = as_rows(plain, dims);
+  return rows.is_cpu() ? rows.contiguous() : rows;
+}
+
+at::Tensor choose_rows(const at::Tensor& tensor, c10::ArrayRef<std::int64_t> rows) {
+  const auto count = static_cast<std::int64_t>(rows.size());
+  if (count == tensor.size(0) && std::is_sorted(rows.begin(), rows.end())) return tensor;
+  const at::Tensor index = at::from_blob(const_cast<std::int64_t*>(rows.data()), {count}, at::kLong);
+  return tensor.index_select(0, index.to(tensor.device()));
 }
 
 at::Tensor any_companion(const char* what, const std::string& name) {
@@ -99,20 +106,22 @@ at::Tensor any_companion(const char* what, const std::string& name) {
 
 at::Tensor companion(const char* what, const std::string& name, const at::Tensor& sample) {
   expect_plain(what, sample);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      sample.is_cpu() || !base::is_capturing(sample.device()), "reductions::", what, "::update: a stream of ",
+      sample.device(), " captures a graph, and choosing rows by \"", name,
+      "\" waits for the device, which a capture does not allow; update outside of the capture.");
   at::Tensor found = any_companion(what, name);
   TORCH_CHECK_TYPE(found.layout() == c10::kStrided, "reductions::", what, "::update: \"", name, "\" is a ",
                    found.toString(), "; convert it with to_dense() first.");
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      found.is_cpu() && sample.is_cpu(), "reductions::", what, "::update: \"", name, "\" is on ",
-      found.device(), " and the sample on ", sample.device(),
-      "; choosing rows there would wait for the device: name a tensor on the CPU, and "
-      "record with RecorderOptions::device(at::kCPU).");
+  TORCH_CHECK_VALUE(found.is_cpu() || found.device() == sample.device(), "reductions::", what, "::update: \"",
+                    name, "\" is on ", found.device(), " and the sample on ", sample.device(),
+                    "; name a tensor on the sample's device or on the CPU.");
   TORCH_CHECK_VALUE(begins_with(sample.sizes(), found.sizes()), "reductions::", what, "::update: \"", name,
                     "\" has shape ", found.sizes(), " and the sample ", sample.sizes(),
                     "; it belongs to rows of the sample, so its shape has to be how the sample's begins.");
-  if (found.is_contiguous()) return found;
+  if (found.is_cpu() && found.is_contiguous()) return found;
   const base::RecordingMode quiet;
-  return found.contiguous();
+  return found.cpu().contiguous();
 }
 
 at::Tensor side_by_side(const char* what, const std::string& name, const at::Tensor& sample,

@@ -38,13 +38,18 @@ class Selection {
 /// 0.
 at::Tensor as_rows(const at::Tensor& tensor, std::int64_t dims);
 
-/// The rows in memory, as a `Pass` chooses among them.
+/// The rows of a sample to choose among; on the CPU contiguous, as a `Pass` needs them.
 at::Tensor as_source(const at::Tensor& sample, std::int64_t dims);
 
-/// The companion of that name, whose shape is how the sample's begins; contiguous. `what` is the class that
-/// asks. Throws `c10::ValueError` if there is none or its shape is another, `c10::TypeError` if the sample is
-/// sparse or quantized, `c10::NotImplementedError` if it or the companion is not on the CPU, where choosing
-/// rows would wait for the device.
+/// `rows`, each of which comes once, of the tensor, on its device, where the indices are copied to. The
+/// tensor itself if they are all of its rows, in order.
+at::Tensor choose_rows(const at::Tensor& tensor, c10::ArrayRef<std::int64_t> rows);
+
+/// The companion of that name, whose shape is how the sample's begins; contiguous, on the CPU. `what` is the
+/// class that asks, to choose rows. Throws `c10::ValueError` if there is no companion, its shape is another,
+/// or it is neither on the CPU nor on the sample's device; `c10::TypeError` if the sample is sparse or
+/// quantized; `c10::NotImplementedError` if the sample's device captures a graph, because choosing rows waits
+/// for it.
 at::Tensor companion(const char* what, const std::string& name, const at::Tensor& sample);
 
 /// Each row of the sample with the same row of the companion behind it: [N, D + E], of a sample [N, …] with D

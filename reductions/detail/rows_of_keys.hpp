@@ -20,6 +20,12 @@ struct RowsOfKeys {
   RowsOfKeys(const RowsOfKeys&) = delete;
   RowsOfKeys& operator=(const RowsOfKeys&) = delete;
 
+  /// The rows of all groups, group after group.
+  c10::ArrayRef<std::int64_t> order() const {
+    if (groups.empty()) return {};
+    return {groups.front().rows.data(), rows_.size() - static_cast<std::size_t>(negative)};
+  }
+
   std::vector<Group> groups;  ///< of the keys that came, ascending
   std::int64_t negative = 0;  ///< rows whose keys are below 0
 

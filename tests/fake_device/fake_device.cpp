@@ -182,21 +182,32 @@ at::Tensor& copy_(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   const c10::DeviceIndex index = to.is_cpu() ? from.device().index() : to.device().index();
   if (to.numel() == 0) return to;
   keep_for_graph({to, from}, index);
-  submit(index, [a = memory_of(to), b = memory_of(from)]() mutable { a.copy_(b); });
+  // Memory is freed in the order of the stream's work: the tensors of an operation last until it is done.
+  std::vector<at::Tensor> kept;
+  if (!from.is_cpu() && !to.is_cpu()) kept = {to, from};
+  submit(index, [a = memory_of(to), b = memory_of(from), kept]() mutable { a.copy_(b); });
   const bool waits = from.is_cpu() || (to.is_cpu() && !non_blocking);
   if (waits) synchronize(index);
   return to;
 }
 
+/// The result of an operation that the CPU did, which may have another shape than the tensor that is to hold
+/// it.
 at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   at::Tensor target = to;
+  if (target.sizes() != from.sizes()) {
+    c10::TensorImpl* const resized = target.unsafeGetTensorImpl();
+    resized->set_storage_keep_dtype(at::empty(from.sizes(), target.options()).storage());
+    resized->set_storage_offset(0);
+    resized->set_sizes_contiguous(from.sizes());
+  }
   return copy_(target, from, false);
 }
 
 at::Tensor& fill_(at::Tensor& tensor, const at::Scalar& value) {
   const c10::DeviceIndex index = tensor.device().index();
   keep_for_graph({tensor}, index);
-  submit(index, [memory = memory_of(tensor), value]() mutable { memory.fill_(value); });
+  submit(index, [memory = memory_of(tensor), value, kept = tensor]() mutable { memory.fill_(value); });
   return tensor;
 }
 
@@ -213,6 +224,20 @@ at::Tensor as_strided(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntAr
   return at::native::as_strided_tensorimpl(tensor, sizes, strides, offset);
 }
 
+at::Tensor reshape_alias(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides) {
+  return at::native::as_strided_tensorimpl(tensor, sizes, strides, {});
+}
+
+/// LibTorch's fallback leaves lists of optional tensors where they are.
+at::Tensor index(const at::Tensor& tensor, const c10::List<c10::optional<at::Tensor>>& indices) {
+  c10::List<c10::optional<at::Tensor>> moved;
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    const c10::optional<at::Tensor> one = indices.get(i);
+    moved.push_back(one.has_value() && one->defined() ? c10::optional<at::Tensor>(one->cpu()) : one);
+  }
+  return at::index(tensor.cpu(), moved).to(tensor.device());
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", &empty);
   m.impl("empty_strided", &empty_strided);
@@ -222,6 +247,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("zero_", &zero_);
   m.impl("view", &view);
   m.impl("as_strided", &as_strided);
+  m.impl("_reshape_alias", &reshape_alias);
+  m.impl("index.Tensor", &index);
 }
 
 void on_cpu(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {

@@ -44,8 +44,7 @@ BOOST_AUTO_TEST_CASE(each_wrong_companion_is_named_and_changes_nothing) {
       {at::ones({5, 2, 1}, at::kLong), x, {"\"c\" has shape [5, 2, 1] and the sample [5, 2]"}},
       {at::empty({5}, elsewhere.dtype(at::kLong)),
        x,
-       {"\"c\" is on meta", "RecorderOptions::device(at::kCPU)"}},
-      {keys, at::empty({5, 2}, elsewhere), {"the sample on meta", "RecorderOptions::device(at::kCPU)"}},
+       {"\"c\" is on meta and the sample on cpu", "on the sample's device or on the CPU"}},
       {keys, at::Tensor(), {"expected a tensor, got an undefined one"}},
       {keys, x.to_sparse(), {"expected a plain strided tensor"}}};
   const std::vector<Wrong> by_wrong{
@@ -55,13 +54,15 @@ BOOST_AUTO_TEST_CASE(each_wrong_companion_is_named_and_changes_nothing) {
       {keys.to(at::kComplexFloat), x, {"\"c\" has dtype ComplexFloat", "to(torch::kLong)"}},
       {at::tensor({0, 1, 2, 3, 5}), x, {"\"c\" has the key 5; expected keys below 5, or negative ones"}},
       {keys, at::randn({5, 3}), {"Sum::update", "shape"}},
+      {keys, at::empty({5, 2}, elsewhere), {"Sum::update: a sample on meta", "the state on cpu"}},
       {keys, at::tensor({1, 2, 3, 4, 5}), {"Sum::update", "shape"}}};
   const std::vector<Wrong> most_wrong{
       {at::tensor({0, 1, 2, 3, 70}), x, {"with key 70, \"c\" has more than 5", "ByOptions(\"c\").most("}}};
   const std::vector<Wrong> where_wrong{
       {keys, x, {"Where::update: \"c\" has dtype Int", "to(torch::kBool)"}},
       {keys.to(at::kFloat), x, {"Where::update: \"c\" has dtype Float", "to(torch::kBool)"}},
-      {keys.gt(2), at::randn({5, 3}), {"Sum::update", "shape"}}};
+      {keys.gt(2), at::randn({5, 3}), {"Sum::update", "shape"}},
+      {keys.ge(0), at::empty({5, 2}, elsewhere), {"Sum::update: a sample on meta", "the state on cpu"}}};
   const auto check = [&](Any one, const at::Tensor& right, const std::vector<std::vector<Wrong>>& all) {
     const Context others({{"labels", keys}, {"C", keys}, {"c ", keys}});  // none of which is asked for
     {

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include <torchtap/core/context.hpp>
 #include <torchtap/core/saved_sink.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
@@ -282,6 +283,47 @@ BOOST_AUTO_TEST_CASE(quantiles_of_many_elements_are_within_the_stated_error) {
   for (int i = 0; i < 3; ++i) {
     const double rank = (sorted.to(at::kDouble) < got[i]).sum().item<double>() / 200000;
     BOOST_TEST(std::abs(rank - want[i]) < 0.01);
+  }
+}
+
+/// By keys and masks on the device and on the CPU. Whole numbers are the same.
+BOOST_DATA_TEST_CASE(rows_are_chosen_as_on_the_cpu, utf::data::make(ways()), fused) {
+  const Fused way(fused);
+  at::manual_seed(2);
+  const std::vector<std::int64_t> rows{300}, tokens{16, 9};
+  for (const char* const text :
+       {"by(key, count)", "by(key:5, moments)", "where(mask, log_histogram)", "by(key, where(mask, count))",
+        "where(mask, by(key, mean, histogram:8:-3:3))", "by(key, joint(other, covariance))"}) {
+    for (const at::IntArrayRef sizes : {at::IntArrayRef(rows), at::IntArrayRef(tokens)}) {
+      for (const bool choosers_here : {true, false}) {
+        BOOST_TEST_CONTEXT(text << ", " << sizes << ", " << choosers_here) {
+          auto on_cpu = reductions::parse(text, reductions::ParseOptions().over({0})), here = on_cpu;
+          for (int i = 0; i < 3; ++i) {
+            const at::Tensor x = at::stack({at::randn(sizes), at::randn(sizes), at::randn(sizes)}, -1),
+                             other = at::randn(sizes).unsqueeze(-1);
+            const at::Tensor key = at::randint(-1, 5, sizes, at::kLong), mask = at::rand(sizes).lt(0.7);
+            const at::Device place = choosers_here ? device() : at::Device(at::kCPU);
+            const auto update = [](reductions::Any& one, const at::Tensor& sample,
+                                   core::Context::Names names) {
+              const core::Context named(std::move(names));
+              return error_of([&] { one.update(sample); });
+            };
+            BOOST_TEST(update(on_cpu, x, {{"key", key}, {"mask", mask}, {"other", other}}) == "");
+            BOOST_TEST(
+                update(here, x.to(device()),
+                       {{"key", key.to(place)}, {"mask", mask.to(place)}, {"other", other.to(device())}}) ==
+                "");
+          }
+          const auto got = here.results(), want = on_cpu.results();
+          BOOST_TEST(got.names() == want.names(), boost::test_tools::per_element());
+          for (const auto& [name, tensor] : want) {
+            if (!got.contains(name)) continue;
+            const bool whole = at::isIntegralType(tensor.scalar_type(), true);
+            BOOST_TEST_CONTEXT(name) BOOST_TEST(close(got.at(name).cpu(), tensor, whole ? 0 : 2e-5));
+          }
+        }
+      }
+    }
   }
 }
 
