@@ -39,7 +39,8 @@ struct Work {
 struct State {
   std::mutex mutex;
   Work work[2];
-  std::atomic<std::int64_t> synchronizations{0}, events{0}, recorded{0}, wrong_device{0}, bytes{0}, pinned{0};
+  std::atomic<std::int64_t> synchronizations{0}, events{0}, blocked{0}, recorded{0}, wrong_device{0},
+      bytes{0}, pinned{0};
   std::atomic<Failing> failing{Failing::nothing};
 };
 
@@ -49,6 +50,7 @@ State& state() {
 }
 
 thread_local c10::DeviceIndex current = 0;
+thread_local std::int64_t current_stream = 0;
 
 void synchronize(c10::DeviceIndex index) {
   TORCH_CHECK(capture(index) == 0, "operation not permitted when stream is capturing");
@@ -275,9 +277,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void setDevice(c10::Device to) const override { current = to.index(); }
   void uncheckedSetDevice(c10::Device to) const noexcept override { current = to.index(); }
   c10::Stream getStream(c10::Device of) const noexcept override {
-    return c10::Stream(c10::Stream::DEFAULT, of.has_index() ? of : device(current));
+    return c10::Stream(c10::Stream::UNSAFE, of.has_index() ? of : device(current), current_stream);
   }
-  c10::Stream exchangeStream(c10::Stream stream) const noexcept override { return stream; }
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
+    return c10::Stream(c10::Stream::UNSAFE, stream.device(), std::exchange(current_stream, stream.id()));
+  }
   c10::DeviceIndex deviceCount() const noexcept override { return 2; }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
     if (event == nullptr) return;
@@ -295,7 +299,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     *static_cast<FakeEvent*>(*event) = {stream.device().index(),
                                         state().work[stream.device().index()].submitted};
   }
-  void block(void*, const c10::Stream&) const override {}
+  void block(void*, const c10::Stream&) const override { ++state().blocked; }
   bool queryEvent(void* event) const override {
     TORCH_CHECK(state().failing != Failing::questions, "the device is lost");
     const auto& asked = *static_cast<FakeEvent*>(event);
@@ -348,6 +352,12 @@ void replay(const Graph& graph, int index) {
   for (const auto& job : graph.jobs) submit(index, job);
 }
 
+OnStream::OnStream(std::int64_t stream) : former_(std::exchange(current_stream, stream)) {}
+
+OnStream::~OnStream() {
+  current_stream = former_;
+}
+
 void give_back_in_order() {
   in_order = true;
 }
@@ -376,7 +386,8 @@ std::int64_t waiting(int index) {
 
 Counters counters() {
   State& now = state();
-  return {now.synchronizations, now.events, now.recorded, now.wrong_device, now.bytes, now.pinned};
+  return {now.synchronizations, now.events, now.blocked, now.recorded,
+          now.wrong_device,     now.bytes,  now.pinned};
 }
 
 void fail(Failing what) {

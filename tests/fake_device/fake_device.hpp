@@ -26,6 +26,19 @@ std::int64_t waiting(int index = 0);
 /// Work for a device, as a kernel's launch is.
 void submit(int index, std::function<void()> job);
 
+/// Makes another stream the thread's current one on both devices, while it lives. All work of a device is
+/// done in the order in which it was submitted.
+class OnStream {
+ public:
+  explicit OnStream(std::int64_t stream);
+  OnStream(const OnStream&) = delete;
+  OnStream& operator=(const OnStream&) = delete;
+  ~OnStream();
+
+ private:
+  std::int64_t former_;
+};
+
 /// From now on memory is given back when the work has been done that was submitted before, as CUDA's
 /// allocator does for one stream, and not at once. What is given back in a capture stays.
 void give_back_in_order();
@@ -46,6 +59,7 @@ void replay(const Graph& graph, int index = 0);
 struct Counters {
   std::int64_t synchronizations = 0;  // calls that waited until a device had done its work
   std::int64_t events = 0;            // that exist
+  std::int64_t blocked = 0;           // streams that wait for an event
   std::int64_t recorded = 0;          // `recordDataPtrOnStream`
   std::int64_t wrong_device = 0;      // questions to a device that was not the thread's current one
   std::int64_t bytes = 0;             // of the devices' memory in use

@@ -1,5 +1,8 @@
-/// What recording every module costs a transformer on a device, when it decodes (one token) and reads a prompt: in
-/// eager mode, and in CUDA graphs where the compiler has CUDA's headers. Compare each with "nothing" of its size.
+/// What recording every module costs a transformer on a device, when it decodes (one token) and reads a
+/// prompt: in eager mode, and in CUDA graphs where the compiler has CUDA's headers. Compare each with
+/// "nothing" of its size.
+#include "zoo/gpt.hpp"
+
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
 
@@ -9,8 +12,6 @@
 
 #include <torchtap/cuda/fused_kernels.hpp>
 #include <torchtap/torchtap.hpp>
-
-#include "zoo/gpt.hpp"
 
 #if __has_include(<cuda_runtime_api.h>) && __has_include(<ATen/cuda/CUDAGraph.h>)
 #include <ATen/cuda/CUDAGraph.h>
@@ -50,12 +51,8 @@ struct Recorded {
     }
     torch::manual_seed(0);
     const bool small = !torch::cuda::is_available();
-    model = zoo::GPT(zoo::GPTOptions(kVocabulary)
-                         .context(1024)
-                         .layers(small ? 1 : 12)
-                         .heads(12)
-                         .width(768)
-                         .dropout(0));
+    model = zoo::GPT(
+        zoo::GPTOptions(kVocabulary).context(1024).layers(small ? 1 : 12).heads(12).width(768).dropout(0));
     model->eval();
     model->to(device(), at::kBFloat16);
     tokens = torch::randint(kVocabulary, {batch, length}, torch::TensorOptions(at::kLong).device(device()));
@@ -137,19 +134,22 @@ int main(int argc, char** argv) {
   ways.push_back({"series_rows", series, false});
   ways.push_back({"series_rows_deferred", series, false, true, kDeferred});
   ways.push_back({"series_unfused", series, true, false});
-  for (const auto& [batch, length] : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {1, 1024}, {32, 128}}) {
+  for (const auto& [batch, length] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {1, 1024}, {32, 128}}) {
     const std::string size = "/" + std::to_string(batch) + "x" + std::to_string(length);
     for (const Way& way : ways) {
-      benchmark::RegisterBenchmark(
-          ("gpt/" + way.name + size).c_str(),
-          [way = way, batch = batch, length = length](benchmark::State& state) { eager(state, way, batch, length); })
+      benchmark::RegisterBenchmark(("gpt/" + way.name + size).c_str(),
+                                   [way = way, batch = batch, length = length](benchmark::State& state) {
+                                     eager(state, way, batch, length);
+                                   })
           ->Unit(benchmark::kMicrosecond)
           ->UseRealTime();
 #ifdef TORCHTAP_BENCH_GRAPHS
       if (!way.fused) continue;
-      benchmark::RegisterBenchmark(
-          ("gpt_graph/" + way.name + size).c_str(),
-          [way = way, batch = batch, length = length](benchmark::State& state) { graph(state, way, batch, length); })
+      benchmark::RegisterBenchmark(("gpt_graph/" + way.name + size).c_str(),
+                                   [way = way, batch = batch, length = length](benchmark::State& state) {
+                                     graph(state, way, batch, length);
+                                   })
           ->Unit(benchmark::kMicrosecond)
           ->UseRealTime();
 #endif

@@ -31,6 +31,13 @@ inline Index threadIdx, blockIdx;
 #endif
 inline Index blockDim, gridDim;
 inline unsigned block_memory[1 << 14];
+inline bool last_block_first = false;  // a device runs blocks in any order
+
+/// The block that is the `i`-th to run.
+inline Index block_at(int i) {
+  const int block = last_block_first ? gridDim.x * gridDim.y - 1 - i : i;
+  return {block % gridDim.x, block / gridDim.x};
+}
 
 #ifdef TORCHTAP_TEST_THREADS
 
@@ -49,12 +56,10 @@ void launch(Kernel kernel, Index grid, Index block, Arguments... arguments) {
   for (int t = 0; t < size; ++t) {
     threads.emplace_back([=] {
       threadIdx = {t % block.x, t / block.x};
-      for (int y = 0; y < grid.y; ++y) {
-        for (int x = 0; x < grid.x; ++x) {
-          blockIdx = {x, y};
-          kernel(arguments...);
-          __syncthreads();
-        }
+      for (int i = 0; i < grid.x * grid.y; ++i) {
+        blockIdx = block_at(i);
+        kernel(arguments...);
+        __syncthreads();
       }
     });
   }
@@ -97,7 +102,7 @@ void launch(Kernel kernel, Index grid, Index block, Arguments... arguments) {
   body = [](const void* data) { (*static_cast<const decltype(call)*>(data))(); };
   body_data = &call;
   for (int i = 0; i < grid.x * grid.y; ++i) {
-    blockIdx = {i % grid.x, i / grid.x};
+    blockIdx = block_at(i);
     for (std::size_t t = 0; t < size; ++t) {
       Fiber& fiber = fibers[t];
       fiber.stack.resize(64 << 10);

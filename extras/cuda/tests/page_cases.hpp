@@ -7,30 +7,31 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/reductions/parse.hpp>
 #include <torchtap/recorders/options.hpp>
+#include <torchtap/reductions/parse.hpp>
 
 /// What devices add up, for the fake devices of tests and for one that is there.
 namespace torchtap_test {
 
 /// Reductions that are added up in pages of a device.
-inline const std::vector<std::string> kPageReductions = {"sum",
-                                              "mean",
-                                              "moments",
-                                              "moments:2",
-                                              "min",
-                                              "max",
-                                              "abs_max",
-                                              "norm",
-                                              "norm:inf",
-                                              "count",
-                                              "ema:0.9",
-                                              "histogram:16:-3:3",
-                                              "log_histogram",
-                                              "log_histogram:5",
-                                              "moments, min, max, count",
-                                              "moments, histogram:8:-1:1, log_histogram, ema:0.5, norm",
-                                              "histogram:8:-1:1, histogram:9:-2:2, ema:0.5, ema:0.75"};
+inline const std::vector<std::string> kPageReductions = {
+    "sum",
+    "mean",
+    "moments",
+    "moments:2",
+    "min",
+    "max",
+    "abs_max",
+    "norm",
+    "norm:inf",
+    "count",
+    "ema:0.9",
+    "histogram:16:-3:3",
+    "log_histogram",
+    "log_histogram:5",
+    "moments, min, max, count",
+    "moments, histogram:8:-1:1, log_histogram, ema:0.5, norm",
+    "histogram:8:-1:1, histogram:9:-2:2, ema:0.5, ema:0.75"};
 
 struct PageCase {
   std::string name;

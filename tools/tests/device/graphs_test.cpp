@@ -1,5 +1,6 @@
-// Recorders and CUDA graphs: replays are samples like any other, and what cannot be captured is refused. Tests of
-// fake devices say the same (extras/cuda/tests/cuda_pages); here are a device's own graphs and streams.
+// Recorders and CUDA graphs: replays are samples like any other, and what cannot be captured is refused.
+// Tests of fake devices say the same (extras/cuda/tests/cuda_pages); here are a device's own graphs and
+// streams.
 #include <torch/torch.h>
 
 #include <torchtap/torchtap.hpp>
@@ -70,7 +71,8 @@ void check_same(const core::Results& got, const core::Results& want) {
   BOOST_TEST(got.names() == want.names(), boost::test_tools::per_element());
   for (const auto& [name, tensor] : want) {
     const at::Tensor here = got.at(name).cpu();
-    BOOST_TEST(close(here, tensor.to(here.scalar_type()), here.scalar_type() == at::kDouble ? 1e-10 : 1e-6), name);
+    BOOST_TEST(close(here, tensor.to(here.scalar_type()), here.scalar_type() == at::kDouble ? 1e-10 : 1e-6),
+               name);
   }
 }
 
@@ -81,7 +83,8 @@ BOOST_AUTO_TEST_SUITE(device_graphs, *boost::unit_test::precondition(has_device)
 BOOST_AUTO_TEST_CASE(a_hundred_replays_are_a_hundred_samples) {
   const Fused way(true);
   for (const std::int64_t bytes : {0, 1 << 20}) {
-    for (const std::vector<std::int64_t>& over : {std::vector<std::int64_t>{0}, std::vector<std::int64_t>{}}) {
+    for (const std::vector<std::int64_t>& over :
+         {std::vector<std::int64_t>{0}, std::vector<std::int64_t>{}}) {
       for (const auto& text : kPageReductions) {
         BOOST_TEST_CONTEXT(text << ", over " << at::IntArrayRef(over) << ", deferred " << bytes) {
           Served served;
@@ -104,8 +107,10 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_captured_is_refused_and_the_capture_ends) {
   const Fused way(true);
   for (const auto& options :
        {recorders::RecorderOptions(), reducing("quantiles"), reducing("top_k:3"), reducing("histogram:16"),
-        reducing("sum").condition([](const recorders::Sample& sample) { return sample.tensor().sum().item<float>() > 0; }),
-        recorders::RecorderOptions().reduction([](const at::Tensor& a, const at::Tensor& b) { return a + b; })}) {
+        reducing("sum").condition(
+            [](const recorders::Sample&sample) { return sample.tensor().sum().item<float>() > 0; }),
+        recorders::RecorderOptions().reduction(
+            [](const at::Tensor&a, const at::Tensor&b) { return a + b; })}) {
     Served served;
     recorders::ForwardOutput recorder(options);
     recorder.attach(served.model, selectors::names("2"));

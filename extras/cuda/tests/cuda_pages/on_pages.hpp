@@ -57,4 +57,12 @@ struct SameImpl : torch::nn::Module {
 };
 TORCHTAP_MODULE(Same);
 
+/// Gives its input, and twice as much.
+struct PairImpl : torch::nn::Module {
+  std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x) {
+    return {x, fake::on_device(x.cpu() * 2)};
+  }
+};
+TORCHTAP_MODULE(Pair);
+
 }  // namespace torchtap_test

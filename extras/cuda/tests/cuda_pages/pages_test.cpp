@@ -1,4 +1,7 @@
 // Recorders add samples of a device up there, and say what they say of the same samples on the CPU.
+#include <thread>
+#include <tuple>
+
 #include <torchtap/reductions/reductions.hpp>
 #include <torchtap/torchtap.hpp>
 
@@ -37,6 +40,95 @@ BOOST_AUTO_TEST_CASE(results_are_those_of_the_cpu) {
       }
     }
   }
+}
+
+BOOST_AUTO_TEST_CASE(the_order_in_which_blocks_run_changes_no_bit) {
+  const OnPages pages;
+  for (const PageCase& one : page_cases()) {
+    BOOST_TEST_CONTEXT(one.name) {
+      const char* const text = "moments, histogram:8:-1:1, log_histogram, ema:0.5";
+      std::vector<core::Results> results;
+      for (const bool reversed : {false, true}) {
+        nn::Sequential model{Same()};
+        recorders::ForwardOutput recorder(reducing(text, one.over));
+        recorder.attach(model, selectors::names("0"));
+        on_host::last_block_first = reversed;
+        for (const auto& sample : one.samples) model->forward(fake::on_device(sample));
+        results.push_back(recorder[0].results());
+        on_host::last_block_first = false;
+      }
+      for (const auto& [name, tensor] : results[0])
+        BOOST_TEST(close(tensor.cpu(), results[1].at(name).cpu(), 0, 0), name);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(streams_wait_for_each_other) {
+  const OnPages pages;
+  nn::Sequential model{Same()};
+  recorders::ForwardOutput recorder(reducing("sum, count"));
+  recorder.attach(model, selectors::names("0"));
+  const at::Tensor x = fake::on_device(at::ones({4, 3}));
+  const auto before = fake::counters();
+  for (int i = 0; i < 4; ++i) {
+    const fake::OnStream stream(i % 2);
+    model->forward(x);
+  }
+  {
+    const fake::OnStream reading(2);
+    BOOST_TEST(recorder[0].tensor("sum.value").cpu().eq(16).all().item<bool>());
+  }
+  const auto after = fake::counters();
+  BOOST_TEST(after.blocked - before.blocked == 5);  // three changes of stream, and both before the result
+  BOOST_TEST(after.recorded - before.recorded == 5);
+  BOOST_TEST(after.events == before.events);
+}
+
+BOOST_AUTO_TEST_CASE(threads_add_to_one_page) {
+  const OnPages pages;
+  nn::Sequential model{Same()};
+  recorders::ForwardOutput recorder(reducing("sum, count"));
+  recorder.attach(model, selectors::names("0"));
+  const at::Tensor x = fake::on_device(at::ones({4, 3}));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 50; ++i) model->forward(x);
+    });
+  }
+  for (int i = 0; i < 20; ++i) (void)recorder[0].results();  // while they run
+  for (auto& thread : threads) thread.join();
+  BOOST_TEST(recorder.samples() == 200);
+  BOOST_TEST(recorder[0].tensor("sum.value").cpu().eq(800).all().item<bool>());
+  BOOST_TEST(recorder[0].tensor("count.rows").cpu().item<std::int64_t>() == 800);
+}
+
+BOOST_AUTO_TEST_CASE(all_tensors_have_a_page_each) {
+  const OnPages pages;
+  nn::Sequential model{Pair()};
+  recorders::ForwardOutput recorder(reducing("sum", {}).all_tensors());
+  recorder.attach(model, selectors::names("0"));
+  const std::int64_t before = fake::launches();
+  for (int i = 0; i < 3; ++i)
+    model->forward<std::tuple<at::Tensor, at::Tensor>>(fake::on_device(at::ones({4, 3})));
+  BOOST_TEST(fake::launches() == before + 3);  // both in one
+  BOOST_TEST(recorder.samples() == 3);
+  BOOST_TEST(recorder[0].slot(0).tensor().cpu().item<float>() == 36);
+  BOOST_TEST(recorder[0].slot(1).tensor().cpu().item<float>() == 72);
+}
+
+BOOST_AUTO_TEST_CASE(what_pages_cannot_take_is_folded_without_them) {
+  const OnPages pages;
+  nn::Sequential model{Same()};
+  recorders::ForwardOutput recorder(reducing("sum"));
+  recorder.attach(model, selectors::names("0"));
+  model->forward(fake::on_device(at::ones({4, 3})));
+  model->forward(fake::on_device(at::ones({4, 3}, at::kInt)));  // of whole numbers
+  model->forward(fake::on_device(at::ones({0, 3})));
+  model->forward(fake::on_device(at::ones({4, 3})));
+  BOOST_TEST(recorder.samples() == 4);
+  BOOST_TEST(recorder[0].tensor().cpu().eq(12).all().item<bool>());
+  BOOST_TEST(recorder[0].tensor().device() == fake::device());
 }
 
 BOOST_AUTO_TEST_SUITE_END()
