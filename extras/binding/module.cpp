@@ -10,6 +10,9 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/core/context.hpp>
 #include <torchtap/version.hpp>
+#ifdef TORCHTAP_PYTHON_CUDA
+#include <torchtap/cuda/fused_kernels.hpp>
+#endif
 
 #include "binding.hpp"
 
@@ -129,6 +132,11 @@ PYBIND11_MODULE(_C, module) {
   define_selectors(module);
   define_recorders(module);
   define_storage(module);
+#ifdef TORCHTAP_PYTHON_CUDA
+  module.def("enable_fused_kernels", &cuda::enable_fused_kernels);
+  module.def("disable_fused_kernels", &cuda::disable_fused_kernels);
+  module.def("fused_kernels_enabled", &cuda::fused_kernels_enabled);
+#endif
 }
 
 }  // namespace torchtap::python

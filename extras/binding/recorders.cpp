@@ -85,6 +85,7 @@ RecorderOptions options_of(const py::dict& given) {
   } else if (!spool.empty()) {
     options.spool(spool, spool_options);
   }
+  options.defer(py::cast<std::int64_t>(given["defer"]));
   return options;
 }
 

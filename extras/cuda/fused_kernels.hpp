@@ -5,15 +5,20 @@
 /// Reductions of samples on CUDA devices by kernels made for them.
 namespace torchtap::cuda {
 
-/// From now on `Moments`, `Histogram`, `LogHistogram` and `Count` read samples on CUDA devices with one to
-/// four kernels each, in place of the tens of operations of ATen that they are made of otherwise. Results are
-/// the same up to rounding: moments are computed in float64, in one order, and counts are exact. They serve
-/// samples of float16, bfloat16, float32, float64, integers and bool without omitted elements
+/// From now on recorders add samples on CUDA devices up there, with one kernel for each sample: `Sum`,
+/// `Mean`, `Moments`, `Min`, `Max`, `AbsMax`, `Norm` of 2 and infinity, `EMA`, `Count`, `Histogram` of a
+/// given range, `LogHistogram`, and any `Series` of these, over rows or over all, of floating dtypes. The
+/// kernels may be captured in a CUDA graph, whose replays then are samples, and `RecorderOptions::defer` adds
+/// up many samples in one launch. A reduction that the program updates itself has kernels of its own where it
+/// is `Moments`, `Histogram`, `LogHistogram` or `Count`, also of integers and bool, without omitted elements
 /// (`NonFinite::omit`).
 ///
-/// NVRTC, which LibTorch brings along, compiles the kernels: 0.3 s for the first sample of each dtype and
-/// device. The calling thread's current device is tried at once. Throws `c10::Error` that says what is
-/// missing; reductions then continue with ATen's operations.
+/// Results are the same as without up to rounding: moments are computed in float64, in one order, and counts
+/// are exact. The idea of one pass that merges chunks is Chan, Golub & LeVeque's (1983).
+///
+/// NVRTC, which LibTorch brings along, compiles the kernels: half a second for the first sample of each
+/// dtype, device and kind of statistics. The calling thread's current device is tried at once. Throws
+/// `c10::Error` that says what is missing; reductions then continue with ATen's operations.
 TORCHTAP_API void enable_fused_kernels();
 /// From now on reductions are ATen's operations again. Nothing happens if they are already.
 TORCHTAP_API void disable_fused_kernels() noexcept;

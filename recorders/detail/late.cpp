@@ -52,13 +52,17 @@ void Late::launch() {
 
 /// Called under the lock.
 void Late::launch(Queue& queue) {
-  if (queue.samples.empty() || base::is_capturing(queue.stream) != queue.captures) return;
+  const bool captures = base::is_capturing(queue.stream);
+  if (queue.samples.empty() || (captures && !queue.captures)) return;
+  const bool too_late = queue.captures && !captures;  // their capture has ended in the middle of a forward
   auto samples = std::exchange(queue.samples, {});
   queue.bytes = 0;
   for (std::size_t i = samples.size(); i-- > 0;) {
-    if (!samples[i].version.changed()) continue;
+    if (!too_late && !samples[i].version.changed()) continue;
     queue.batch->forget(i);
-    if (const auto record = samples[i].record.lock()) record->lose_late(!queue.captures);
+    const char* const why =
+        too_late ? "its capture ended while it waited" : "the program changed it in place while it waited";
+    if (const auto record = samples[i].record.lock()) record->lose_late(why, !queue.captures);
   }
   const c10::impl::VirtualGuardImpl guard(queue.stream.device_type());
   struct Back {

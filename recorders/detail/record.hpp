@@ -118,8 +118,8 @@ class Record : public std::enable_shared_from_this<Record> {
   void on_companion(hooks::Event& event, std::size_t index);
   /// From now on no sample waits.
   void be_on_time() noexcept { on_time_.store(true); }
-  /// Leaves out a sample that was changed while it waited; `counted`: as one of an event.
-  void lose_late(bool counted) noexcept;
+  /// Leaves out a sample that waited; `counted`: as one of an event.
+  void lose_late(const char* why, bool counted) noexcept;
   /// Counts the tensors that waited in vain.
   void count_unmatched(const Pair& pair) noexcept;
   /// Samples and companions that found no partner.

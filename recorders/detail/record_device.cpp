@@ -112,14 +112,14 @@ bool Record::may_be_late(const at::Tensor& sample) {
   return !on_time_.load() && Version(sample).known();
 }
 
-void Record::lose_late(bool counted) noexcept {
+void Record::lose_late(const char* why, bool counted) noexcept {
   be_on_time();
   if (counted) {
     lost_.fetch_add(1);
     samples_.fetch_sub(1);
   }
   try {
-    leave_out("the program changed it in place while it waited (RecorderOptions::defer); do not defer here");
+    leave_out(c10::str(why, " (RecorderOptions::defer); do not defer here."));
   } catch (...) {  // no memory for the words
   }
 }

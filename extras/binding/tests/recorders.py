@@ -473,6 +473,44 @@ def test_snapshot_and_merge(tmp_path):
     assert torch.equal(resumed[0], one[0]) and resumed.samples() == 2
 
 
+def test_fused_kernels_say_what_they_need():
+    if torch.cuda.is_available():
+        pytest.skip("there is a device")
+    with pytest.raises((RuntimeError, NotImplementedError), match="enable_fused_kernels"):
+        torchtap.enable_fused_kernels()
+    model = classifier()
+    recorder = torchtap.ForwardOutput(reduction=torchtap.Moments(over=[0]), defer=2**20).attach(model, "0")
+    model(torch.randn(4, 784))
+    assert recorder.samples() == 1  # of the CPU, where nothing waits
+    with pytest.raises(ValueError, match="defer"):
+        torchtap.ForwardOutput(defer=-1)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no device")
+def test_replays_of_a_cuda_graph_are_samples():
+    torchtap.enable_fused_kernels()
+    model = torch.nn.Sequential(torch.nn.Linear(784, 10)).cuda()
+    x = torch.randn(4, 784, device="cuda")
+    recorder = torchtap.ForwardOutput(reduction=torchtap.Moments(over=[0]), defer=2**20).attach(model, "0")
+    graph, side, seen = torch.cuda.CUDAGraph(), torch.cuda.Stream(), []
+    with torch.no_grad(), torch.cuda.stream(side):
+        for _ in range(3):
+            seen.append(model(x.normal_()).clone())
+        side.synchronize()
+        with torch.cuda.graph(graph, stream=side):
+            out = model(x)
+        for _ in range(20):
+            x.normal_()
+            graph.replay()
+            seen.append(out.clone())
+        side.synchronize()
+        assert recorder.samples() == 23
+        want = torch.cat(seen).double()
+        assert torch.allclose(recorder[0]["mean"], want.mean(0), rtol=1e-9)
+        assert torch.allclose(recorder[0]["variance"], want.var(0), rtol=1e-9)
+    torchtap.disable_fused_kernels()
+
+
 def test_spool_and_budget(tmp_path):
     model = classifier()
     spooled = torchtap.ForwardOutput(spool=tmp_path / "spool").attach(model, "0")

@@ -31,9 +31,37 @@ __all__ = [
     "Recorder",
     "Sample",
     "Subrecorder",
+    "disable_fused_kernels",
+    "enable_fused_kernels",
+    "fused_kernels_enabled",
     "input",
     "output",
 ]
+
+
+def _cuda(name):
+    try:
+        return getattr(_C, name)
+    except AttributeError:
+        raise NotImplementedError(
+            f"torchtap.{name}: this torchtap was built without its part cuda; install it with the parts python and cuda."
+        ) from None
+
+
+def enable_fused_kernels() -> None:
+    """From now on recorders add samples on CUDA devices up there, with one kernel for each sample, also in each replay of a CUDA
+    graph (`torch.cuda.graph`), for the reductions that docs/guides/cuda.md lists. Raises RuntimeError where there is no device."""
+    _cuda("enable_fused_kernels")()
+
+
+def disable_fused_kernels() -> None:
+    """From now on reductions of samples on a device are PyTorch's operations again."""
+    _cuda("disable_fused_kernels")()
+
+
+def fused_kernels_enabled() -> bool:
+    """Whether `enable_fused_kernels` was the later of the two."""
+    return _cuda("fused_kernels_enabled")()
 
 
 def _takes_sample(condition):
@@ -74,6 +102,7 @@ class Recorder(_C.Recorder):
     on_error        receives (path, exception) instead of an exception out of `forward` or `backward`
     spool           a folder that samples are written to as they come
     memory_budget   bytes of kept samples, beyond which an error is raised, or samples go to `spool`
+    defer           bytes of samples on a device that may wait, so that one launch of a fused kernel adds up many
 
     Tensors are found in tuples, lists, dicts, data classes and what is registered with PyTorch's pytree. Results never change:
     outputs and gradients are the same bits. Hooks are removed when the recorder ends, or by `detach()`.
@@ -94,6 +123,7 @@ class Recorder(_C.Recorder):
         on_error=None,
         spool=None,
         memory_budget=None,
+        defer=0,
     ):
         super().__init__(
             next(
@@ -112,6 +142,7 @@ class Recorder(_C.Recorder):
             on_error=on_error,
             spool=None if spool is None else os.fspath(spool),
             memory_budget=memory_budget,
+            defer=defer,
         )
         self.condition, self.reduction = condition, reduction
         self._hooks, self._alias = [], alias
