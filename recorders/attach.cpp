@@ -94,7 +94,8 @@ void Recorder::Attached::hook(const model::ModuleRef& module) {
     return;
   }
   check_capture(module, *record);
-  if (record->options->defer() > 0 && !traits(record->kind).gradients) record->end_with(module.root());
+  if (record->options->defer() > 0 && !traits(record->kind).gradients && module.root().reachable())
+    record->end_with(module.root());
   companions = record->pair(module);
   handle = hooks::attach(module, traits(record->kind).hook,
                          [record](hooks::Event& event) { record->on_event(event); });

@@ -16,7 +16,7 @@ Version::Version(const at::Tensor& tensor) : counter_(tensor.unsafeGetTensorImpl
 }
 
 void Late::put(core::Accumulator& to, const at::Tensor& sample, bool captures,
-               const std::shared_ptr<Record>& record, const hooks::Forwards& forwards) {
+               const std::shared_ptr<Record>& record, const hooks::Forwards* forwards) {
   const c10::impl::VirtualGuardImpl guard(sample.device().type());
   const c10::Stream stream = guard.getStream(sample.device());
   const std::lock_guard lock(mutex_);
@@ -32,15 +32,15 @@ void Late::put(core::Accumulator& to, const at::Tensor& sample, bool captures,
 }
 
 bool Late::watch(const at::Tensor& sample, const std::shared_ptr<Record>& record,
-                 const hooks::Forwards& forwards) {
+                 const hooks::Forwards* forwards) {
   const std::lock_guard lock(mutex_);
   if (watched_.empty() && !end_with(forwards)) return false;
   watched_.push_back({record, Version(sample)});
   return true;
 }
 
-bool Late::end_with(const hooks::Forwards& forwards) {
-  return forwards.at_end([late = weak_from_this()] {
+bool Late::end_with(const hooks::Forwards* forwards) {
+  return forwards != nullptr && forwards->at_end([late = weak_from_this()] {
     if (const auto all = late.lock()) all->forward_ended();
   });
 }

@@ -39,13 +39,14 @@ class Late : public std::enable_shared_from_this<Late> {
   /// At most `most` bytes wait in a batch.
   explicit Late(std::int64_t most) : most_(most) {}
 
+  // `forwards` are those of the record's root; null if it cannot be hooked.
   /// Has a sample wait that `to` has accepted, or adds it where nothing will end its waiting: in a capture of
   /// which no end of a forward is seen.
   void put(core::Accumulator& to, const at::Tensor& sample, bool captures,
-           const std::shared_ptr<Record>& record, const hooks::Forwards& forwards);
+           const std::shared_ptr<Record>& record, const hooks::Forwards* forwards);
   /// Tells the record if a sample is changed before the end of this forward. False if that will not be seen.
   bool watch(const at::Tensor& sample, const std::shared_ptr<Record>& record,
-             const hooks::Forwards& forwards);
+             const hooks::Forwards* forwards);
   /// Adds all samples that can be added now: not while their stream captures a graph.
   void launch();
 
@@ -63,7 +64,7 @@ class Late : public std::enable_shared_from_this<Late> {
     bool ends = false;  // the end of a forward will launch it
   };
   void launch(Queue& queue);
-  bool end_with(const hooks::Forwards& forwards);
+  bool end_with(const hooks::Forwards* forwards);
   void forward_ended() noexcept;
 
   const std::int64_t most_;

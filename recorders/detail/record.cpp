@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include <torchtap/base/capture.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/unfit.hpp>
@@ -169,7 +170,9 @@ void Record::record(hooks::Event& event) {
     }
     if (source_ != nullptr) stream_results(event);
   } catch (c10::Error& error) {
-    if (leaves_out(error)) return;
+    // A graph would leave the sample out of each replay, which nothing would count.
+    const bool captures = first.defined() && !first.is_cpu() && base::is_capturing(first.device());
+    if (!captures && leaves_out(error)) return;
     error.add_context(c10::str("while recording ", describe(), ", sample ", samples()));
     throw;
   }

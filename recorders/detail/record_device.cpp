@@ -75,7 +75,7 @@ void Record::fold_from_device(c10::ArrayRef<at::Tensor> samples, std::size_t fir
   for (const std::size_t i : taken) {
     core::Accumulator& sum = *device_slots_[first_slot + i].sum;
     if (may_be_late(ready[i])) {
-      store_->late()->put(sum, ready[i], captures, shared_from_this(), *forwards_);
+      store_->late()->put(sum, ready[i], captures, shared_from_this(), forwards_ ? &*forwards_ : nullptr);
       continue;
     }
     if (batch_ == nullptr) batch_ = sum.batch();
@@ -99,10 +99,11 @@ void Record::fold_from_device(c10::ArrayRef<at::Tensor> samples, std::size_t fir
 /// Whether this sample may wait. The first one does not: afterwards it is known whether the program changes
 /// it.
 bool Record::may_be_late(const at::Tensor& sample) {
-  if (store_ == nullptr || store_->late() == nullptr || !forwards_ || options->all_tensors()) return false;
+  if (store_ == nullptr || store_->late() == nullptr || options->all_tensors()) return false;
   if (!may_wait_) {
     may_wait_ = true;
-    if (!store_->late()->watch(sample, shared_from_this(), *forwards_)) first_.emplace(sample);
+    if (!store_->late()->watch(sample, shared_from_this(), forwards_ ? &*forwards_ : nullptr))
+      first_.emplace(sample);
     return false;
   }
   if (first_) {

@@ -36,6 +36,10 @@ struct ManyImpl : nn::Module {
 };
 TORCHTAP_MODULE(Many);
 
+/// No hook reaches it, only its modules.
+struct UnreachedImpl : ManyImpl {};
+TORCH_MODULE(Unreached);
+
 recorders::RecorderOptions with(const std::string& text, std::int64_t bytes) {
   return recorders::RecorderOptions()
       .reduction(reductions::parse(text, reductions::ParseOptions().over({0})))
@@ -209,6 +213,27 @@ BOOST_AUTO_TEST_CASE(a_graph_of_a_sequential_has_a_launch_for_each_module) {
   for (int i = 0; i < 3; ++i) fake::replay(graph);
   BOOST_TEST(recorder[0].samples() == 5);
   BOOST_TEST(recorder[0].tensor().cpu().eq(20).all().item<bool>());
+}
+
+BOOST_AUTO_TEST_CASE(without_a_hook_on_the_root_they_wait_for_a_reader) {
+  const OnPages pages;
+  Unreached model;
+  recorders::ForwardOutput recorder(with("sum", 1 << 20));
+  recorder.attach(*model, selectors::types<SameImpl>());
+  const at::Tensor input = fake::on_device(at::ones({4, 3}));
+  model->forward(input);
+  const std::int64_t before = fake::launches();
+  for (int i = 0; i < 3; ++i) model->forward(input);
+  BOOST_TEST(fake::launches() == before);
+  BOOST_TEST(recorder[0].tensor().cpu().eq(16).all().item<bool>());
+  const std::int64_t captured = fake::launches();
+  fake::begin_capture();
+  model->forward(input);
+  const fake::Graph graph = fake::end_capture();
+  BOOST_TEST(fake::launches() == captured + kModules);
+  fake::replay(graph);
+  BOOST_TEST(recorder[kModules - 1].samples() == 5);
+  BOOST_TEST(recorder[kModules - 1].tensor().cpu().eq(20).all().item<bool>());
 }
 
 BOOST_AUTO_TEST_CASE(a_negative_number_of_bytes_is_an_error) {

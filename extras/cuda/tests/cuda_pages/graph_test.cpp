@@ -2,6 +2,7 @@
 #include <torchtap/reductions/reductions.hpp>
 #include <torchtap/torchtap.hpp>
 
+#include "../page_cases.hpp"
 #include "on_pages.hpp"
 #include "tests/support.hpp"
 
@@ -242,6 +243,20 @@ BOOST_AUTO_TEST_CASE(what_a_replay_cannot_do_is_refused) {
   refused(RecorderOptions().reduction(reductions::Moments()), {"over rows"});  // elementwise
   const std::string cold = refusal(with("sum"), /*warm=*/false);
   BOOST_TEST(cold.find("run the model once") != std::string::npos, cold);
+}
+
+BOOST_AUTO_TEST_CASE(a_sample_that_does_not_fit_is_an_error_of_the_capture) {
+  const OnPages pages;
+  Served served;
+  recorders::ForwardOutput recorder(reducing("sum"));
+  recorder.attach(served.model, selectors::names("0"));
+  served.run();
+  const at::Tensor other = fake::on_device(at::ones({4, 3}));
+  fake::begin_capture();
+  BOOST_CHECK_EXCEPTION(served.model->forward(other), c10::Error, says({"\"0\" (Same)", "shape"}));
+  fake::end_capture();
+  BOOST_TEST(recorder.samples() == 1);
+  BOOST_TEST(recorder[0].left_out() == 0);
 }
 
 BOOST_AUTO_TEST_CASE(without_kernels_and_without_a_recorder_a_graph_is_refused) {
