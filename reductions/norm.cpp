@@ -46,7 +46,24 @@ double Norm::of(const Summary& one) const {
 }
 
 bool Norm::ask_ledger(detail::Ledger& ledger) const {
-  return asks() && ledger.ask(intake_, {/*moments=*/p_ == 2, /*zeros=*/false});
+  return asks() ? ledger.ask(intake_, {/*moments=*/p_ == 2, /*zeros=*/false}) : ledger.ask_power(intake_, p_);
+}
+
+void Norm::fold_ledger(const detail::Ledger& ledger) {
+  if (asks()) return Reduction::fold_ledger(ledger);
+  const base::RecordingMode quiet;
+  const at::Tensor all = ledger.as_one(intake_.folding()), powers = ledger.powers(intake_.folding(), p_);
+  const Pass pass(all, ledger);
+  const detail::Rows rows = intake_.open(pass);
+  const double* power = powers.data_ptr<double>();
+  take(detail::tabulate(rows.kept(), ledger.summaries(intake_.folding()), [&](const Summary& one) {
+    const double sum = *power++;
+    if (intake_.omits()) return sum;
+    return one.nan != 0            ? std::numeric_limits<double>::quiet_NaN()
+           : one.infinities() != 0 ? std::numeric_limits<double>::infinity()
+                                   : sum;
+  }));
+  intake_.commit(rows);
 }
 
 void Norm::fold(const Pass& pass) {

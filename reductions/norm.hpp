@@ -45,6 +45,7 @@ class TORCHTAP_API Norm : public Reduction {
   friend class cereal::access;
   void ask(Pass& pass) const override;
   bool ask_ledger(detail::Ledger& ledger) const override;
+  void fold_ledger(const detail::Ledger& ledger) override;
   void fold(const Pass& pass) override;
   template <class Archive>
   void serialize(Archive& archive) {

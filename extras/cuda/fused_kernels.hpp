@@ -6,7 +6,7 @@
 namespace torchtap::cuda {
 
 /// From now on recorders add samples on CUDA devices up there, with one kernel for each sample: `Sum`,
-/// `Mean`, `Moments`, `Min`, `Max`, `AbsMax`, `Norm` of 2 and infinity, `EMA`, `Count`, `Histogram` of a
+/// `Mean`, `Moments`, `Min`, `Max`, `AbsMax`, `Norm`, `EMA`, `Count`, `Histogram` of a
 /// given range, `LogHistogram`, and any `Series` of these, over rows or over all, of floating dtypes. The
 /// kernels may be captured in a CUDA graph, whose replays then are samples, and `RecorderOptions::defer` adds
 /// up many samples in one launch. A reduction that the program updates itself has kernels of its own where it

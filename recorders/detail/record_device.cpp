@@ -56,8 +56,7 @@ void Record::fold_from_device(c10::ArrayRef<at::Tensor> samples, std::size_t fir
       !captures || others.empty(), describe(), ": a stream of ",
       ready[others.empty() ? 0 : others[0]].device(),
       " captures a graph, whose replays can record only what fused kernels add up: "
-      "torchtap::cuda::enable_fused_kernels(), and Sum, Mean, Moments, Min, Max, AbsMax, Norm of 2 or "
-      "infinity, "
+      "torchtap::cuda::enable_fused_kernels(), and Sum, Mean, Moments, Min, Max, AbsMax, Norm, "
       "EMA, Count, Histogram of a given range, LogHistogram or a Series of them, over rows or over all, of "
       "floating numbers; got ",
       options->reduction()->describe(), " of ", ready[others.empty() ? 0 : others[0]].toString(),

@@ -66,6 +66,7 @@ std::int64_t lay_out(PageHeader& head) {
   head.locks_at = take((head.kept + 1) / 2);  // of int32
   head.summaries_at = take(head.kept * kSummary);
   if (head.decay >= 0) head.decayed_at = take(head.kept);
+  if (head.power >= 0) head.powers_at = take(head.kept);
   if (head.bins != 0) {
     head.edges_at = take(head.bins + 1);
     head.bins_at = take(head.kept * (head.bins + 3));
@@ -134,6 +135,14 @@ bool Ledger::ask_decay(const Intake& intake, double decay) {
       ask_page(intake, [&](const Page& one) { return one.parts.decay < 0 || one.parts.decay == decay; });
   if (page == nullptr) return false;
   page->parts.decay = decay;
+  return true;
+}
+
+bool Ledger::ask_power(const Intake& intake, double power) {
+  Page* const page =
+      ask_page(intake, [&](const Page& one) { return one.parts.power < 0 || one.parts.power == power; });
+  if (page == nullptr) return false;
+  page->parts.power = power;
   return true;
 }
 
@@ -213,6 +222,7 @@ bool Ledger::look(const at::Tensor& sample, const core::Sink& sink) {
     head.bins = page.parts.bins;
     head.mantissa_bits = page.parts.mantissa_bits;
     head.decay = page.parts.decay;
+    head.power = page.parts.power;
     if (lay_out(head) > kMostNumbers || head.kept == 0) return false;
     if (!page.memory.defined()) page.head = head;
   }
@@ -439,9 +449,18 @@ const std::vector<extend::SlotCounts>& Ledger::bits(const Folding& folding, BitB
 
 at::Tensor Ledger::decayed(const Folding& folding, double decay) const {
   const Page& page = this->page(folding, [&](const Page& one) { return one.parts.decay == decay; });
-  const auto* const first = page.taken.data_ptr<std::int64_t>() + page.head.decayed_at;
+  return numbers(page, page.head.decayed_at);
+}
+
+at::Tensor Ledger::powers(const Folding& folding, double power) const {
+  const Page& page = this->page(folding, [&](const Page& one) { return one.parts.power == power; });
+  return numbers(page, page.head.powers_at);
+}
+
+at::Tensor Ledger::numbers(const Page& page, std::int64_t at) {
   at::Tensor result = at::empty({page.head.kept}, at::kDouble);
-  std::memcpy(result.data_ptr<double>(), first, static_cast<std::size_t>(page.head.kept * kWord));
+  std::memcpy(result.data_ptr<double>(), page.taken.data_ptr<std::int64_t>() + at,
+              static_cast<std::size_t>(page.head.kept * kWord));
   return result;
 }
 

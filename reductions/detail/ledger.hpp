@@ -50,6 +50,8 @@ class Ledger final : public core::Accumulator {
   bool ask_bits(const Intake& intake, extend::BitBins bins);
   /// (1 - decay) times the sum of all rows, each times decay to the power of the rows behind it.
   bool ask_decay(const Intake& intake, double decay);
+  /// The sum of the magnitudes of finite elements, each to this power.
+  bool ask_power(const Intake& intake, double power);
 
   // The answers, while samples are settled.
   /// A tensor with the dtype and as many rows as all samples have, for checks of its shape. Its elements are
@@ -62,6 +64,7 @@ class Ledger final : public core::Accumulator {
   const std::vector<extend::SlotCounts>& bits(const Folding& folding, extend::BitBins bins) const;
   /// [kept], float64.
   at::Tensor decayed(const Folding& folding, double decay) const;
+  at::Tensor powers(const Folding& folding, double power) const;
   // For those who asked for all: a summary of all elements, and how many elements and rows there are.
   Summary total() const;
   std::int64_t elements() const { return pages_.front().head.elements; }
@@ -110,6 +113,7 @@ class Ledger final : public core::Accumulator {
   void open(Page& page, const at::Tensor& sample);
   void follow(const c10::Stream& before, const c10::Stream& now) const;
   void read(Page& page);
+  static at::Tensor numbers(const Page& page, std::int64_t at);
 
   std::vector<Page> pages_;
   std::vector<Intake> rows_asked_;  // by `ask_all`

@@ -36,24 +36,28 @@ struct PageParts {
   std::int64_t bins = 0;            ///< of a histogram of a given range; 0 for none
   std::int64_t mantissa_bits = -1;  ///< of `BitBins`; -1 for none
   double decay = -1;                ///< of an exponential average; -1 for none
+  double power = -1;                ///< of magnitudes that are summed; -1 for none
 
   /// The parts as one number, for which kernels are compiled: a bit for each.
   int number() const noexcept {
-    return (moments ? 1 : 0) | (bins != 0 ? 2 : 0) | (mantissa_bits >= 0 ? 4 : 0) | (decay >= 0 ? 8 : 0);
+    return (moments ? 1 : 0) | (bins != 0 ? 2 : 0) | (mantissa_bits >= 0 ? 4 : 0) | (decay >= 0 ? 8 : 0) |
+           (power >= 0 ? 16 : 0);
   }
 };
 
 /// How a page begins. A page is memory of a device, in which kernels add samples up by themselves, without a
 /// number of the host: int64 numbers and float64 numbers of as many bytes. Behind the header come a lock
-/// (int32) and a `Summary` of each kept element, and what else its parts ask for, `[kept]`, `[bins + 1]`,
+/// (int32) and a `Summary` of each kept element, and what else its parts ask for, `[kept]` twice, `[bins +
+/// 1]`,
 /// `[kept, bins + 3]` and `[kept, slots]`; `…_at` says how many numbers behind the page's beginning.
 struct PageHeader {
   std::int64_t samples = 0, elements = 0, rows = 0;
   std::int64_t kept = 0, bins = 0, mantissa_bits = -1;
-  double decay = -1;
-  std::int64_t locks_at = 0, summaries_at = 0, decayed_at = 0, edges_at = 0, bins_at = 0, bits_at = 0;
+  double decay = -1, power = -1;
+  std::int64_t locks_at = 0, summaries_at = 0, decayed_at = 0, powers_at = 0, edges_at = 0, bins_at = 0,
+               bits_at = 0;
 };
-static_assert(std::is_trivially_copyable_v<PageHeader> && sizeof(PageHeader) == 13 * sizeof(std::int64_t));
+static_assert(std::is_trivially_copyable_v<PageHeader> && sizeof(PageHeader) == 15 * sizeof(std::int64_t));
 static_assert(std::is_trivially_copyable_v<Summary> && sizeof(Summary) == 12 * sizeof(std::int64_t));
 
 /// A sample that is to be added to a page.

@@ -34,8 +34,8 @@ constexpr std::int64_t kShared = 48 << 10;  // bytes of a block's memory
 
 // Of kernels that add to pages, as in the source.
 constexpr std::int64_t kMany = 46;         // entries of a launch
-constexpr std::int64_t kRoom = 20 << 10;   // bytes that a block has for counters of its own
-constexpr std::int64_t kPartWords = 13;    // numbers of a Part
+constexpr std::int64_t kRoom = 18 << 10;   // bytes that a block has for counters of its own
+constexpr std::int64_t kPartWords = 14;    // numbers of a Part
 constexpr std::int64_t kRowsOfRun = 8192;  // rows of a chunk, or more
 constexpr std::int64_t kRowsAcross = 256;
 

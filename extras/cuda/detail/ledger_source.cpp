@@ -9,7 +9,7 @@ namespace torchtap::cuda::detail {
 // made in one order, so that the same samples have the same results.
 const char kLedger[] = R"cuda(
 constexpr bool kMoments = (PARTS & 1) != 0, kBins = (PARTS & 2) != 0, kBits = (PARTS & 4) != 0,
-               kDecays = (PARTS & 8) != 0;
+               kDecays = (PARTS & 8) != 0, kPowers = (PARTS & 16) != 0;
 constexpr int kThreads = 256, kAcross = 32, kDown = kThreads / kAcross;  // of a block
 constexpr int kMany = 46;                                                // entries of a launch
 
@@ -24,14 +24,15 @@ struct Summary {
 struct Part {
   Summary summary;
   double decayed;  // each number times decay to the power of the rows behind it in the sample
+  double powers;   // of the magnitudes of finite numbers
 };
 
 // The first numbers of a page, as torchtap's PageHeader; all others lie `…_at` numbers behind its beginning.
 struct Page {
   Bits samples, elements, rows;
   Int kept, bins, mantissa_bits;
-  double decay;
-  Int locks_at, summaries_at, decayed_at, edges_at, bins_at, bits_at;
+  double decay, power;
+  Int locks_at, summaries_at, decayed_at, powers_at, edges_at, bins_at, bits_at;
 };
 
 // A sample and the page that it is added to. Element (o, k, i) lies at (o * kept + k) * inner + i.
@@ -100,17 +101,18 @@ __device__ inline void join(Summary& a, const Summary& b) {
 __device__ inline void join(Part& a, const Part& b) {
   join(a.summary, b.summary);
   a.decayed += b.decayed;
+  a.powers += b.powers;
 }
 
 // Sums of a thread, around a shift that is near the numbers, so that nothing is divided until all are in.
 struct Sums {
-  double s1, s2, s3, s4, min, max, decayed;
+  double s1, s2, s3, s4, min, max, decayed, powers;
   Int taken;
   int nan, positive, negative, zeros;
 };
 
 __device__ inline Sums no_sums() {
-  Sums none = {0, 0, 0, 0, infinity(), -infinity(), 0, 0, 0, 0, 0, 0};
+  Sums none = {0, 0, 0, 0, infinity(), -infinity(), 0, 0, 0, 0, 0, 0, 0};
   return none;
 }
 
@@ -142,6 +144,7 @@ __device__ inline void join(Sums& a, const Sums& b) {
   a.s3 += b.s3;
   a.s4 += b.s4;
   a.decayed += b.decayed;
+  a.powers += b.powers;
   a.min = b.min < a.min ? b.min : a.min;
   a.max = b.max > a.max ? b.max : a.max;
   a.taken += b.taken;
@@ -152,7 +155,7 @@ __device__ inline void join(Sums& a, const Sums& b) {
 }
 
 __device__ inline Part part_of(const Sums& a, double shift) {
-  Part part = {no_summary(), a.decayed};
+  Part part = {no_summary(), a.decayed, a.powers};
   Summary& s = part.summary;
   s.taken = a.taken;
   s.min = a.min;
@@ -380,6 +383,10 @@ __device__ inline void write(Int* page, const Page& head, Int k, const Part& par
       volatile double* const decayed = reinterpret_cast<volatile double*>(page + head.decayed_at) + k;
       *decayed = *decayed * pow(head.decay, static_cast<double>(rows)) + (1 - head.decay) * part.decayed;
     }
+    if (kPowers) {
+      volatile double* const powers = reinterpret_cast<volatile double*>(page + head.powers_at) + k;
+      *powers = *powers + part.powers;
+    }
   });
 }
 
@@ -388,6 +395,11 @@ __device__ inline void decay(Sums& to, const Page& head, Int rows, Int row, doub
   const Int age = rows - 1 - row;
   const double weight = age == 0 ? 1.0 : pow(head.decay, static_cast<double>(age));
   if (weight != 0) to.decayed += weight * v;
+}
+
+// The magnitude of a number to the power that a page asks for.
+__device__ inline void raise(Sums& to, const Page& head, double v) {
+  if (is_finite(v)) to.powers += head.power == 1 ? fabs(v) : pow(fabs(v), head.power);
 }
 
 __device__ inline void add_runs(const Entry& one, const Page& head, int tile, int chunk, Part* parts,
@@ -415,6 +427,7 @@ __device__ inline void add_runs(const Entry& one, const Page& head, int tile, in
   each(runs, begin, end, thread, [&](Int row, double v) {
     take(mine, v, shift);
     if (kDecays) decay(mine, head, rows, row, v);
+    if (kPowers) raise(mine, head, v);
     if (kBins || kBits) counters.count(head, tile, v);
   });
   counters.end(head, thread);
@@ -426,7 +439,7 @@ __device__ inline void add_runs(const Entry& one, const Page& head, int tile, in
     if (thread == 0) parts[one.first_part + chunk * one.across + tile] = part;
     if (!is_last(tickets + one.first_ticket + tile, one.chunks, thread)) return;
     Part* const found = reinterpret_cast<Part*>(room);
-    Part none = {no_summary(), 0};
+    Part none = {no_summary(), 0, 0};
     part = none;
     for (int i = thread; i < one.chunks; i += kThreads) join(part, parts[one.first_part + i * one.across + tile]);
     found[thread] = part;
@@ -457,6 +470,7 @@ __device__ inline void add_columns(const Entry& one, const Page& head, int tile,
   const auto add = [&](Int row, double v) {
     take(mine, v, shift);
     if (kDecays) decay(mine, head, rows, row, v);
+    if (kPowers) raise(mine, head, v);
     if (kBins || kBits) counters.count(head, k, v);
   };
   Int row = begin + down;
@@ -472,7 +486,7 @@ __device__ inline void add_columns(const Entry& one, const Page& head, int tile,
   if (one.chunks > 1) {
     if (down == 0 && k < one.kept) parts[one.first_part + chunk * one.kept + k] = all[thread];
     if (!is_last(tickets + one.first_ticket + tile, one.chunks, thread)) return;
-    Part part = {no_summary(), 0};
+    Part part = {no_summary(), 0, 0};
     if (k < one.kept) {
       for (int i = down; i < one.chunks; i += kDown) join(part, parts[one.first_part + i * one.kept + k]);
     }
@@ -536,6 +550,11 @@ KERNEL take_page(Int* page, Int* to) {
         volatile double* const decayed = reinterpret_cast<volatile double*>(page + head.decayed_at) + k;
         reinterpret_cast<double*>(to + head.decayed_at)[k] = *decayed;
         *decayed = 0;
+      }
+      if (head.power >= 0) {
+        volatile double* const powers = reinterpret_cast<volatile double*>(page + head.powers_at) + k;
+        reinterpret_cast<double*>(to + head.powers_at)[k] = *powers;
+        *powers = 0;
       }
     });
   }

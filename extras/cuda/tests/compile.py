@@ -39,7 +39,7 @@ def compiler():
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_the_source_compiles(compiler, element):
     source = pathlib.Path(given("cuda_source")).read_bytes()
-    parts = range(16) if element == "bfloat16" else (0, 15)
+    parts = (0, 1, 2, 4, 8, 16, 31) if element == "bfloat16" else (0, 31)
     for number, architecture in itertools.product(parts, ARCHITECTURES):
         texts = ["--std=c++14", f"--gpu-architecture={architecture}", *ELEMENTS[element], f"-DPARTS={number}"]
         options = (ctypes.c_char_p * len(texts))(*[text.encode() for text in texts])

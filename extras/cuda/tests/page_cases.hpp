@@ -24,6 +24,8 @@ inline const std::vector<std::string> kPageReductions = {
     "abs_max",
     "norm",
     "norm:inf",
+    "norm:1",
+    "norm:3",
     "count",
     "ema:0.9",
     "histogram:16:-3:3",

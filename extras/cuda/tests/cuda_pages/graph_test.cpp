@@ -80,9 +80,9 @@ BOOST_AUTO_TEST_SUITE(cuda_graphs)
 
 BOOST_AUTO_TEST_CASE(replays_are_samples) {
   const OnPages pages;
-  for (const char* text : {"sum", "mean", "moments", "min", "max", "abs_max", "norm", "norm:inf", "ema:0.9",
-                           "count", "histogram:16:-50:50", "log_histogram", "moments, min, max, count",
-                           "mean, histogram:7:-3:9, log_histogram:2, ema:0.5"}) {
+  for (const char* text : {"sum", "mean", "moments", "min", "max", "abs_max", "norm", "norm:inf", "norm:3",
+                           "ema:0.9", "count", "histogram:16:-50:50", "log_histogram",
+                           "moments, min, max, count", "mean, histogram:7:-3:9, log_histogram:2, ema:0.5"}) {
     BOOST_TEST_CONTEXT(text) {
       Served served;
       recorders::ForwardOutput recorder(with(text));
@@ -235,8 +235,8 @@ BOOST_AUTO_TEST_CASE(what_a_replay_cannot_do_is_refused) {
   refused(with("sum").condition([] { return false; }), {"condition"});
   refused(with("sum").transform([](const at::Tensor& x) { return x; }), {"transform"});
   refused(with("sum").device(at::kCPU), {"another device"});
-  for (const char* text : {"quantiles", "top_k:3", "histogram:16", "norm:3", "covariance", "first",
-                           "window(3, mean)", "sum, quantiles"})
+  for (const char* text :
+       {"quantiles", "top_k:3", "histogram:16", "covariance", "first", "window(3, mean)", "sum, quantiles"})
     refused(with(text), {"fused", "detach"});
   refused(RecorderOptions().reduction([](const at::Tensor& a, const at::Tensor& b) { return a + b; }),
           {"callable"});
