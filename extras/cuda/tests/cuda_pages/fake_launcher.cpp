@@ -26,6 +26,7 @@ std::map<std::pair<std::string, int>, Module>& modules() {
 }
 
 std::atomic<std::int64_t> launched{0};
+std::atomic<bool> refusing{false};
 
 class FakeLauncher final : public torchtap::cuda::detail::Launcher {
  public:
@@ -48,6 +49,7 @@ class FakeLauncher final : public torchtap::cuda::detail::Launcher {
 
   void launch(void* module, const char* kernel, Extent grid, Extent block, unsigned, c10::DeviceIndex index,
               void** arguments) const override {
+    TORCH_CHECK(!refusing, "this device launches nothing");
     ++launched;
     const Module& one = *static_cast<Module*>(module);
     const on_host::Index threads{static_cast<int>(block.x), static_cast<int>(block.y)},
@@ -80,6 +82,10 @@ bool add_module(const std::string& element, int parts, Module module) {
 const torchtap::cuda::detail::Launcher& launcher() {
   static const FakeLauncher one;
   return one;
+}
+
+void refuse_launches(bool refuse) {
+  refusing = refuse;
 }
 
 std::int64_t launches() {

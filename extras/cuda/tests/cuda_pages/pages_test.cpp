@@ -117,6 +117,28 @@ BOOST_AUTO_TEST_CASE(all_tensors_have_a_page_each) {
   BOOST_TEST(recorder[0].slot(1).tensor().cpu().item<float>() == 72);
 }
 
+BOOST_AUTO_TEST_CASE(work_that_the_device_refuses_is_an_error_and_counts_nothing) {
+  const OnPages pages;
+  nn::Sequential model{Same()};
+  recorders::ForwardOutput recorder(reducing("sum, count"));
+  recorder.attach(model, selectors::names("0"));
+  const at::Tensor x = fake::on_device(at::ones({4, 3}));
+  const auto refused = says({"\"0\" (Same)", "launches nothing"});
+  fake::refuse_launches(true);
+  BOOST_CHECK_EXCEPTION(model->forward(x), c10::Error, refused);  // the first one
+  fake::refuse_launches(false);
+  model->forward(x);
+  fake::refuse_launches(true);
+  BOOST_CHECK_EXCEPTION(model->forward(x), c10::Error, refused);
+  BOOST_TEST(recorder.samples() == 1);
+  BOOST_CHECK_EXCEPTION((void)recorder[0].results(), c10::Error, says({"launches nothing"}));
+  fake::refuse_launches(false);
+  model->forward(x);
+  BOOST_TEST(recorder.samples() == 2);
+  BOOST_TEST(recorder[0].tensor("sum.value").cpu().eq(8).all().item<bool>());
+  BOOST_TEST(recorder[0].tensor("count.elements").cpu().item<std::int64_t>() == 24);
+}
+
 BOOST_AUTO_TEST_CASE(what_pages_cannot_take_is_folded_without_them) {
   const OnPages pages;
   nn::Sequential model{Same()};
