@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include <torchtap/base/capture.hpp>
+#include <torchtap/base/error.hpp>
 
 namespace torchtap::base {
 namespace {
@@ -45,6 +46,11 @@ bool is_capturing(const c10::Device& device) {
   if (const Capturing asked = stand_in.load(std::memory_order_relaxed)) return asked(device);
   if (device.is_cpu() || !c10::impl::hasDeviceGuardImpl(device.type())) return false;
   return is_capturing(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+}
+
+void expect_no_capture(const c10::Device& device, const char* who) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!is_capturing(device), who, ": a stream of ", device,
+                              " captures a graph, in which no tensor can be read; it was not looked at.");
 }
 
 Capturing set_capturing(Capturing asked) noexcept {

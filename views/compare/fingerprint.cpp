@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include <torchtap/base/capture.hpp>
 #include <torchtap/base/dtypes.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/views/compare/detail/blocks.hpp>
@@ -318,6 +319,7 @@ Fingerprint fingerprint(const at::Tensor& tensor) {
   if (!tensor.is_cpu() || tensor.is_quantized() || tensor.is_conj() || tensor.is_neg() ||
       tensor._is_zerotensor()) {
     const base::RecordingMode mode;
+    base::expect_no_capture(tensor.device(), "fingerprint");
     at::Tensor plain = tensor.detach();
     if (plain._is_zerotensor()) plain = plain.clone();
     plain = plain.resolve_conj().resolve_neg().cpu();

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include <torchtap/base/capture.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/model/held.hpp>
@@ -73,6 +74,7 @@ class Data {
     try {
       TORCH_CHECK_VALUE(tensor.dim() <= static_cast<std::int64_t>(frames::kMostDims), "the tensor has ",
                         tensor.dim(), " dimensions");
+      base::expect_no_capture(tensor.device(), "compare");
       tensor_ = tensor.is_quantized() ? tensor.dequantize() : tensor.detach();
       tensor_ = tensor_.to(at::kCPU).resolve_conj().resolve_neg().contiguous();
       frame.dtype = static_cast<std::uint8_t>(tensor_.scalar_type());

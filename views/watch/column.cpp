@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include <torchtap/base/capture.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/little_endian.hpp>
 #include <torchtap/base/of_thread.hpp>
@@ -21,6 +22,7 @@ constexpr reductions::extend::BitBins slots{mantissa_bits};
 
 /// The numbers of any tensor, in memory and without holes.
 at::Tensor plain(const at::Tensor& tensor) {
+  base::expect_no_capture(tensor.device(), "watch");
   at::Tensor x = tensor.detach();
   if (x.is_sparse()) x = x.coalesce().values();
   if (x.layout() != c10::kStrided) x = x.to_dense();

@@ -7,6 +7,7 @@
 #include <limits>
 #include <sstream>
 
+#include <torchtap/base/capture.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/storage/dtype.hpp>
 #include <torchtap/views/report/detail/non_finite_scan.hpp>
@@ -101,6 +102,7 @@ Found look(const at::Tensor& tensor, U exponent, std::int64_t per) {
 Scan scan_elsewhere(const at::Tensor& tensor) {
   const base::RecordingMode mode;
   Scan result;
+  if (base::is_capturing(tensor.device())) return result;
   result.known = true;
   if (at::isfinite(tensor).all().item<bool>()) return result;
   result.nan = at::isnan(tensor).any().item<bool>();
