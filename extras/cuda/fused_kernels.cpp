@@ -2,8 +2,11 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
+#include <mutex>
+
 #include <torchtap/cuda/detail/driver.hpp>
 #include <torchtap/cuda/detail/kernels.hpp>
+#include <torchtap/cuda/detail/proof.hpp>
 #include <torchtap/cuda/fused_kernels.hpp>
 #include <torchtap/reductions/extend/device_kernels.hpp>
 
@@ -28,7 +31,19 @@ reductions::extend::DeviceKernels& kernels() {
 }  // namespace
 
 void enable_fused_kernels() {
-  reductions::extend::install(&kernels());
+  static std::mutex mutex;
+  static bool right = false;  // on the device that was the thread's then
+  reductions::extend::DeviceKernels& all = kernels();
+  const std::lock_guard lock(mutex);
+  reductions::extend::install(&all);
+  if (right) return;
+  try {
+    detail::expect_right_numbers(c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice());
+    right = true;
+  } catch (...) {
+    reductions::extend::install(nullptr);
+    throw;
+  }
 }
 
 void disable_fused_kernels() noexcept {

@@ -17,8 +17,9 @@ namespace torchtap::cuda {
 /// are exact. The idea of one pass that merges chunks is Chan, Golub & LeVeque's (1983).
 ///
 /// NVRTC, which LibTorch brings along, compiles the kernels: half a second for the first sample of each
-/// dtype, device and kind of statistics. The calling thread's current device is tried at once. Throws
-/// `c10::Error` that says what is missing; reductions then continue with ATen's operations.
+/// dtype, device and kind of statistics. The calling thread's current device is tried at
+/// once: some thousand numbers have to give what they give on the CPU. Throws `c10::Error` that says what is
+/// missing or wrong; reductions then continue with ATen's operations.
 TORCHTAP_API void enable_fused_kernels();
 /// From now on reductions are ATen's operations again. Nothing happens if they are already.
 TORCHTAP_API void disable_fused_kernels() noexcept;

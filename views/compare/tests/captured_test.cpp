@@ -17,7 +17,8 @@ BOOST_AUTO_TEST_CASE(a_fingerprint_in_a_capture_is_an_error_before_anything_is_c
   BOOST_CHECK_EXCEPTION((void)torchtap::views::compare::fingerprint(there), c10::Error,
                         says({"fingerprint", "captures a graph"}));
   BOOST_TEST(fake::end_capture().jobs.empty());
-  BOOST_TEST(same_bits(torchtap::views::compare::fingerprint(there), torchtap::views::compare::fingerprint(here)));
+  BOOST_TEST(
+      same_bits(torchtap::views::compare::fingerprint(there), torchtap::views::compare::fingerprint(here)));
   torchtap::base::set_capturing(nullptr);
 }
 

@@ -26,7 +26,7 @@ std::map<std::pair<std::string, int>, Module>& modules() {
 }
 
 std::atomic<std::int64_t> launched{0};
-std::atomic<bool> refusing{false};
+std::atomic<bool> refusing{false}, losing{false};
 
 class FakeLauncher final : public torchtap::cuda::detail::Launcher {
  public:
@@ -51,6 +51,7 @@ class FakeLauncher final : public torchtap::cuda::detail::Launcher {
               void** arguments) const override {
     TORCH_CHECK(!refusing, "this device launches nothing");
     ++launched;
+    if (losing && std::string(kernel) != "take_page") return;
     const Module& one = *static_cast<Module*>(module);
     const on_host::Index threads{static_cast<int>(block.x), static_cast<int>(block.y)},
         blocks{static_cast<int>(grid.x), static_cast<int>(grid.y)};
@@ -86,6 +87,10 @@ const torchtap::cuda::detail::Launcher& launcher() {
 
 void refuse_launches(bool refuse) {
   refusing = refuse;
+}
+
+void lose_launches(bool lose) {
+  losing = lose;
 }
 
 std::int64_t launches() {

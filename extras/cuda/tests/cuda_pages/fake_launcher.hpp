@@ -23,8 +23,9 @@ bool add_module(const std::string& element, int parts, Module module);
 /// that small samples have several chunks, too.
 const torchtap::cuda::detail::Launcher& launcher();
 
-/// Whether launches are refused from now on.
+/// Whether launches are refused from now on, or accepted and not done.
 void refuse_launches(bool refuse);
+void lose_launches(bool lose);
 
 /// Launches so far.
 std::int64_t launches();

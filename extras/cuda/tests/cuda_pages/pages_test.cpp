@@ -2,6 +2,7 @@
 #include <thread>
 #include <tuple>
 
+#include <torchtap/cuda/detail/proof.hpp>
 #include <torchtap/reductions/reductions.hpp>
 #include <torchtap/torchtap.hpp>
 
@@ -137,6 +138,17 @@ BOOST_AUTO_TEST_CASE(work_that_the_device_refuses_is_an_error_and_counts_nothing
   BOOST_TEST(recorder.samples() == 2);
   BOOST_TEST(recorder[0].tensor("sum.value").cpu().eq(8).all().item<bool>());
   BOOST_TEST(recorder[0].tensor("count.elements").cpu().item<std::int64_t>() == 24);
+}
+
+BOOST_AUTO_TEST_CASE(kernels_are_tried_before_they_are_used) {
+  const OnPages pages;
+  const std::int64_t before = fake::launches();
+  cuda::detail::expect_right_numbers(fake::device(1));
+  BOOST_TEST(fake::launches() > before);
+  fake::lose_launches(true);
+  BOOST_CHECK_EXCEPTION(cuda::detail::expect_right_numbers(fake::device()), c10::Error,
+                        says({"enable_fused_kernels", "another", "than the CPU", "not used"}));
+  fake::lose_launches(false);
 }
 
 BOOST_AUTO_TEST_CASE(what_pages_cannot_take_is_folded_without_them) {
