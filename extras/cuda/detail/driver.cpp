@@ -48,12 +48,17 @@ template <class T>
 struct has_native_handle<T, std::void_t<decltype(std::declval<const T&>().native_handle())>>
     : std::true_type {};
 
-/// The driver's stream of a stream of LibTorch. Before LibTorch 2.9 only of the default stream.
+/// The driver's stream of a stream of LibTorch. Before LibTorch 2.9 a function of its library for CUDA is
+/// asked, by its name, because torchtap compiles without CUDA.
 template <class Stream>
 void* native(const Stream& stream) {
   if constexpr (has_native_handle<Stream>::value) {
     return stream.native_handle();
   } else {
+    using Handle = void* (*)(const c10::Stream*);  // of a CUDAStream, which has a Stream and nothing else
+    static const auto handle =
+        reinterpret_cast<Handle>(::dlsym(RTLD_DEFAULT, "_ZNK3c104cuda10CUDAStream6streamEv"));
+    if (handle != nullptr) return handle(&stream);
     TORCH_CHECK(stream.id() == 0, "torchtap::cuda: this LibTorch does not tell which CUDA stream ", stream,
                 " is; use the default stream, LibTorch 2.9 or newer, or disable_fused_kernels().");
     return nullptr;

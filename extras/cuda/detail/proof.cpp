@@ -15,7 +15,8 @@ void expect_right_numbers(c10::Device device) {
   const base::RecordingMode quiet;
   const c10::DeviceGuard guard(device);
   // Some thousands, so that several blocks have a part of them.
-  const at::Tensor numbers = at::arange(36000, at::kFloat).mul_(0.37).sin_().mul_(3).add_(1).reshape({900, 40});
+  const at::Tensor numbers =
+      at::arange(36000, at::kFloat).mul_(0.37).sin_().mul_(3).add_(1).reshape({900, 40});
   for (const bool all : {true, false}) {
     auto rows = reductions::ParseOptions();
     if (all) {
@@ -39,12 +40,12 @@ void expect_right_numbers(c10::Device device) {
     for (const auto& [name, tensor] : want) {
       const bool same = got.contains(name) &&
                         at::allclose(got.at(name).to(at::kDouble), tensor.to(at::kDouble), 1e-6, 1e-9);
-      TORCH_CHECK(same, "torchtap::cuda::enable_fused_kernels: on ", device,
-                  " the kernels compute another ", name, " than the CPU (",
-                  got.contains(name) ? c10::str(got.at(name).flatten()[0].item<double>()) : "none", " in place of ",
-                  tensor.flatten()[0].item<double>(),
-                  "), so they are not used. Reductions are ATen's operations; please report this with the name of "
-                  "the device.");
+      TORCH_CHECK(
+          same, "torchtap::cuda::enable_fused_kernels: on ", device, " the kernels compute another ", name,
+          " than the CPU (", got.contains(name) ? c10::str(got.at(name).flatten()[0].item<double>()) : "none",
+          " in place of ", tensor.flatten()[0].item<double>(),
+          "), so they are not used. Reductions are ATen's operations; please report this with the name of "
+          "the device.");
     }
   }
 }
