@@ -33,7 +33,7 @@ class TORCHTAP_API Accumulator {
     virtual void launch() = 0;
   };
 
-  /// Whether `add` can take the sample; if not, the sink itself has to. Throws the errors of `Sink::update`,
+  /// Whether `put` can take the sample; if not, the sink itself has to. Throws the errors of `Sink::update`,
   /// and those of a merge with what `sink` has. `captures`: whether the device's current stream
   /// captures a graph; then it throws `c10::NotImplementedError` if a sample has to come first that is not
   /// captured.

@@ -70,7 +70,15 @@ void Late::launch(Queue& queue) {
     c10::Stream former;
     ~Back() { guard.exchangeStream(former); }
   } back{guard, guard.exchangeStream(queue.stream)};
-  queue.batch->launch();
+  try {
+    queue.batch->launch();
+  } catch (...) {
+    for (const Waiting& one : samples) {
+      const auto record = one.version.changed() ? nullptr : one.record.lock();
+      if (record != nullptr) record->lose_late("the device refused to add it", !queue.captures);
+    }
+    throw;
+  }
 }
 
 void Late::forward_ended() noexcept {
@@ -83,7 +91,7 @@ void Late::forward_ended() noexcept {
     queue.ends = false;
     try {
       launch(queue);
-    } catch (...) {  // the device refuses all work then, and says so to whoever reads
+    } catch (...) {  // counted as left out
     }
   }
 }

@@ -20,7 +20,6 @@ class Record;
 /// The number of changes in place of a tensor, which can be asked when the tensor is gone.
 class Version {
  public:
-  Version() = default;
   explicit Version(const at::Tensor& tensor);
   /// Whether changes are counted: not those of inference tensors.
   bool known() const noexcept { return counter_.enabled(); }
@@ -39,9 +38,8 @@ class Late : public std::enable_shared_from_this<Late> {
   /// At most `most` bytes wait in a batch.
   explicit Late(std::int64_t most) : most_(most) {}
 
-  // `forwards` are those of the record's root; null if it cannot be hooked.
   /// Has a sample wait that `to` has accepted, or adds it where nothing will end its waiting: in a capture of
-  /// which no end of a forward is seen.
+  /// which no end of a forward is seen. `forwards` are of the record's root; null if it cannot be hooked.
   void put(core::Accumulator& to, const at::Tensor& sample, bool captures,
            const std::shared_ptr<Record>& record, const hooks::Forwards* forwards);
   /// Tells the record if a sample is changed before the end of this forward. False if that will not be seen.

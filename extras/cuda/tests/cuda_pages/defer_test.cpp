@@ -154,6 +154,25 @@ BOOST_AUTO_TEST_CASE(what_is_changed_later_is_left_out_and_said) {
   BOOST_TEST(recorder.at("same7").samples() == 4);
 }
 
+BOOST_AUTO_TEST_CASE(what_the_device_refuses_is_left_out_and_said) {
+  const OnPages pages;
+  Many model;
+  recorders::ForwardOutput recorder(with("sum", 1 << 20));
+  recorder.attach(model, selectors::types<SameImpl>());
+  const at::Tensor x = fake::on_device(at::ones({4, 3}));
+  model->forward(x);
+  fake::refuse_launches(true);
+  model->forward(x);
+  fake::refuse_launches(false);
+  model->forward(x);
+  for (const auto& subrecorder : recorder) {
+    BOOST_TEST(subrecorder.samples() == 2);
+    BOOST_TEST(subrecorder.left_out() == 1);
+    BOOST_TEST(subrecorder.note().find("refused") != std::string::npos, subrecorder.note());
+    BOOST_TEST(subrecorder.tensor().cpu().eq(8).all().item<bool>());
+  }
+}
+
 BOOST_AUTO_TEST_CASE(inference_tensors_do_not_wait) {
   const OnPages pages;
   const c10::InferenceMode inference;
