@@ -121,29 +121,26 @@ bool Ledger::ask_bins(const Intake& intake, const std::vector<double>& edges) {
   return true;
 }
 
-bool Ledger::ask_bits(const Intake& intake, BitBins bins) {
-  Page* const page = ask_page(intake, [&](const Page& one) {
-    return one.parts.mantissa_bits < 0 || one.parts.mantissa_bits == bins.mantissa_bits;
-  });
+/// A part that is a number, below 0 where nobody has asked for it.
+template <class T>
+bool Ledger::ask_part(const Intake& intake, T extend::PageParts::*part, T value) {
+  Page* const page =
+      ask_page(intake, [&](const Page& one) { return one.parts.*part < 0 || one.parts.*part == value; });
   if (page == nullptr) return false;
-  page->parts.mantissa_bits = bins.mantissa_bits;
+  page->parts.*part = value;
   return true;
+}
+
+bool Ledger::ask_bits(const Intake& intake, BitBins bins) {
+  return ask_part<std::int64_t>(intake, &extend::PageParts::mantissa_bits, bins.mantissa_bits);
 }
 
 bool Ledger::ask_decay(const Intake& intake, double decay) {
-  Page* const page =
-      ask_page(intake, [&](const Page& one) { return one.parts.decay < 0 || one.parts.decay == decay; });
-  if (page == nullptr) return false;
-  page->parts.decay = decay;
-  return true;
+  return ask_part(intake, &extend::PageParts::decay, decay);
 }
 
 bool Ledger::ask_power(const Intake& intake, double power) {
-  Page* const page =
-      ask_page(intake, [&](const Page& one) { return one.parts.power < 0 || one.parts.power == power; });
-  if (page == nullptr) return false;
-  page->parts.power = power;
-  return true;
+  return ask_part(intake, &extend::PageParts::power, power);
 }
 
 bool Ledger::ask_all(const Intake& intake) {
@@ -378,10 +375,15 @@ std::int64_t Ledger::settle(core::Sink* sink) {
   const c10::Stream now = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   for (const c10::Stream& stream : streams_) follow(stream, now);
   streams_ = {now};
+  std::vector<at::Tensor> taken;  // all memory first: when it is short, no page may be empty already
   for (Page& page : pages_) {
-    const at::Tensor taken = at::empty_like(page.memory);
-    kernels_->take(page.memory, taken);
-    page.taken = taken.cpu();
+    taken.push_back(at::empty_like(page.memory));
+    page.taken = at::empty(page.memory.sizes(), at::kLong);
+  }
+  for (std::size_t i = 0; i < pages_.size(); ++i) kernels_->take(pages_[i].memory, taken[i]);
+  for (std::size_t i = 0; i < pages_.size(); ++i) {
+    Page& page = pages_[i];
+    page.taken.copy_(taken[i]);
     const auto* const counts = page.taken.data_ptr<std::int64_t>();
     page.head.samples = counts[0];
     page.head.elements = counts[1];

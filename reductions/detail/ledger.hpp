@@ -103,6 +103,8 @@ class Ledger final : public core::Accumulator {
   Page* ask_page(const Intake& intake, Needs needs);
   template <class Free>
   Page* ask_page(const Intake& intake, const Free& free);
+  template <class T>
+  bool ask_part(const Intake& intake, T extend::PageParts::*part, T value);
   bool finish();
   const Page& page(const Folding& folding) const;
   const Page* counting(const Folding& folding) const;
