@@ -38,10 +38,12 @@ class TORCHTAP_API Accumulator {
   /// captures a graph; then it throws `c10::NotImplementedError` if a sample has to come first that is not
   /// captured.
   virtual bool accepts(const at::Tensor& sample, const Sink& sink, bool captures) = 0;
+  /// Whether a sample may stay in its batch for longer than the call in which it was accepted.
+  virtual bool may_wait() const noexcept = 0;
   /// An empty batch.
   virtual std::unique_ptr<Batch> batch() const = 0;
-  /// Puts a sample that was accepted into a batch, which is to be launched on the device's current stream.
-  /// The sample's memory must stay as it is until then.
+  /// Puts the sample that was accepted last into a batch, which is to be launched on the device's current
+  /// stream. The sample's memory must stay as it is until then.
   virtual void put(const at::Tensor& sample, Batch& batch, bool captures) = 0;
   /// Moves all that was added to `sink`, or discards it if that is null. Waits for the device. Returns the
   /// number of samples, those of replays among them.

@@ -5,6 +5,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/reductions/any_series.hpp>
+#include <torchtap/reductions/detail/ledger.hpp>
 #include <torchtap/reductions/detail/nested.hpp>
 #include <torchtap/reductions/detail/sharing.hpp>
 
@@ -50,6 +51,7 @@ void AnySeries::check(const at::Tensor& sample) const {
 }
 
 bool AnySeries::ask_ledger(detail::Ledger& ledger) const {
+  ledger.share();
   return std::all_of(members_.begin(), members_.end(), [&](const Any& member) {
     const auto* const one = sharing(member);
     return one != nullptr && one->ask_ledger(ledger);

@@ -115,7 +115,8 @@ struct By::Keys {
 
 By::Keys By::keys_of(const at::Tensor& sample) const {
   Keys keys;
-  keys.tensor = detail::companion("By", options_.name(), sample);
+  keys.tensor =
+      detail::on_cpu("By", options_.name(), detail::companion("By", options_.name(), sample), sample);
   TORCH_CHECK_TYPE(c10::isIntegralType(keys.tensor.scalar_type(), /*includeBool=*/true),
                    "reductions::By::update: \"", options_.name(), "\" has dtype ", keys.tensor.scalar_type(),
                    "; keys are whole numbers: convert it with to(torch::kLong).");

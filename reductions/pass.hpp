@@ -40,6 +40,7 @@ class TORCHTAP_API SharesPass : public core::detail::PassMember {
  private:
   friend class Pass;
   friend class AnySeries;
+  friend class Where;
   friend class detail::Ledger;
 
   /// Asks a ledger for everything that `fold_ledger` will need; false if each sample is needed.

@@ -7,6 +7,7 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/companion.hpp>
+#include <torchtap/reductions/detail/ledger.hpp>
 #include <torchtap/reductions/detail/nested.hpp>
 #include <torchtap/reductions/detail/sharing.hpp>
 #include <torchtap/reductions/where.hpp>
@@ -21,9 +22,7 @@ Where::Where(std::string mask, Any reduction) : name_(std::move(mask)), reductio
 /// On a device the pass is over a copy of these rows.
 template <class F>
 std::int64_t Where::with_rows(const at::Tensor& sample, const F& f) const {
-  const at::Tensor mask = detail::companion("Where", name_, sample);
-  TORCH_CHECK_TYPE(mask.scalar_type() == at::kBool, "reductions::Where::update: \"", name_, "\" has dtype ",
-                   mask.scalar_type(), "; a mask is of bool: convert it with to(torch::kBool).");
+  const at::Tensor mask = detail::on_cpu("Where", name_, detail::mask(name_, sample), sample);
   const auto* const chosen = mask.data_ptr<bool>();
   const auto all = static_cast<std::size_t>(mask.numel());
   std::vector<std::int64_t> rows(all + 1);
@@ -73,6 +72,19 @@ void Where::check(const at::Tensor& sample) const {
       reduction_.check(pass.sample());
     }
   });
+}
+
+bool Where::ask_ledger(detail::Ledger& ledger) const {
+  const auto* const sharing = detail::sharing(reduction_);
+  return sharing != nullptr && ledger.choose(name_) && sharing->ask_ledger(ledger);
+}
+
+void Where::fold_ledger(const detail::Ledger& ledger) {
+  left_out_ += ledger.left_out();
+  if (ledger.elements() == 0) return;
+  const detail::Beginning beginning("Where", name_ + ".left_out", reduction_);
+  detail::sharing(reduction_)->fold_ledger(ledger);
+  beginning.check(reduction_);
 }
 
 void Where::merge(const Where& other) {

@@ -22,7 +22,9 @@ namespace torchtap::reductions {
 /// reduction.
 ///
 /// A sample on a device stays there. The mask, on that device or on the CPU, is copied to the CPU, so each
-/// update waits for the device. It copies the chosen rows there, unless they are all.
+/// update waits for the device. It copies the chosen rows there, unless they are all. Recorders with fused
+/// kernels do neither, and record in replays of CUDA graphs, if the kernels serve the reduction and the
+/// sample's first dimension is folded.
 class TORCHTAP_API Where : public SharesPass {
  public:
   /// Throws `c10::ValueError` if the reduction uses the same name.
@@ -65,6 +67,8 @@ class TORCHTAP_API Where : public SharesPass {
   std::string recipe() const;
   template <class F>
   std::int64_t with_rows(const at::Tensor& sample, const F& f) const;
+  bool ask_ledger(detail::Ledger& ledger) const override;
+  void fold_ledger(const detail::Ledger& ledger) override;
   void ask(Pass& /*pass*/) const override {}
   void check_sample(const Pass& pass) const override { check(pass.sample()); }
   void fold(const Pass& pass) override { update(pass.sample()); }

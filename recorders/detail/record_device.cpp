@@ -58,7 +58,7 @@ void Record::fold_from_device(c10::ArrayRef<at::Tensor> samples, std::size_t fir
       " captures a graph, whose replays can record only what fused kernels add up: "
       "torchtap::cuda::enable_fused_kernels(), and Sum, Mean, Moments, Min, Max, AbsMax, Norm, "
       "EMA, Count, Histogram of a given range, LogHistogram or a Series of them, over rows or over all, of "
-      "floating numbers; got ",
+      "floating numbers, or one of these inside of where; got ",
       options->reduction()->describe(), " of ", ready[others.empty() ? 0 : others[0]].toString(),
       ". Use these, or detach the recorder while the graph is captured.");
   c10::SmallVector<Update, 2> updates;
@@ -73,7 +73,7 @@ void Record::fold_from_device(c10::ArrayRef<at::Tensor> samples, std::size_t fir
   if (!updates.empty()) update_together(updates);
   for (const std::size_t i : taken) {
     core::Accumulator& sum = *device_slots_[first_slot + i].sum;
-    if (may_be_late(ready[i])) {
+    if (sum.may_wait() && may_be_late(ready[i])) {
       store_->late()->put(sum, ready[i], captures, shared_from_this(), forwards_ ? &*forwards_ : nullptr);
       continue;
     }

@@ -106,10 +106,6 @@ at::Tensor any_companion(const char* what, const std::string& name) {
 
 at::Tensor companion(const char* what, const std::string& name, const at::Tensor& sample) {
   expect_plain(what, sample);
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      sample.is_cpu() || !base::is_capturing(sample.device()), "reductions::", what, "::update: a stream of ",
-      sample.device(), " captures a graph, and choosing rows by \"", name,
-      "\" waits for the device, which a capture does not allow; update outside of the capture.");
   at::Tensor found = any_companion(what, name);
   TORCH_CHECK_TYPE(found.layout() == c10::kStrided, "reductions::", what, "::update: \"", name, "\" is a ",
                    found.toString(), "; convert it with to_dense() first.");
@@ -119,9 +115,25 @@ at::Tensor companion(const char* what, const std::string& name, const at::Tensor
   TORCH_CHECK_VALUE(begins_with(sample.sizes(), found.sizes()), "reductions::", what, "::update: \"", name,
                     "\" has shape ", found.sizes(), " and the sample ", sample.sizes(),
                     "; it belongs to rows of the sample, so its shape has to be how the sample's begins.");
-  if (found.is_cpu() && found.is_contiguous()) return found;
+  return found;
+}
+
+at::Tensor mask(const std::string& name, const at::Tensor& sample) {
+  at::Tensor found = companion("Where", name, sample);
+  TORCH_CHECK_TYPE(found.scalar_type() == at::kBool, "reductions::Where::update: \"", name, "\" has dtype ",
+                   found.scalar_type(), "; a mask is of bool: convert it with to(torch::kBool).");
+  return found;
+}
+
+at::Tensor on_cpu(const char* what, const std::string& name, const at::Tensor& companion,
+                  const at::Tensor& sample) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      sample.is_cpu() || !base::is_capturing(sample.device()), "reductions::", what, "::update: a stream of ",
+      sample.device(), " captures a graph, and choosing rows by \"", name,
+      "\" waits for the device, which a capture does not allow; update outside of the capture.");
+  if (companion.is_cpu() && companion.is_contiguous()) return companion;
   const base::RecordingMode quiet;
-  return found.cpu().contiguous();
+  return companion.cpu().contiguous();
 }
 
 at::Tensor side_by_side(const char* what, const std::string& name, const at::Tensor& sample,

@@ -45,12 +45,16 @@ at::Tensor as_source(const at::Tensor& sample, std::int64_t dims);
 /// tensor itself if they are all of its rows, in order.
 at::Tensor choose_rows(const at::Tensor& tensor, c10::ArrayRef<std::int64_t> rows);
 
-/// The companion of that name, whose shape is how the sample's begins; contiguous, on the CPU. `what` is the
-/// class that asks, to choose rows. Throws `c10::ValueError` if there is no companion, its shape is another,
-/// or it is neither on the CPU nor on the sample's device; `c10::TypeError` if the sample is sparse or
-/// quantized; `c10::NotImplementedError` if the sample's device captures a graph, because choosing rows waits
-/// for it.
+/// The companion of that name, whose shape is how the sample's begins, on the CPU or on the sample's device.
+/// `what` is the class that asks, to choose rows. Throws `c10::ValueError` if there is no companion, its
+/// shape is another, or it is elsewhere; `c10::TypeError` if it or the sample is sparse or quantized.
 at::Tensor companion(const char* what, const std::string& name, const at::Tensor& sample);
+/// The same of a mask. Throws `c10::TypeError`, too, if it is not of bool.
+at::Tensor mask(const std::string& name, const at::Tensor& sample);
+/// A companion contiguous, on the CPU. Throws `c10::NotImplementedError` if the sample's device captures a
+/// graph, because choosing rows waits for it.
+at::Tensor on_cpu(const char* what, const std::string& name, const at::Tensor& companion,
+                  const at::Tensor& sample);
 
 /// Each row of the sample with the same row of the companion behind it: [N, D + E], of a sample [N, …] with D
 /// numbers in a row and a companion [N, …] with E. `start` is D, as it was before; if it is 0, it is set.

@@ -14,6 +14,7 @@
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/base/strided.hpp>
 #include <torchtap/core/sink.hpp>
+#include <torchtap/reductions/detail/companion.hpp>
 #include <torchtap/reductions/detail/device_rows.hpp>
 #include <torchtap/reductions/detail/ledger.hpp>
 #include <torchtap/reductions/pass.hpp>
@@ -136,7 +137,7 @@ bool Ledger::ask_bits(const Intake& intake, BitBins bins) {
 }
 
 bool Ledger::ask_decay(const Intake& intake, double decay) {
-  return ask_part(intake, &extend::PageParts::decay, decay);
+  return mask_.empty() && ask_part(intake, &extend::PageParts::decay, decay);  // weights follow all rows
 }
 
 bool Ledger::ask_power(const Intake& intake, double power) {
@@ -145,6 +146,12 @@ bool Ledger::ask_power(const Intake& intake, double power) {
 
 bool Ledger::ask_all(const Intake& intake) {
   rows_asked_.push_back(without_policy(intake));
+  return true;
+}
+
+bool Ledger::choose(const std::string& mask) {
+  if (shared_ || !mask_.empty()) return false;
+  mask_ = mask;
   return true;
 }
 
@@ -159,10 +166,12 @@ bool Ledger::finish() {
     if (folding.over.empty() || std::any_of(pages_.begin(), pages_.end(), has_rows) ||
         counting(folding) != nullptr)
       continue;
+    if (!mask_.empty()) return false;  // only pages know how many of their rows were chosen
     Page& page = pages_.back().counting ? pages_.emplace_back(Intake(intake.name(), all)) : pages_.back();
     page.counting = intake;
   }
   rows_asked_.clear();
+  for (Page& page : pages_) page.parts.masked = !mask_.empty();
   return !pages_.empty();
 }
 
@@ -189,8 +198,10 @@ const Ledger::Page& Ledger::page(const Folding& folding) const {
 bool Ledger::accepts(const at::Tensor& sample, const core::Sink& sink, bool captures) {
   kernels_ = kernels_ == nullptr ? installed() : kernels_;
   if (installed() != kernels_ || kernels_ == nullptr) return false;
-  const bool known = form_ && form_->is_of(sample) && streams_.back().device() == sample.device();
-  if (!known && !look(sample, sink)) return false;
+  if (!mask_.empty() && !find_rows(sample, captures)) return false;
+  const at::Tensor& rows = mask_.empty() ? sample : part_.rows;
+  const bool known = form_ && form_->is_of(rows) && streams_.back().device() == rows.device();
+  if (!known && !look(rows, sink)) return false;
   if (captures) {
     for (const Page& page : pages_) {
       TORCH_CHECK_NOT_IMPLEMENTED(
@@ -201,6 +212,27 @@ bool Ledger::accepts(const at::Tensor& sample, const core::Sink& sink, bool capt
           "the model once before the capture.");
     }
   }
+  return true;
+}
+
+/// The rows of a sample, and the mask that chooses among them. False if the pages do not fold these rows.
+bool Ledger::find_rows(const at::Tensor& sample, bool captures) {
+  part_.mask = mask(mask_, sample);
+  TORCH_CHECK_NOT_IMPLEMENTED(!captures || !part_.mask.is_cpu(), "reductions::Where::update: a stream of ",
+                              sample.device(), " captures a graph, whose replays do not read \"", mask_,
+                              "\" on the CPU; name a mask on ", sample.device(),
+                              ", into which each replay's mask is copied.");
+  const bool whole = part_.mask.dim() == 0;
+  for (const Page& page : pages_) {
+    const Folding& folding = page.intake.folding();
+    const std::int64_t dim = sample.dim() - std::max<std::int64_t>(part_.mask.dim() - 1, 0);
+    const bool first = folding.over_all || std::any_of(folding.over.begin(), folding.over.end(),
+                                                       [&](auto over) { return over == 0 || over == -dim; });
+    if (!whole && !first) return false;
+  }
+  const base::RecordingMode quiet;
+  part_.rows = as_rows(sample, part_.mask.dim());
+  part_.mask = part_.mask.to(sample.device(), /*non_blocking=*/true).contiguous();
   return true;
 }
 
@@ -241,7 +273,7 @@ bool Ledger::look(const at::Tensor& sample, const core::Sink& sink) {
   form_ = std::move(form);
   if (streams_.empty())
     streams_.push_back(c10::impl::VirtualGuardImpl(sample.device().type()).getStream(sample.device()));
-  if (first && sink.count() != 0) {
+  if (first && (sink.count() != 0 || !mask_.empty())) {
     try {
       try_merge(sink);
     } catch (...) {
@@ -257,10 +289,10 @@ bool Ledger::look(const at::Tensor& sample, const core::Sink& sink) {
 void Ledger::try_merge(const core::Sink& sink) {
   for (Page& page : pages_) {
     page.taken = at::zeros({lay_out(page.head)}, at::kLong);
+    read(page);
     page.head.samples = 1;
     page.head.rows = page.counted;
     page.head.elements = page.last.rows() * page.head.kept;
-    read(page);
   }
   const auto part = sink.fresh();
   static_cast<SharesPass&>(*part->pass_member()).fold_ledger(*this);
@@ -344,16 +376,22 @@ void Ledger::put(const at::Tensor& sample, Batch& batch, bool captures) {
     streams_.push_back(now);
   }
   to.begin(*kernels_);
+  const Part part = mask_.empty() ? Part{sample, {}} : std::exchange(part_, {});
   for (Page& page : pages_) {
     if (!page.memory.defined()) open(page, sample);
     extend::DeviceRows rows = page.last;
-    rows.memory = form_->plain ? sample : device_rows(page.intake.open(sample)).memory;
-    to.add({std::move(rows), page.memory, page.parts, page.counted});
+    rows.memory = form_->plain ? part.rows : device_rows(page.intake.open(part.rows)).memory;
+    to.add({std::move(rows), page.memory, page.parts, page.counted, part.mask});
   }
 }
 
 /// Reads what was taken of a page.
 void Ledger::read(Page& page) {
+  if (page.parts.masked) {
+    left_out_ = page.head.elements - page.head.rows;
+    page.head.elements = 0;
+    for (const Summary& one : summaries_of(page)) page.head.elements += one.taken + one.non_finite();
+  }
   if (page.parts.mantissa_bits < 0) return;
   const std::int64_t width = BitBins{static_cast<int>(page.parts.mantissa_bits)}.slots();
   const auto* counts = page.taken.data_ptr<std::int64_t>() + page.head.bits_at;
@@ -434,7 +472,10 @@ std::int64_t Ledger::rows(const Folding& folding) const {
 }
 
 c10::ArrayRef<Summary> Ledger::summaries(const Folding& folding) const {
-  const Page& page = this->page(folding);
+  return summaries_of(page(folding));
+}
+
+c10::ArrayRef<Summary> Ledger::summaries_of(const Page& page) {
   return {reinterpret_cast<const Summary*>(page.taken.data_ptr<std::int64_t>() + page.head.summaries_at),
           static_cast<std::size_t>(page.head.kept)};
 }

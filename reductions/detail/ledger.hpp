@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <torchtap/core/accumulator.hpp>
@@ -38,8 +39,14 @@ class Ledger final : public core::Accumulator {
 
   bool accepts(const at::Tensor& sample, const core::Sink& sink, bool captures) override;
   std::unique_ptr<Batch> batch() const override;
+  bool may_wait() const noexcept override { return mask_.empty(); }  // nobody watches over the mask
   void put(const at::Tensor& sample, Batch& batch, bool captures) override;
   std::int64_t settle(core::Sink* sink) override;
+
+  /// Takes only the rows that the companion of this name chooses. False if the ledger serves others, too.
+  bool choose(const std::string& mask);
+  /// Says that several reductions ask.
+  void share() noexcept { shared_ = true; }
 
   // What reductions ask for. False if their way of folding cannot be served: elementwise, or with an error
   // for what is not finite.
@@ -69,6 +76,8 @@ class Ledger final : public core::Accumulator {
   Summary total() const;
   std::int64_t elements() const { return pages_.front().head.elements; }
   std::int64_t rows(const Folding& folding) const;
+  /// Number of elements of masks that were false.
+  std::int64_t left_out() const noexcept { return left_out_; }
   /// A tensor of the shape and dtype of the last sample. Its elements are not to be read.
   at::Tensor last() const;
 
@@ -97,6 +106,11 @@ class Ledger final : public core::Accumulator {
     bool is_of(const at::Tensor& sample) const;
   };
 
+  /// What is added of a sample: it, or its rows and those that are chosen.
+  struct Part {
+    at::Tensor rows, mask;
+  };
+
   class PageBatch;
 
   Ledger() = default;
@@ -110,15 +124,21 @@ class Ledger final : public core::Accumulator {
   const Page* counting(const Folding& folding) const;
   template <class Has>
   const Page& page(const Folding& folding, const Has& has) const;
+  bool find_rows(const at::Tensor& sample, bool captures);
   bool look(const at::Tensor& sample, const core::Sink& sink);
   void try_merge(const core::Sink& sink);
   void open(Page& page, const at::Tensor& sample);
   void follow(const c10::Stream& before, const c10::Stream& now) const;
   void read(Page& page);
+  static c10::ArrayRef<Summary> summaries_of(const Page& page);
   static at::Tensor numbers(const Page& page, std::int64_t at);
 
   std::vector<Page> pages_;
   std::vector<Intake> rows_asked_;  // by `ask_all`
+  bool shared_ = false;
+  std::string mask_;  // empty: all rows
+  Part part_;         // of the sample that was accepted
+  std::int64_t left_out_ = 0;
   extend::DeviceKernels* kernels_ = nullptr;
   std::optional<Form> form_;          // of the last sample
   std::vector<c10::Stream> streams_;  // that samples came from since they were settled; the last one is last

@@ -37,11 +37,12 @@ struct PageParts {
   std::int64_t mantissa_bits = -1;  ///< of `BitBins`; -1 for none
   double decay = -1;                ///< of an exponential average; -1 for none
   double power = -1;                ///< of magnitudes that are summed; -1 for none
+  bool masked = false;              ///< only of rows that a mask chooses
 
   /// The parts as one number, for which kernels are compiled: a bit for each.
   int number() const noexcept {
     return (moments ? 1 : 0) | (bins != 0 ? 2 : 0) | (mantissa_bits >= 0 ? 4 : 0) | (decay >= 0 ? 8 : 0) |
-           (power >= 0 ? 16 : 0);
+           (power >= 0 ? 16 : 0) | (masked ? 32 : 0);
   }
 };
 
@@ -50,6 +51,9 @@ struct PageParts {
 /// (int32) and a `Summary` of each kept element, and what else its parts ask for, `[kept]` twice, `[bins +
 /// 1]`,
 /// `[kept, bins + 3]` and `[kept, slots]`; `…_at` says how many numbers behind the page's beginning.
+///
+/// With masks, `elements` is the number of elements of all masks and `rows` the number of those that are
+/// true.
 struct PageHeader {
   std::int64_t samples = 0, elements = 0, rows = 0;
   std::int64_t kept = 0, bins = 0, mantissa_bits = -1;
@@ -66,6 +70,7 @@ struct PageEntry {
   at::Tensor page;
   PageParts parts;
   std::int64_t counted = 0;  ///< rows to count
+  at::Tensor mask;           ///< bool; each element stands for as many rows, side by side, as the others
 };
 
 /// Each call changes states in place, as later work of the device's current stream, and waits for nothing.

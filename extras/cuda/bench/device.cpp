@@ -3,16 +3,15 @@
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
+#include <torchtap/cuda/detail/driver.hpp>
+#include <torchtap/cuda/fused_kernels.hpp>
 #include <torchtap/torchtap.hpp>
 
 #include "zoo/resnet.hpp"
-
-#ifdef TORCHTAP_BENCH_FUSED
-#include <torchtap/cuda/fused_kernels.hpp>
-#endif
 
 namespace tap = torchtap;
 
@@ -26,11 +25,8 @@ at::Device device() {
 
 /// Kernels of torchtap::cuda, or ATen's operations.
 void use_fused(bool fused) {
-#ifdef TORCHTAP_BENCH_FUSED
-  if (fused && device().is_cuda()) return torchtap::cuda::enable_fused_kernels();
-  torchtap::cuda::disable_fused_kernels();
-#endif
-  (void)fused;
+  if (fused && device().is_cuda()) return tap::cuda::enable_fused_kernels();
+  tap::cuda::disable_fused_kernels();
 }
 
 void finish() {
@@ -104,6 +100,46 @@ void sum(benchmark::State& state, at::IntArrayRef sizes) {
   repeat(state, [&] { benchmark::DoNotOptimize(x.sum()); });
 }
 
+/// The least that a kernel can do with a sample: it reads the memory.
+void read(benchmark::State& state, at::IntArrayRef sizes) {
+  if (!torch::cuda::is_available()) return state.SkipWithError("no device");
+  const char* const source = R"cuda(
+extern "C" __global__ void read(const float4* x, long long size, float* out) {
+  const long long stride = (long long)gridDim.x * blockDim.x;
+  float sum = 0;
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < size; i += stride) {
+    const float4 v = x[i];
+    sum += v.x + v.y + v.z + v.w;
+  }
+  if (sum == 1e-30f) *out = sum;  // so that the compiler keeps the sum
+}
+)cuda";
+  const at::Tensor x = normal(sizes);
+  const auto& driver = tap::cuda::detail::Driver::instance();
+  const c10::DeviceIndex at = x.device().index();
+  void* const module = driver.load(source, {}, {"read"}, at);
+  const void* from = x.data_ptr();
+  float* out = x.data_ptr<float>();
+  std::int64_t size = x.numel() / 4;
+  void* arguments[] = {&from, &size, &out};
+  constexpr unsigned kThreads = 256, kBlocks = 8;  // of a multiprocessor
+  const auto most = static_cast<std::int64_t>(kBlocks) * driver.multiprocessors(at);
+  const auto blocks = static_cast<unsigned>(std::min(most, (size + kThreads - 1) / kThreads));
+  repeat(state, [&] { driver.launch(module, "read", {blocks, 1}, {kThreads, 1}, 0, at, arguments); });
+}
+
+/// A recorder of the rows that a mask chooses, three of four.
+void masked(benchmark::State& state, const std::string& text, bool fused) {
+  use_fused(fused);
+  const at::Tensor x = normal({8, 1024, 768}), mask = torch::rand({8, 1024}).lt(0.75).to(device());
+  torch::nn::Sequential model{torch::nn::Identity()};
+  tap::recorders::ForwardOutput recorder(tap::recorders::RecorderOptions().reduction(tap::reductions::where(
+      "mask", tap::reductions::parse(text, tap::reductions::ParseOptions().over({0})))));
+  recorder.attach(model, tap::selectors::names("0"));
+  const tap::core::Context named("mask", mask);
+  repeat(state, [&] { model->forward(x); });
+}
+
 /// A training step of a ResNet-18, with nothing or with a recorder of every module's output.
 void step(benchmark::State& state, const std::string& reduction, bool fused) {
   use_fused(fused);
@@ -152,6 +188,7 @@ int main(int argc, char** argv) {
     const auto copy = sizes;
     benchmark::RegisterBenchmark(("aten_sum" + at).c_str(),
                                  [=](benchmark::State& state) { sum(state, copy); });
+    benchmark::RegisterBenchmark(("read" + at).c_str(), [=](benchmark::State& state) { read(state, copy); });
     benchmark::RegisterBenchmark(("aten_composed" + at).c_str(),
                                  [=](benchmark::State& state) { composed(state, copy); });
     benchmark::RegisterBenchmark(("aten_histc" + at).c_str(),
@@ -175,6 +212,10 @@ int main(int argc, char** argv) {
                                                         {"series", series}}) {
     add(name, reduction);
     add(name + "_fused", reduction, true);
+  }
+  for (const bool fused : {false, true}) {
+    benchmark::RegisterBenchmark(fused ? "where_series_fused/8x1024x768" : "where_series/8x1024x768",
+                                 [=](benchmark::State& state) { masked(state, series, fused); });
   }
   add_step("nothing", "");
   for (const auto& [name, reduction] : std::vector<std::pair<std::string, std::string>>{

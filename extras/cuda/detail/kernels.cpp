@@ -33,7 +33,7 @@ constexpr std::int64_t kMostChunks = 4096;  // a grid may have 65535
 constexpr std::int64_t kShared = 48 << 10;  // bytes of a block's memory
 
 // Of kernels that add to pages, as in the source.
-constexpr std::int64_t kMany = 46;         // entries of a launch
+constexpr std::int64_t kMany = 42;         // entries of a launch
 constexpr std::int64_t kRoom = 18 << 10;   // bytes that a block has for counters of its own
 constexpr std::int64_t kPartWords = 14;    // numbers of a Part
 constexpr std::int64_t kRowsOfRun = 8192;  // rows of a chunk, or more
@@ -84,6 +84,7 @@ double* numbers(const at::Tensor& tensor) {
 struct Entry {
   const void* x;
   std::int64_t* page;
+  const void* mask;
   std::int64_t outer, kept, inner, chunk, counted;
   int chunks, across, first_block, first_part, first_ticket, columns, shared;
 
@@ -317,6 +318,10 @@ class Kernels final : public reductions::extend::DeviceKernels {
     entry.kept = rows.kept;
     entry.inner = rows.inner;
     entry.counted = one.counted;
+    if (one.parts.masked) {
+      entry.mask = one.mask.data_ptr();
+      entry.counted = one.mask.numel();
+    }
     entry.columns = rows.inner == 1 && rows.kept >= kNeighbours ? 1 : 0;
     const std::int64_t across = entry.columns != 0 ? parts(rows.kept, kNeighbours) : rows.kept;
     const std::int64_t least = entry.columns != 0 ? kRowsAcross : kRowsOfRun;

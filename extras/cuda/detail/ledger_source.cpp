@@ -9,9 +9,9 @@ namespace torchtap::cuda::detail {
 // made in one order, so that the same samples have the same results.
 const char kLedger[] = R"cuda(
 constexpr bool kMoments = (PARTS & 1) != 0, kBins = (PARTS & 2) != 0, kBits = (PARTS & 4) != 0,
-               kDecays = (PARTS & 8) != 0, kPowers = (PARTS & 16) != 0;
+               kDecays = (PARTS & 8) != 0, kPowers = (PARTS & 16) != 0, kMasked = (PARTS & 32) != 0;
 constexpr int kThreads = 256, kAcross = 32, kDown = kThreads / kAcross;  // of a block
-constexpr int kMany = 46;                                                // entries of a launch
+constexpr int kMany = 42;                                                // entries of a launch
 
 // As torchtap's Summary.
 struct Summary {
@@ -39,8 +39,9 @@ struct Page {
 struct Entry {
   const ELEMENT* x;
   Int* page;
+  const unsigned char* mask;      // of rows that are chosen
   Int outer, kept, inner, chunk;  // rows of a chunk
-  Int counted;                    // rows to count
+  Int counted;                    // rows to count; with a mask, its elements
   int chunks, across;             // blocks: `across` for each chunk
   int first_block, first_part, first_ticket;
   int columns;  // whether a block has 32 kept elements
@@ -319,6 +320,53 @@ struct Counters {
   }
 };
 
+// Tells which rows a mask chooses. Each of its elements stands for as many rows, side by side.
+struct Chosen {
+  const unsigned char* mask;
+  Int rows, begin, end;  // `rows` for each element; those of the last one that was asked for
+  bool taken;
+
+  __device__ Chosen(const Entry& one)
+      : mask(one.mask),
+        rows(kMasked ? one.outer * one.inner / one.counted : 0),
+        begin(0),
+        end(0),
+        taken(true) {}
+  __device__ bool operator()(Int row) {
+    if (kMasked && (row < begin || row >= end)) {
+      const Int at = rows == 1 ? row : row / rows;
+      begin = at * rows;
+      end = begin + rows;
+      taken = mask[at] != 0;
+    }
+    return taken;
+  }
+};
+
+struct Found {
+  Int number;
+};
+
+__device__ inline void join(Found& a, const Found& b) {
+  a.number += b.number;
+}
+
+// Counts the chosen elements of a mask whose rows begin in a chunk.
+__device__ inline void count_chosen(const Entry& one, int chunk, double* room) {
+  const int thread = threadIdx.x;
+  const Int size = one.outer * one.inner, rows = size / one.counted, begin = chunk * one.chunk;
+  const Int end = begin + one.chunk < size ? begin + one.chunk : size;
+  Found* const found = reinterpret_cast<Found*>(room);
+  Found mine = {0};
+  for (Int i = (begin + rows - 1) / rows + thread; i < (end + rows - 1) / rows; i += kThreads)
+    mine.number += one.mask[i] != 0;
+  found[thread] = mine;
+  join_threads(found, thread, 1);
+  if (thread == 0)
+    atomicAdd(&reinterpret_cast<Page*>(one.page)->rows, static_cast<Bits>(found[0].number));
+  __syncthreads();
+}
+
 // Whether this block is the last of all chunks. What it reads of their parts is written.
 __device__ inline bool is_last(unsigned* ticket, int chunks, int thread) {
   __shared__ int last;
@@ -327,11 +375,10 @@ __device__ inline bool is_last(unsigned* ticket, int chunks, int thread) {
   if (thread == 0) {
     last = atomicAdd(ticket, 1u) == static_cast<unsigned>(chunks - 1);
     if (last) *ticket = 0;  // for the next launch
+    __threadfence();        // the block reads after this thread has seen all tickets
   }
   __syncthreads();
-  const bool result = last != 0;
-  if (result) __threadfence();
-  return result;
+  return last != 0;
 }
 
 // Changes a kept element of a page. Kernels of several streams may do so at once; a thread that has a lock waits
@@ -408,23 +455,28 @@ __device__ inline void add_runs(const Entry& one, const Page& head, int tile, in
   const Int rows = one.outer * one.inner, begin = chunk * one.chunk;
   const Int end = begin + one.chunk < rows ? begin + one.chunk : rows;
   const Runs runs = {one.x, one.kept, tile, one.inner};
+  Chosen chosen(one);
   double shift = 0;
   if (kMoments) {
     Near* const all = reinterpret_cast<Near*>(room);
-    Near near = not_near();
-    for (int i = 0; i < 4; ++i) {
-      const Int row = begin + i * kThreads + thread;
-      if (row < end) take(near, runs[row]);
+    Int row = begin + thread;
+    for (bool found = false; !found;) {
+      Near near = not_near();
+      for (int i = 0; i < 4; ++i, row += kThreads) {
+        if (row < end && chosen(row)) take(near, runs[row]);
+      }
+      all[thread] = near;
+      join_threads(all, thread, 1);
+      shift = shift_of(all[0]);
+      found = !kMasked || all[0].taken != 0 || row - thread >= end;
+      __syncthreads();
     }
-    all[thread] = near;
-    join_threads(all, thread, 1);
-    shift = shift_of(all[0]);
-    __syncthreads();
   }
   const Counters counters(head, one.page, one.shared == 0 ? 0 : own);
   counters.begin(thread);
   Sums mine = no_sums();
   each(runs, begin, end, thread, [&](Int row, double v) {
+    if (!chosen(row)) return;
     take(mine, v, shift);
     if (kDecays) decay(mine, head, rows, row, v);
     if (kPowers) raise(mine, head, v);
@@ -456,18 +508,22 @@ __device__ inline void add_columns(const Entry& one, const Page& head, int tile,
   const Int k = static_cast<Int>(tile) * kAcross + column, rows = one.outer, begin = chunk * one.chunk;
   const Int end = k >= one.kept ? begin : begin + one.chunk < rows ? begin + one.chunk : rows;
   const ELEMENT* const x = one.x + k;
+  Chosen chosen(one);
   double shift = 0;
   if (kMoments) {
     Near near = not_near();
-    for (int i = 0; i < 8; ++i) {
-      const Int row = begin + down + i * kDown;
-      if (row < end) take(near, number(x[row * one.kept]));
+    Int row = begin + down;
+    for (int i = 0; i < 8 && row < end; row += kDown) {
+      if (!chosen(row)) continue;
+      take(near, number(x[row * one.kept]));
+      ++i;
     }
     shift = shift_of(near);
   }
   const Counters counters(head, one.page, 0);
   Sums mine = no_sums();
   const auto add = [&](Int row, double v) {
+    if (!chosen(row)) return;
     take(mine, v, shift);
     if (kDecays) decay(mine, head, rows, row, v);
     if (kPowers) raise(mine, head, v);
@@ -503,9 +559,10 @@ __device__ inline void add_entry(const Entry& one, int block, Part* parts, unsig
   if (block == 0 && threadIdx.x == 0) {
     Page* const counts = reinterpret_cast<Page*>(one.page);
     atomicAdd(&counts->samples, static_cast<Bits>(1));
-    atomicAdd(&counts->elements, static_cast<Bits>(one.outer * one.kept * one.inner));
-    atomicAdd(&counts->rows, static_cast<Bits>(one.counted));
+    atomicAdd(&counts->elements, static_cast<Bits>(kMasked ? one.counted : one.outer * one.kept * one.inner));
+    if (!kMasked) atomicAdd(&counts->rows, static_cast<Bits>(one.counted));
   }
+  if (kMasked && tile == 0) count_chosen(one, chunk, room);
   if (one.columns != 0) {
     add_columns(one, head, tile, chunk, parts, tickets, room);
   } else {

@@ -40,7 +40,7 @@ def compiler():
 @pytest.mark.parametrize("which", ["kernels", "ledger"])
 def test_the_source_compiles(compiler, which, element):
     source = pathlib.Path(given("cuda_source") + f".{which}.cu").read_bytes()
-    parts = (0, 1, 2, 4, 8, 16, 31) if element == "bfloat16" else (0, 31)
+    parts = (0, 1, 2, 4, 8, 16, 31, 32, 33, 63) if element == "bfloat16" else (0, 31, 33)
     for number, architecture in itertools.product(parts if which == "ledger" else (0,), ARCHITECTURES):
         texts = ["--std=c++14", f"--gpu-architecture={architecture}", *ELEMENTS[element], f"-DPARTS={number}"]
         options = (ctypes.c_char_p * len(texts))(*[text.encode() for text in texts])

@@ -7,8 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include <torchtap/core/context.hpp>
 #include <torchtap/recorders/options.hpp>
 #include <torchtap/reductions/parse.hpp>
+#include <torchtap/reductions/where.hpp>
 
 /// What devices add up, for the fake devices of tests and for one that is there.
 namespace torchtap_test {
@@ -94,5 +96,80 @@ inline torchtap::recorders::RecorderOptions reducing(const std::string& text,
                                                      const std::vector<std::int64_t>& over = {0}) {
   return torchtap::recorders::RecorderOptions().reduction(parsed(text, over));
 }
+
+/// Reductions of the rows that a mask chooses, which are added up in pages of a device.
+inline const std::vector<std::string> kMaskedReductions = {"sum",
+                                                           "mean",
+                                                           "moments",
+                                                           "min",
+                                                           "max",
+                                                           "abs_max",
+                                                           "norm",
+                                                           "norm:1",
+                                                           "norm:3",
+                                                           "histogram:16:-3:3",
+                                                           "log_histogram",
+                                                           "moments, min, max, count",
+                                                           "moments, histogram:8:-1:1, log_histogram, norm"};
+
+inline torchtap::recorders::RecorderOptions chosen(const std::string& text,
+                                                   const std::vector<std::int64_t>& over) {
+  return torchtap::recorders::RecorderOptions().reduction(
+      torchtap::reductions::where("mask", parsed(text, over)));
+}
+
+/// The same on the CPU, in float64.
+inline void feed(torchtap::reductions::Any& on_cpu, const at::Tensor& x, const at::Tensor& mask) {
+  const torchtap::core::Context named("mask", mask.cpu());
+  on_cpu.update(x.cpu().to(at::kDouble));
+}
+
+/// The sample with what its padding may hold: large numbers, infinities and NaN where the mask is false.
+inline at::Tensor spoiled(const at::Tensor& x, const at::Tensor& mask) {
+  at::Tensor padding = at::full(x.sizes(), 1e30);
+  padding.view(-1).slice(0, 0, c10::nullopt, 3).fill_(std::numeric_limits<double>::infinity());
+  padding.view(-1).slice(0, 1, c10::nullopt, 3).fill_(std::numeric_limits<double>::quiet_NaN());
+  std::vector<std::int64_t> sizes = mask.sizes().vec();
+  sizes.resize(static_cast<std::size_t>(x.dim()), 1);
+  return at::where(mask.reshape(sizes), x, padding.to(x.scalar_type()));
+}
+
+/// Samples whose rows a mask chooses; the mask has the first `dims` dimensions.
+struct MaskCase {
+  std::string name;
+  std::vector<std::int64_t> sizes;
+  std::int64_t dims;
+  std::vector<std::int64_t> over;
+  double shift = 0;
+
+  /// The i-th of five samples, float32, and its mask: of some rows, none, all, the second half, some.
+  std::pair<at::Tensor, at::Tensor> batch(int i) const {
+    const at::IntArrayRef leading(sizes.data(), static_cast<std::size_t>(dims));
+    at::Tensor mask = at::rand(leading).lt(i == 1 ? 0.0 : i == 2 ? 1.0 : 0.4);
+    if (i == 3 && dims > 0) {
+      mask.fill_(false);
+      mask.view(-1).slice(0, mask.numel() / 2).fill_(true);
+    }
+    at::Tensor x = spoiled(at::randn(sizes) + shift, mask);
+    if (i == 4) x = x.transpose(0, -1).contiguous().transpose(0, -1);
+    return {x, mask};
+  }
+};
+
+inline const std::vector<MaskCase> kMaskCases = {{"tokens, by feature", {4, 150, 40}, 2, {0}},
+                                                 {"tokens, far from 0", {4, 150, 40}, 2, {0}, 1e3},
+                                                 {"tokens, all", {4, 150, 5}, 2, {}, 1e3},
+                                                 {"tokens, all of many", {3, 700, 9}, 2, {}},
+                                                 {"sequences, by feature", {6, 50, 33}, 1, {0, 1}},
+                                                 {"sequences, all", {6, 50, 3}, 1, {}},
+                                                 {"images, by channel", {5, 6, 9, 10}, 1, {0, 2, 3}},
+                                                 {"images, one channel", {5, 1, 90, 100}, 1, {0, 2, 3}, 1e3},
+                                                 {"rows", {300, 7}, 1, {0}},
+                                                 {"rows of the last dimension", {300, 7}, 1, {-2}},
+                                                 {"numbers", {9000}, 1, {}, 1e3},
+                                                 {"numbers, as rows", {9000}, 1, {0}},
+                                                 {"every element", {30, 40}, 2, {0}},
+                                                 {"one mask for all", {20, 4}, 0, {0}},
+                                                 {"one mask, another dimension", {20, 4}, 0, {1}}};
 
 }  // namespace torchtap_test

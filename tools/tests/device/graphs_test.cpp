@@ -103,6 +103,34 @@ BOOST_AUTO_TEST_CASE(a_hundred_replays_are_a_hundred_samples) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(replays_read_the_mask_of_their_time) {
+  const Fused way(true);
+  for (const auto& text : kMaskedReductions) {
+    BOOST_TEST_CONTEXT(text) {
+      Served served;
+      recorders::ForwardOutput recorder(chosen(text, {0}));
+      recorder.attach(served.model, selectors::names("2"));
+      const at::Tensor mask = torch::zeros({64}, at::TensorOptions(at::kBool).device(device()));
+      const core::Context named("mask", mask);
+      reductions::Any on_cpu = reductions::where("mask", parsed(text, {0}));
+      for (int i = 0; i < 22; ++i) {
+        mask.copy_(torch::rand({64}).lt(i % 7 == 3 ? 0 : 0.5));
+        torch::cuda::synchronize();
+        if (i == 1) BOOST_TEST(served.capture() == "");
+        if (i == 0 || i == 21) {
+          served.run();
+        } else {
+          served.replay();
+        }
+        torch::cuda::synchronize();
+        feed(on_cpu, served.seen.back(), mask);
+      }
+      BOOST_TEST(recorder[0].samples() == 22);
+      check_same(recorder[0].results(), on_cpu.results());
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(what_cannot_be_captured_is_refused_and_the_capture_ends) {
   const Fused way(true);
   for (const auto& options :

@@ -51,4 +51,44 @@ BOOST_DATA_TEST_CASE(results_are_those_of_the_cpu, boost::unit_test::data::make(
   }
 }
 
+BOOST_DATA_TEST_CASE(rows_that_a_mask_chooses_are_those_of_the_cpu, boost::unit_test::data::make(ways()),
+                     fused) {
+  const Fused way(fused);
+  at::manual_seed(3);
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    for (const MaskCase& one : kMaskCases) {
+      for (const auto& text : kMaskedReductions) {
+        BOOST_TEST_CONTEXT(text << ", " << one.name << ", " << dtype) {
+          nn::Sequential model{nn::Identity()};
+          recorders::ForwardOutput recorder(chosen(text, one.over));
+          recorder.attach(model, selectors::names("0"));
+          reductions::Any on_cpu = reductions::where("mask", parsed(text, one.over));
+          for (int i = 0; i < 5; ++i) {
+            const auto [batch, mask] = one.batch(i);
+            const at::Tensor x = batch.to(dtype), there = x.to(device());
+            const core::Context named("mask", mask.to(device()));
+            if (fused) {
+              const NoWaiting strict;
+              model->forward(there);
+            } else {
+              model->forward(there);
+            }
+            feed(on_cpu, x, mask);
+          }
+          const auto want = on_cpu.results(), got = recorder[0].results();
+          BOOST_TEST(got.names() == want.names(), boost::test_tools::per_element());
+          for (const auto& [name, tensor] : want) {
+            const at::Tensor here = got.at(name).cpu();
+            const double rtol = !here.is_floating_point()           ? 0
+                                : !fused                            ? 2e-5
+                                : here.scalar_type() == at::kDouble ? 1e-9
+                                                                    : 1e-6;
+            BOOST_TEST(close(here, tensor.to(here.scalar_type()), rtol, 1e-9), name);
+          }
+        }
+      }
+    }
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
