@@ -670,6 +670,48 @@ def test_compiled_code_runs_hooks_without_a_graph_break(backend):
         assert torch.equal(a.grad, b.grad)
 
 
+def test_the_compiler_puts_hooks_between_its_cuda_graphs(monkeypatch):
+    """The parts of CUDA graphs are chosen as on a device; here they are of code for the CPU."""
+    from torch._inductor import scheduler, utils
+
+    chosen, reasons = scheduler.Scheduler.should_partition, []
+
+    def as_on_a_device(*arguments, **named):
+        reason = chosen(*arguments, **named)
+        reasons.append(reason)
+        return reason if reason != "cpu ops" else None
+
+    monkeypatch.setattr(scheduler.Scheduler, "should_partition", as_on_a_device)
+    torch._dynamo.reset()
+    model, batches = classifier(), torch.randn(3, 4, 784)
+    kept, means = torchtap.ForwardOutput().attach(model), torchtap.ForwardInput(reduction=torchtap.Mean()).attach(model)
+    compiled = torch.compile(model, options={"triton.cudagraphs": True, "force_disable_caches": True})
+    with torch.no_grad():
+        _, codes = utils.run_and_get_code(compiled, batches[0])
+        for batch in batches[1:]:
+            compiled(batch)
+    wanted = torch.nn.functional.linear(batches, model[0].weight, model[0].bias)
+    assert any(reason and "run_hooks" in reason for reason in reasons)
+    partitions = [part for code in codes for part in re.split(r"\n(?=\S)", code) if part.startswith("def partition_")]
+    assert partitions and not any("run_hooks" in part for part in partitions)
+    assert list(kept.iter_samples()) == list(means.iter_samples()) == [3] * len(kept)
+    torch.testing.assert_close(torch.stack(kept["0"]), wanted)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no device")
+def test_samples_of_compiled_code_with_cuda_graphs_are_those_of_eager_code():
+    torch._dynamo.reset()
+    model, x = classifier().cuda(), torch.randn(20, 4, 784, device="cuda")
+    want, kept, moments = [], *(torchtap.ForwardOutput(reduction=r).attach(model) for r in (None, torchtap.Moments(over=[0])))
+    with torch.no_grad():
+        compiled = torch.compile(model, mode="reduce-overhead", fullgraph=True)
+        for batch in x:
+            want.append(compiled(batch).clone())
+    assert list(kept.iter_samples()) == [20] * len(kept)
+    torch.testing.assert_close(torch.stack(kept[-1]), torch.stack(want), rtol=0, atol=0)
+    torch.testing.assert_close(moments[-1]["mean"], torch.cat(want).double().mean(0), rtol=1e-6, atol=1e-9)
+
+
 def test_gradients_and_shared_memory_break_the_graph_of_compiled_code():
     torch._dynamo.reset()
     model, x = classifier(), torch.randn(4, 784)

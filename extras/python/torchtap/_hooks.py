@@ -5,6 +5,7 @@ import functools
 
 import torch
 import torch._dynamo.config
+import torch._inductor.config
 from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
 from torch.utils import _pytree as pytree
 from torchtap._library import _C  # noqa: F401  (has the operator)
@@ -15,6 +16,12 @@ torch._dynamo.config.skip_nnmodule_hook_guards = False
 _run = torch.ops.torchtap.run_hooks.default
 torch.library.register_fake("torchtap::run_hooks")(lambda inputs, outputs, before, number: None)
 _register_effectful_op(_run, _EffectType.ORDERED)  # otherwise the compiler would remove a call that returns nothing
+# Between the CUDA graphs that the compiler makes (mode="reduce-overhead"), not inside: a replay calls nothing, and what hooks keep
+# would lie in the graphs' memory. The operator's tag for this is not seen where it has an effect (2.11 to 2.15).
+torch._inductor.config.custom_should_partition_ops = [
+    *torch._inductor.config.custom_should_partition_ops,
+    "torchtap::run_hooks",
+]
 
 # A model that is pickled as a whole takes its hooks along. Theirs do nothing, and need no torchtap where it is loaded. Those of
 # a copy see that they are called for another module.

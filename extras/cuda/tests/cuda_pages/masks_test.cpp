@@ -79,7 +79,8 @@ BOOST_AUTO_TEST_CASE(a_deferred_recorder_reads_the_mask_of_the_forward) {
   const at::Tensor x = fake::on_device(at::ones({5, 2})), mask = fake::on_device(at::arange(5).gt(0));
   const core::Context named("mask", mask);
   struct Outer : nn::Module {
-    Outer(nn::Sequential inner, at::Tensor of) : inner_(register_module("inner", inner)), mask_(std::move(of)) {}
+    Outer(nn::Sequential inner, at::Tensor of)
+        : inner_(register_module("inner", inner)), mask_(std::move(of)) {}
     at::Tensor forward(const at::Tensor& x) {
       const at::Tensor y = inner_->forward(x);
       mask_.zero_();
