@@ -278,7 +278,11 @@ Result exploding_gradient(const Judged& of) {
 /// The measure of a tensor's scale.
 enum class Scale { deviation, rms, largest };
 
+/// Nothing of a few values, whose scale is an accident: two random numbers are nearly equal once in a hundred
+/// times.
 std::optional<double> scale_of(const Facts& facts, Scale scale) {
+  constexpr double kFew = 8;  // of normal numbers, once in 10^15 a deviation is a hundredth of the true one
+  if (facts.count && *facts.count < kFew) return std::nullopt;
   std::optional<double> size = known(scale == Scale::deviation ? facts.std : facts.rms);
   if (scale == Scale::largest) {
     const auto least = known(facts.min), most = known(facts.max);
@@ -483,7 +487,9 @@ const std::vector<Rule>& table() {
       {"scale_outlier",
        "outputs and parameters",
        "the standard deviation, the root mean square or the largest magnitude is at least `times` times the "
-       "geometric mean of those of the nearest modules of the same type before and after",
+       "geometric mean of those of the nearest modules of the same type before and after; tensors of less "
+       "than 8 "
+       "values are not compared",
        "torchtap",
        true,
        {{"times", 100, 1, kInfinity}},

@@ -702,7 +702,10 @@ def test_the_compiler_puts_hooks_between_its_cuda_graphs(monkeypatch):
 def test_samples_of_compiled_code_with_cuda_graphs_are_those_of_eager_code():
     torch._dynamo.reset()
     model, x = classifier().cuda(), torch.randn(20, 4, 784, device="cuda")
-    want, kept, moments = [], *(torchtap.ForwardOutput(reduction=r).attach(model) for r in (None, torchtap.Moments(over=[0])))
+    want, kept, moments = (
+        [],
+        *(torchtap.ForwardOutput(reduction=r).attach(model) for r in (None, torchtap.Moments(over=[0]))),
+    )
     with torch.no_grad():
         compiled = torch.compile(model, mode="reduce-overhead", fullgraph=True)
         for batch in x:

@@ -100,6 +100,8 @@ def share_outside(facts, low, high):
 
 
 def scales(facts):
+    if known(facts, "count") < 8:
+        return numpy.full(3, numpy.nan)
     largest = max(abs(known(facts, "min")), abs(known(facts, "max")))
     if numpy.isnan(known(facts, "min")) or numpy.isnan(known(facts, "max")):
         largest = numpy.nan
