@@ -67,7 +67,7 @@ struct Served {
   std::vector<at::Tensor> seen;
 };
 
-void check_same(const core::Results& got, const core::Results& want) {
+void check_replays(const core::Results& got, const core::Results& want) {
   BOOST_TEST(got.names() == want.names(), boost::test_tools::per_element());
   for (const auto& [name, tensor] : want) {
     const at::Tensor here = got.at(name).cpu();
@@ -96,7 +96,7 @@ BOOST_AUTO_TEST_CASE(a_hundred_replays_are_a_hundred_samples) {
           for (int i = 0; i < 2; ++i) served.run();
           torch::cuda::synchronize();
           BOOST_TEST(recorder[0].samples() == 105);
-          check_same(recorder[0].results(), served.want(text, over));
+          check_replays(recorder[0].results(), served.want(text, over));
         }
       }
     }
@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(replays_read_the_mask_of_their_time) {
         feed(on_cpu, served.seen.back(), mask);
       }
       BOOST_TEST(recorder[0].samples() == 22);
-      check_same(recorder[0].results(), on_cpu.results());
+      check_replays(recorder[0].results(), on_cpu.results());
     }
   }
 }
@@ -171,7 +171,7 @@ BOOST_AUTO_TEST_CASE(two_streams_add_to_one_module) {
   torch::cuda::synchronize();
   auto on_cpu = parsed(text, {0, 1});
   for (const auto& sample : samples) on_cpu.update(sample.cpu().to(at::kDouble));
-  check_same(recorder[0].results(), on_cpu.results());
+  check_replays(recorder[0].results(), on_cpu.results());
   BOOST_TEST(recorder.samples() == 40);
 }
 
@@ -193,7 +193,7 @@ BOOST_AUTO_TEST_CASE(two_graphs_that_run_at_the_same_time_add_to_one_module) {
   torch::cuda::synchronize();
   for (const auto& sample : second.seen) first.seen.push_back(sample);
   BOOST_TEST(recorder.samples() == 102);
-  check_same(recorder[0].results(), first.want("sum, count, max", {}));
+  check_replays(recorder[0].results(), first.want("sum, count, max", {}));
 }
 
 BOOST_AUTO_TEST_CASE(a_sample_of_more_than_two_to_the_31_elements) {
