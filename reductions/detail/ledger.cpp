@@ -198,8 +198,9 @@ const Ledger::Page& Ledger::page(const Folding& folding) const {
 bool Ledger::accepts(const at::Tensor& sample, const core::Sink& sink, bool captures) {
   kernels_ = kernels_ == nullptr ? installed() : kernels_;
   if (installed() != kernels_ || kernels_ == nullptr) return false;
-  if (!mask_.empty() && !find_rows(sample, captures)) return false;
-  const at::Tensor& rows = mask_.empty() ? sample : part_.rows;
+  Part part;
+  if (!mask_.empty() && !find_rows(sample, captures, part)) return false;
+  const at::Tensor& rows = mask_.empty() ? sample : part.rows;
   const bool known = form_ && form_->is_of(rows) && streams_.back().device() == rows.device();
   if (!known && !look(rows, sink)) return false;
   if (captures) {
@@ -212,27 +213,28 @@ bool Ledger::accepts(const at::Tensor& sample, const core::Sink& sink, bool capt
           "the model once before the capture.");
     }
   }
+  part_ = std::move(part);
   return true;
 }
 
 /// The rows of a sample, and the mask that chooses among them. False if the pages do not fold these rows.
-bool Ledger::find_rows(const at::Tensor& sample, bool captures) {
-  part_.mask = mask(mask_, sample);
-  TORCH_CHECK_NOT_IMPLEMENTED(!captures || !part_.mask.is_cpu(), "reductions::Where::update: a stream of ",
+bool Ledger::find_rows(const at::Tensor& sample, bool captures, Part& part) const {
+  part.mask = mask(mask_, sample);
+  TORCH_CHECK_NOT_IMPLEMENTED(!captures || !part.mask.is_cpu(), "reductions::Where::update: a stream of ",
                               sample.device(), " captures a graph, whose replays do not read \"", mask_,
                               "\" on the CPU; name a mask on ", sample.device(),
                               ", into which each replay's mask is copied.");
-  const bool whole = part_.mask.dim() == 0;
+  const bool whole = part.mask.dim() == 0;
   for (const Page& page : pages_) {
     const Folding& folding = page.intake.folding();
-    const std::int64_t dim = sample.dim() - std::max<std::int64_t>(part_.mask.dim() - 1, 0);
+    const std::int64_t dim = sample.dim() - std::max<std::int64_t>(part.mask.dim() - 1, 0);
     const bool first = folding.over_all || std::any_of(folding.over.begin(), folding.over.end(),
                                                        [&](auto over) { return over == 0 || over == -dim; });
     if (!whole && !first) return false;
   }
   const base::RecordingMode quiet;
-  part_.rows = as_rows(sample, part_.mask.dim());
-  part_.mask = part_.mask.to(sample.device(), /*non_blocking=*/true).contiguous();
+  part.rows = as_rows(sample, part.mask.dim());
+  part.mask = part.mask.to(sample.device(), /*non_blocking=*/true).contiguous();
   return true;
 }
 

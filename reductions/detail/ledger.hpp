@@ -124,7 +124,7 @@ class Ledger final : public core::Accumulator {
   const Page* counting(const Folding& folding) const;
   template <class Has>
   const Page& page(const Folding& folding, const Has& has) const;
-  bool find_rows(const at::Tensor& sample, bool captures);
+  bool find_rows(const at::Tensor& sample, bool captures, Part& part) const;
   bool look(const at::Tensor& sample, const core::Sink& sink);
   void try_merge(const core::Sink& sink);
   void open(Page& page, const at::Tensor& sample);

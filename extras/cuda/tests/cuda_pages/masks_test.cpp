@@ -1,4 +1,6 @@
 // Recorders of the rows that a mask chooses: a device adds them up without waiting, also in graphs.
+#include <thread>
+
 #include <torchtap/reductions/reductions.hpp>
 #include <torchtap/torchtap.hpp>
 
@@ -185,6 +187,44 @@ BOOST_AUTO_TEST_CASE(what_pages_do_not_serve_is_chosen_as_before) {
       BOOST_TEST(recorder[0].samples() == 4);
     }
   }
+}
+
+BOOST_AUTO_TEST_CASE(what_pages_do_not_serve_is_not_kept) {
+  const OnPages pages;
+  nn::Sequential model{Same()};
+  recorders::ForwardOutput recorder(chosen("sum", {0}));
+  recorder.attach(model, selectors::names("0"));
+  const at::Tensor x = fake::on_device(at::ones({5, 2}, at::kLong)),
+                   mask = fake::on_device(at::arange(5).gt(1));
+  const auto uses = x.use_count(), of_mask = mask.use_count();
+  {
+    const core::Context named("mask", mask);
+    model->forward(x);
+  }
+  BOOST_TEST(x.use_count() == uses);
+  BOOST_TEST(mask.use_count() == of_mask);
+  BOOST_TEST(recorder[0].tensor("value").cpu().equal(at::full({2}, 3, at::kLong)));
+}
+
+BOOST_AUTO_TEST_CASE(threads_name_masks_of_their_own) {
+  const OnPages pages;
+  nn::Sequential model{Same()};
+  recorders::ForwardOutput recorder(chosen("sum, count", {0}));
+  recorder.attach(model, selectors::names("0"));
+  const at::Tensor x = fake::on_device(at::ones({8, 3}));
+  std::vector<at::Tensor> masks;
+  for (int t = 0; t < 4; ++t) masks.push_back(fake::on_device(at::arange(8).lt(t)));
+  std::vector<std::thread> threads;
+  for (const at::Tensor& mask : masks) {
+    threads.emplace_back([&] {
+      const core::Context named("mask", mask);
+      for (int i = 0; i < 50; ++i) model->forward(x);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  BOOST_TEST(recorder.samples() == 200);
+  BOOST_TEST(recorder[0].tensor("sum.value").cpu().equal(at::full({3}, 50.0F * (0 + 1 + 2 + 3))));
+  BOOST_TEST(recorder[0].tensor("mask.left_out").cpu().item<std::int64_t>() == 50 * (8 + 7 + 6 + 5));
 }
 
 BOOST_AUTO_TEST_CASE(errors_name_what_is_wrong_and_count_nothing) {
