@@ -22,18 +22,18 @@ std::int64_t Subrecorder::events() const noexcept {
 }
 
 std::int64_t Subrecorder::without_tensors() const noexcept {
-  return record_->without_tensors();
+  return record_->not_recorded().without_tensors.load();
 }
 
 std::int64_t Subrecorder::left_out() const noexcept {
-  return record_->left_out();
+  return record_->not_recorded().left_out();
 }
 std::int64_t Subrecorder::unmatched() const noexcept {
-  return record_->unmatched();
+  return record_->not_recorded().unmatched.load();
 }
 
 std::int64_t Subrecorder::dropped() const noexcept {
-  return record_->dropped();
+  return record_->not_recorded().dropped.load();
 }
 
 std::string Subrecorder::note() const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <torchtap/base/api.hpp>
+#include <torchtap/core/not_recorded.hpp>
 #include <torchtap/core/saved_sink.hpp>
 #include <torchtap/core/value.hpp>
 
@@ -36,8 +37,10 @@ struct TORCHTAP_API Entry : EntryId {
   /// The saved states of the reductions behind `value`, which `merge` needs: one, or one per slot with
   /// `RecorderOptions::all_tensors`. Empty if samples are kept, and for reductions that cannot be saved.
   std::vector<core::SavedSink> state;
-  /// Why there may be no samples although the module ran, or how many were left out and why; empty if nothing
-  /// is known.
+  /// What is missing among the samples.
+  core::NotRecorded not_recorded;
+  /// Why there may be no samples although the module ran; empty if nothing is known. Where `not_recorded` has
+  /// a note, files have that one.
   std::string note;
 };
 

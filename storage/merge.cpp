@@ -86,9 +86,8 @@ void write_merged(const JoinedEntry& joined, const Restore& restore, detail::Ent
   }
   static_cast<EntryId&>(merged) = joined.parts.front().id();
   merged.reduction = joined.parts.front().reduction();
-  for (const auto& part : joined.parts) {
-    if (merged.note.empty()) merged.note = part.note();
-  }
+  merged.not_recorded = joined.not_recorded();
+  merged.note = joined.note();
   try {
     const bool spooled = std::any_of(joined.parts.begin(), joined.parts.end(),
                                      [](const auto& entry) { return !entry.shards().empty(); });

@@ -177,7 +177,10 @@ std::vector<RecordedShard> RecordedEntry::shards() const {
 }
 
 std::int64_t RecordedEntry::dropped() const noexcept {
-  return description_->dropped;
+  return description_->not_recorded.dropped;
+}
+const core::NotRecorded& RecordedEntry::not_recorded() const& noexcept {
+  return description_->not_recorded;
 }
 
 SampleRange RecordedEntry::each_tensor(std::optional<std::int64_t> slot) const {

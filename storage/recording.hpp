@@ -142,8 +142,12 @@ class TORCHTAP_API RecordedEntry {
   SampleRange each_tensor(std::optional<std::int64_t> slot = {}) const;
   /// The files of an entry that was spooled, in order; empty for any other.
   std::vector<RecordedShard> shards() const;
-  /// How many samples a spool dropped because the disk could not keep up.
+  /// How many samples were dropped for lack of room, in memory or in front of the disk.
   std::int64_t dropped() const noexcept;
+  /// What is missing among the samples.
+  const core::NotRecorded& not_recorded() const& noexcept;
+  /// For a temporary: returns by value.
+  core::NotRecorded not_recorded() && { return not_recorded(); }
 
  private:
   friend class SampleRange;

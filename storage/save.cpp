@@ -100,7 +100,7 @@ class Writer final : public EntryWriter {
 
   void write(const ShardedEntry& entry) override {
     const std::size_t index = manifest_.entries.size();
-    SpooledEntry spooled{entry, {}, entry.dropped, {}};
+    SpooledEntry spooled{entry, {}, entry.not_recorded, entry.note};
     std::map<std::int64_t, std::int64_t> numbers;  // of the next shard of each slot
     for (const ShardToSave& shard : entry.shards) {
       ShardName name{static_cast<std::int64_t>(index), std::nullopt, numbers[shard.info.slot]++};

@@ -31,6 +31,13 @@ void Spool::Stream::note(const std::string& text) {
   impl_->entry.note = text;
 }
 
+void Spool::Stream::not_recorded(const core::NotRecorded& missing) {
+  impl_->spool->check("storage::Spool::Stream::not_recorded");
+  const std::lock_guard lock(impl_->spool->disk);
+  impl_->not_recorded = missing;
+  impl_->spool->count(*impl_);
+}
+
 std::int64_t Spool::Stream::dropped() const noexcept {
   return impl_->dropped.load();
 }

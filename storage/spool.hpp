@@ -131,9 +131,12 @@ class TORCHTAP_API Spool::Stream {
   /// sample is recorded. Throws `c10::TypeError` for a tensor without plain bytes, `c10::ValueError` for a
   /// negative slot. Never waits for the disk: see `admit`.
   void append(const at::Tensor& sample, std::optional<std::int64_t> slot = std::nullopt);
-  /// Notes why there may be no samples although the module ran, or why some were left out; the last text is
-  /// in the manifest. Throws `c10::ValueError` if it is not UTF-8.
+  /// Notes why there may be no samples although the module ran; the last text is in the manifest, as
+  /// `Entry::note`. Throws `c10::ValueError` if it is not UTF-8.
   void note(const std::string& text);
+  /// Says what is missing among the samples of this spool, in place of what was said before. `dropped` is
+  /// ignored: `admit` counts. Throws `c10::Error` if the journal cannot be written.
+  void not_recorded(const core::NotRecorded& missing);
   /// How many samples were dropped because the queue was full.
   std::int64_t dropped() const noexcept;
   /// The place of the entry in the recording.

@@ -22,8 +22,7 @@ void merge_ranks(recorders::Recorder& recorder, const Group& group, const MergeR
     for (const Portion& portion : offer.portions) {
       Portion count;
       count.samples = portion.samples;
-      count.refused = portion.refused;
-      count.without_tensors = portion.without_tensors;
+      count.not_recorded = portion.not_recorded;
       counts.push_back(std::move(count));
     }
   } catch (const std::exception& error) {  // the other ranks get the reason

@@ -56,16 +56,7 @@ std::string Record::describe() const {
 }
 
 std::string Record::note() const {
-  std::string text;
-  if (left_out() != 0) {
-    const std::lock_guard lock(why_mutex_);
-    text = c10::str(left_out(), " of its samples ", left_out() == 1 ? "was" : "were",
-                    " left out: ", why_left_out_);
-  }
-  if (unmatched() != 0) {
-    text += c10::str(text.empty() ? "" : " ", unmatched(),
-                     " of its samples and companions found no partner in their forward.");
-  }
+  const std::string text = counts_.now().note();
   if (!text.empty()) return text;
   if (parameter_.has_value() && samples() == 0) {
     const at::Tensor parameter(parameter_->lock());
@@ -151,7 +142,7 @@ void Record::record(hooks::Event& event) {
 
   if (tensors != nullptr) {
     if (tensors->empty() && !tensors->has_unknown() && !alone_) {
-      without_tensors_.fetch_add(1, std::memory_order_relaxed);
+      counts_.without_tensors.fetch_add(1, std::memory_order_relaxed);
       return stop_if_last();
     }
     check(*tensors);
@@ -165,7 +156,7 @@ void Record::record(hooks::Event& event) {
   try {
     if (!options->with().empty()) return take_with_companions(event, tensors, first);
     if (!take(event, tensors, first)) {
-      dropped_.fetch_add(1, std::memory_order_relaxed);
+      counts_.dropped.fetch_add(1, std::memory_order_relaxed);
       return;
     }
     if (source_ != nullptr) stream_results(event);
@@ -183,13 +174,8 @@ void Record::record(hooks::Event& event) {
 /// told.
 bool Record::leaves_out(const c10::Error& error) {
   if (dynamic_cast<const core::Unfit*>(&error) == nullptr) return false;
-  leave_out(error.msg());
+  counts_.leave_out(error.msg());
   return options->on_error() == nullptr;
-}
-
-void Record::leave_out(const std::string& why, std::int64_t samples) const {
-  const std::lock_guard lock(why_mutex_);
-  if (left_out_.fetch_add(samples, std::memory_order_relaxed) == 0) why_left_out_ = why;
 }
 
 /// The inputs or outputs that are recorded; null for gradients, which arrive one by one.

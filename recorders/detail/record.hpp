@@ -17,6 +17,7 @@
 #include <torchtap/core/sink.hpp>
 #include <torchtap/core/value.hpp>
 #include <torchtap/hooks/attach.hpp>
+#include <torchtap/recorders/detail/event_counts.hpp>
 #include <torchtap/recorders/detail/sample_list.hpp>
 #include <torchtap/recorders/detail/snapshot_format.hpp>
 #include <torchtap/recorders/detail/store.hpp>
@@ -68,11 +69,7 @@ struct DeviceSlot {
 struct RecordData {
   std::vector<SlotData> slots;
   std::int64_t samples = 0;
-  std::int64_t refused = 0;
-  std::int64_t without_tensors = 0;
-  // For `merge` in this process.
-  std::int64_t unmatched = 0, unmatched_samples = 0, left_out = 0;
-  std::string why_left_out;
+  core::NotRecorded not_recorded;
 };
 
 /// The data of one subrecorder, shared with its hook, so that either may be destroyed first. Thread-safe.
@@ -122,9 +119,6 @@ class Record : public std::enable_shared_from_this<Record> {
   void lose_late(const char* why, bool counted) noexcept;
   /// Counts the tensors that waited in vain.
   void count_unmatched(const Pair& pair) noexcept;
-  /// Samples and companions that found no partner.
-  std::int64_t unmatched() const noexcept { return unmatched_.load(); }
-
   /// For a recorder of gradients, called during the forward. Throws if the tensors whose gradients are
   /// recorded are in a value of an unknown type, because no gradient would arrive.
   void on_forward(const hooks::Tensors& tensors);
@@ -142,16 +136,10 @@ class Record : public std::enable_shared_from_this<Record> {
   }
   std::int64_t events() const noexcept {
     if (source_ != nullptr && options->reduction() == nullptr) return seen_.load();
-    return samples() + refused_.load() + without_tensors() + not_recorded();
+    return samples() + counts_.events();
   }
-  /// Events whose sample was dropped, left out, or found no partner. Ranks do not exchange these counts.
-  std::int64_t not_recorded() const noexcept { return dropped() + left_out() + unmatched_samples_.load(); }
-  /// Events that were left out because the reduction could not take their tensor.
-  std::int64_t left_out() const noexcept { return left_out_.load(); }
-  /// Events that had nothing to record.
-  std::int64_t without_tensors() const noexcept { return without_tensors_.load(); }
-  /// Events that were dropped for lack of room.
-  std::int64_t dropped() const noexcept { return dropped_.load(); }
+  /// The events that gave no sample.
+  const EventCounts& not_recorded() const noexcept { return counts_; }
   /// The stream of the spool, after moving samples in memory and `note` to it; null while nothing is spooled.
   storage::Spool::Stream* spooled() const;
   /// Throws if samples are spooled.
@@ -204,7 +192,6 @@ class Record : public std::enable_shared_from_this<Record> {
   }
   [[noreturn]] void say_what_lacks(const hooks::Tensors& tensors) const;
   bool leaves_out(const c10::Error& error);
-  void leave_out(const std::string& why, std::int64_t samples = 1) const;
   at::Tensor prepare(const at::Tensor& tensor) const;
   SlotData make_slot() const;
 
@@ -259,6 +246,7 @@ class Record : public std::enable_shared_from_this<Record> {
   bool within_budget(std::int64_t bytes);
   void move_to_spool();
   const at::Tensor& held_or_left_out(const at::Tensor& sample) const;
+  static std::string why_not_held(const at::Tensor& tensor);
   std::optional<std::int64_t> spooled_slot(std::int64_t slot) const {
     return options->all_tensors() ? std::optional(slot) : std::nullopt;
   }
@@ -290,13 +278,7 @@ class Record : public std::enable_shared_from_this<Record> {
   std::optional<Version> first_;               // of the first sample, where no end of its forward is seen
   std::atomic<bool> on_time_{false};           // a sample was changed in place, so none waits
   mutable std::atomic<std::int64_t> lost_{0};  // samples that were changed while they waited
-  std::atomic<std::int64_t> refused_{0};       // events that the condition refused
-  std::atomic<std::int64_t> dropped_{0};       // for lack of room
-  std::atomic<std::int64_t> without_tensors_{0};
-  std::atomic<std::int64_t> unmatched_{0}, unmatched_samples_{0};
-  mutable std::atomic<std::int64_t> left_out_{0};
-  mutable std::mutex why_mutex_;
-  mutable std::string why_left_out_;  // the first reason
+  mutable EventCounts counts_;
   std::mutex pairing_mutex_;
   std::shared_ptr<const Pairing> pairing_;  // null without `RecorderOptions::with`; `replace` exchanges it
   const bool commutative_;                  // threads may have separate sinks
@@ -309,7 +291,6 @@ class Record : public std::enable_shared_from_this<Record> {
   std::shared_ptr<Store> store_;
   std::int64_t module_ = -1;
   storage::Spool::Stream* stream_ = nullptr;  // where samples go; null while they are kept here
-  mutable std::string noted_;                 // in the stream
   std::shared_ptr<StreamSource> source_;      // null unless something is sent
   std::atomic<std::int64_t> seen_{0};         // events that might have been sent
   std::int64_t held_ = 0;                     // the bytes of this record in `Store::held`

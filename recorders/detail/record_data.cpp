@@ -1,4 +1,6 @@
 // Copies, merges, saves and loads the data of a record.
+#include <utility>
+
 #include <torchtap/base/error.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 
@@ -16,15 +18,7 @@ RecordData Record::copied() const {
   RecordData data;
   for (const auto& slot : slots_) data.slots.push_back(slot.clone());
   data.samples = recorded_;
-  data.refused = refused_.load();
-  data.without_tensors = without_tensors_.load();
-  data.unmatched = unmatched_.load();
-  data.unmatched_samples = unmatched_samples_.load();
-  data.left_out = left_out();
-  if (data.left_out != 0) {
-    const std::lock_guard why(why_mutex_);
-    data.why_left_out = why_left_out_;
-  }
+  data.not_recorded = counts_.now();
   return data;
 }
 
@@ -33,8 +27,7 @@ void Record::put(RecordData data) {
   samples_.fetch_add(data.samples - forget_samples());
   recorded_ = data.samples;
   slots_ = std::move(data.slots);
-  refused_.store(data.refused);
-  without_tensors_.store(data.without_tensors);
+  counts_.put(std::move(data.not_recorded));
   count_held();
 }
 
@@ -57,11 +50,7 @@ void Record::merge(const RecordData& theirs) {
   }
   recorded_ += theirs.samples;
   samples_.fetch_add(theirs.samples);
-  refused_.fetch_add(theirs.refused);
-  without_tensors_.fetch_add(theirs.without_tensors);
-  unmatched_.fetch_add(theirs.unmatched);
-  unmatched_samples_.fetch_add(theirs.unmatched_samples);
-  if (theirs.left_out != 0) leave_out(theirs.why_left_out, theirs.left_out);
+  counts_.add(theirs.not_recorded);
   count_held();
 }
 
@@ -90,8 +79,7 @@ void Record::join(std::vector<SlotData>& mine, const std::vector<SlotData>& thei
 
 void Record::save(core::OutputArchive& archive) const {
   const RecordData now = data();
-  archive(id.path, now.samples, now.refused, now.without_tensors,
-          static_cast<std::uint64_t>(now.slots.size()));
+  archive(id.path, now.samples, now.not_recorded, static_cast<std::uint64_t>(now.slots.size()));
   for (const auto& slot : now.slots) {
     TORCH_CHECK_VALUE(
         !slot.fixed.has_value(), "snapshot: ", describe(),
@@ -113,7 +101,13 @@ RecordData Record::load(SnapshotReader& snapshot) const {
   const std::string their_path = snapshot.text();
   core::InputArchive& archive = snapshot.archive();
   std::uint64_t count = 0;
-  archive(data.samples, data.refused, data.without_tensors, count);
+  archive(data.samples);
+  if (snapshot.format() >= 2) {
+    archive(data.not_recorded);
+  } else {
+    archive(data.not_recorded.refused, data.not_recorded.without_tensors);
+  }
+  archive(count);
   TORCH_CHECK_VALUE(their_path == id.path, "restore: the snapshot has \"", their_path,
                     "\" where this recorder has \"", id.path,
                     "\"; attach to the same modules in the same order.");

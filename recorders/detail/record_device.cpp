@@ -119,7 +119,7 @@ void Record::lose_late(const char* why, bool counted) noexcept {
     samples_.fetch_sub(1);
   }
   try {
-    leave_out(c10::str(why, " (RecorderOptions::defer); do not defer here."));
+    counts_.leave_out(c10::str(why, " (RecorderOptions::defer); do not defer here."));
   } catch (...) {  // no memory for the words
   }
 }

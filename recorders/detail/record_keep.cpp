@@ -131,15 +131,18 @@ void Record::move_to_spool() {
   stream_ = stream;
 }
 
+std::string Record::why_not_held(const at::Tensor& tensor) {
+  return c10::str("files cannot hold ",
+                  base::is_strided(tensor) ? c10::str("dtype ", tensor.scalar_type(), " on ", tensor.device())
+                                           : base::instead_of_strided(tensor),
+                  ".");
+}
+
 /// The sample, or an undefined one in its place if files cannot hold it, which is counted.
 const at::Tensor& Record::held_or_left_out(const at::Tensor& sample) const {
   static const at::Tensor none;
   if (storage::can_hold(sample)) return sample;
-  leave_out(c10::str("files cannot hold ",
-                     base::is_strided(sample)
-                         ? c10::str("dtype ", sample.scalar_type(), " on ", sample.device())
-                         : base::instead_of_strided(sample),
-                     "."));
+  counts_.leave_out(why_not_held(sample), /*none=*/true);
   return none;
 }
 
@@ -155,9 +158,8 @@ storage::Spool::Stream* Record::spooled() const {
   if (store_ == nullptr || !store_->spooling()) return nullptr;
   const std::lock_guard lock(mutex_);
   if (stream_ == nullptr) const_cast<Record*>(this)->move_to_spool();
-  const std::string why = note();
-  if (why != noted_) stream_->note(why);
-  noted_ = why;
+  stream_->note(note());
+  stream_->not_recorded(counts_.now());
   return stream_;
 }
 

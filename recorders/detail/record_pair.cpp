@@ -51,8 +51,8 @@ Pair& Record::pair_of(const hooks::Event& event, std::optional<std::size_t> comp
 
 void Record::count_unmatched(const Pair& pair) noexcept {
   if (pair.refused) return;
-  unmatched_.fetch_add(1, std::memory_order_relaxed);
-  if (pair.sampled) unmatched_samples_.fetch_add(1, std::memory_order_relaxed);
+  counts_.unmatched.fetch_add(1, std::memory_order_relaxed);
+  if (pair.sampled) counts_.unmatched_samples.fetch_add(1, std::memory_order_relaxed);
 }
 
 /// Counts the sample of a forward before, in the same context.
@@ -65,7 +65,7 @@ void Record::forget_sample(Pair& pair) noexcept {
 
 /// Counts an event that the condition refused; its companions are not missed.
 void Record::refuse(hooks::Event& event) {
-  refused_.fetch_add(1, std::memory_order_relaxed);
+  counts_.refused.fetch_add(1, std::memory_order_relaxed);
   if (options->with().empty()) return;
   Pair& pair = pair_of(event);
   forget_sample(pair);
@@ -121,7 +121,7 @@ void Record::on_companion(hooks::Event& event, std::size_t index) {
       if (options->device().has_value()) companion = companion.to(*options->device());
     }
     Pair& pair = pair_of(event, index);
-    if (pair.companions[index].defined()) unmatched_.fetch_add(1, std::memory_order_relaxed);
+    if (pair.companions[index].defined()) counts_.unmatched.fetch_add(1, std::memory_order_relaxed);
     pair.companions[index] = companion;
     if (pair.complete() && pair.refused) {
       Pairing::taken(pair);

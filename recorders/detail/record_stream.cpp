@@ -21,13 +21,13 @@ void Record::stream_sample(hooks::Event& event) {
   std::uint64_t receivers = asks_later ? 0 : source_->receivers(number / every);
   if (receivers == 0 && !asks_later) return stop_if_last();
   if (options->nullary_condition() && !options->nullary_condition()()) {
-    refused_.fetch_add(1, std::memory_order_relaxed);
+    counts_.refused.fetch_add(1, std::memory_order_relaxed);
     return;
   }
   const hooks::Tensors* const tensors = tensors_of(event);
   if (tensors != nullptr) {
     if (tensors->empty() && !tensors->has_unknown() && !alone_) {
-      without_tensors_.fetch_add(1, std::memory_order_relaxed);
+      counts_.without_tensors.fetch_add(1, std::memory_order_relaxed);
       return stop_if_last();
     }
     check(*tensors);
@@ -36,7 +36,7 @@ void Record::stream_sample(hooks::Event& event) {
   const at::Tensor& first = tensors != nullptr ? (*tensors)[all ? 0 : options->slot()] : event.gradient();
   check_capture(first);
   if (options->condition() && !options->nullary_condition() && !wanted(event, tensors, first)) {
-    refused_.fetch_add(1, std::memory_order_relaxed);
+    counts_.refused.fetch_add(1, std::memory_order_relaxed);
     return;
   }
   if (asks_later) receivers = source_->receivers(number / every);

@@ -71,20 +71,20 @@ std::vector<core::SavedSink> saved(const std::vector<SlotData>& slots) {
   return all;
 }
 
-/// The value with nothing in place of tensors that files cannot hold, which it counts.
-core::Value holdable(const core::Value& value, std::int64_t& left_out) {
+/// The value with nothing in place of tensors that files cannot hold, for which it calls `lost`.
+core::Value holdable(const core::Value& value, const std::function<void(const at::Tensor&)>& lost) {
   if (value.is_tensor() && !storage::can_hold(value.tensor())) {
-    ++left_out;
+    lost(value.tensor());
     return at::Tensor();
   }
   if (value.is_list()) {
     core::Value::List list;
-    for (const auto& item : value.list()) list.push_back(holdable(item, left_out));
+    for (const auto& item : value.list()) list.push_back(holdable(item, lost));
     return list;
   }
   if (value.is_dict()) {
     core::Value::Dict dict;
-    for (const auto& [key, item] : value.dict()) dict.emplace_back(key, holdable(item, left_out));
+    for (const auto& [key, item] : value.dict()) dict.emplace_back(key, holdable(item, lost));
     return dict;
   }
   return value;
@@ -100,16 +100,15 @@ storage::Entry Record::entry() const {
   const RecordData now = copied();
   entry.samples = now.samples;
   entry.note = note();
+  entry.not_recorded = now.not_recorded;
   if (entry.samples == 0) return entry;
-  std::int64_t left_out = 0;
-  entry.value = holdable(value_of(now.slots), left_out);
+  entry.value = holdable(value_of(now.slots), [&](const at::Tensor& tensor) {
+    core::NotRecorded one;
+    one.none = 1;
+    one.why_left_out = why_not_held(tensor);
+    entry.not_recorded += one;
+  });
   entry.state = saved(now.slots);
-  if (left_out != 0) {
-    entry.note +=
-        c10::str(entry.note.empty() ? "" : " ", left_out, " of its tensors ", left_out == 1 ? "has" : "have",
-                 " no plain bytes (sparse, nested or the like) and ", left_out == 1 ? "is" : "are",
-                 " None in the file.");
-  }
   return entry;
 }
 
@@ -223,12 +222,7 @@ void Record::forget_rest() {
   if (!options->all_tensors()) slots_.push_back(make_slot());
   if (source_ != nullptr) seen_.store(0);
   if (source_ != nullptr && options->reduction() == nullptr) samples_.store(0);  // none were kept
-  refused_.store(0);
-  without_tensors_.store(0);
-  dropped_.store(0);
-  unmatched_.store(0);
-  unmatched_samples_.store(0);
-  left_out_.store(0);
+  counts_.put({});
 }
 
 }  // namespace torchtap::recorders::detail

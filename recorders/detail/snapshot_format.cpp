@@ -16,7 +16,7 @@ namespace torchtap::recorders::detail {
 namespace {
 
 constexpr char kMagic[8] = {'t', 'a', 'p', 's', 'n', 'a', 'p', '\0'};
-constexpr std::uint32_t kFormat = 1;
+constexpr std::uint32_t kFormat = 2;
 constexpr std::size_t kHeader = sizeof kMagic + 4 + 8 + 4;
 constexpr std::uint64_t kPiece = 1 << 20;
 
@@ -40,7 +40,8 @@ void write_snapshot(std::ostream& stream, const std::string& payload) {
   stream.write(payload.data(), static_cast<std::streamsize>(payload.size()));
 }
 
-SnapshotReader::SnapshotReader(const std::string& payload) : stream_(payload), archive_(stream_) {}
+SnapshotReader::SnapshotReader(const Snapshot& snapshot)
+    : format_(snapshot.format), stream_(snapshot.payload), archive_(stream_) {}
 
 std::uint64_t SnapshotReader::number() {
   std::uint64_t number = 0;
@@ -60,7 +61,7 @@ std::vector<at::Tensor> SnapshotReader::tensors() {
   return tensors;
 }
 
-std::string read_snapshot(const std::string& call, std::istream& stream) {
+Snapshot read_snapshot(const std::string& call, std::istream& stream) {
   char header[kHeader] = {};
   stream.read(header, sizeof kMagic);
   // Snapshots from before the format number have a digit in place of the zero byte.
@@ -89,7 +90,7 @@ std::string read_snapshot(const std::string& call, std::istream& stream) {
     if (!stream) bad_snapshot(call, "it ends too early");
   }
   if (checksum(payload) != sum) bad_snapshot(call, "its checksum does not match; it is damaged");
-  return payload;
+  return {std::move(payload), static_cast<std::uint32_t>(format)};
 }
 
 }  // namespace torchtap::recorders::detail

@@ -25,8 +25,7 @@ std::vector<Portion> Exchange::take(const Recorder& recorder) {
     Portion portion;
     portion.id = record.id;
     portion.samples = data.samples;
-    portion.refused = data.refused;
-    portion.without_tensors = data.without_tensors;
+    portion.not_recorded = std::move(data.not_recorded);
     for (SlotData& slot : data.slots) {
       TORCH_CHECK_VALUE(!slot.fixed.has_value(), record.describe(),
                         ": a value that was set by hand cannot be merged; merge first, then apply.");
@@ -47,9 +46,7 @@ std::string Exchange::changed_since(const Recorder& recorder, const std::vector<
   if (records.size() != taken.size()) return "the list of subrecorders";
   for (std::size_t i = 0; i < taken.size(); ++i) {
     const Record& record = *records[i].second;
-    const std::int64_t before =
-        taken[i].samples + taken[i].refused + taken[i].without_tensors + record.not_recorded();
-    if (record.events() != before) return record.describe();
+    if (record.events() != taken[i].samples + taken[i].not_recorded.events()) return record.describe();
   }
   return "";
 }
@@ -58,8 +55,7 @@ void Exchange::put(Recorder& recorder, std::vector<Portion> merged) {
   const auto data_of = [](Portion& portion) {
     RecordData data;
     data.samples = portion.samples;
-    data.refused = portion.refused;
-    data.without_tensors = portion.without_tensors;
+    data.not_recorded = std::move(portion.not_recorded);
     for (auto& slot : portion.slots) {
       SlotData into;
       into.sink = std::move(slot.sink);

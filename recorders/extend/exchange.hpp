@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <torchtap/base/api.hpp>
+#include <torchtap/core/not_recorded.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/storage/entry.hpp>
 
@@ -30,8 +31,7 @@ struct TORCHTAP_API Portion {
   storage::EntryId id;
   std::vector<Slot> slots;
   std::int64_t samples = 0;
-  std::int64_t refused = 0;
-  std::int64_t without_tensors = 0;
+  core::NotRecorded not_recorded;
 };
 
 /// Copies the data of a recorder, and replaces it by data of more processes.

@@ -39,6 +39,7 @@ void merge_journal(const std::string& path, Manifest& manifest, Journal journal,
       for (auto& shard : said.shards) {
         if (known.insert(shard.file).second) whole.shards.push_back(std::move(shard));
       }
+      if (!said.not_recorded.empty()) whole.not_recorded = std::move(said.not_recorded);
       part = describe(whole, i);
     }
   }

@@ -16,6 +16,12 @@ std::int64_t saturating_add(std::int64_t a, std::int64_t b) noexcept {
   return a < 0 ? std::numeric_limits<std::int64_t>::min() : std::numeric_limits<std::int64_t>::max();
 }
 
+template <class Entry>
+std::string note_of(const Entry& entry) {
+  const std::string note = entry.not_recorded.note();
+  return note.empty() ? entry.note : note;
+}
+
 }  // namespace
 
 std::int64_t SpooledEntry::samples() const noexcept {
@@ -37,7 +43,7 @@ std::int64_t SpooledEntry::samples() const noexcept {
 }
 
 SpooledEntry Description::spooled() const {
-  return {*this, shards, dropped, note};
+  return {*this, shards, not_recorded, note};
 }
 
 const char* holds(const core::Value& value) {
@@ -81,7 +87,8 @@ Description describe(const Entry& entry, std::size_t index) {
   part.index = static_cast<std::int64_t>(index);
   part.samples = entry.samples;
   part.reduction = entry.reduction;
-  part.note = entry.note;
+  part.not_recorded = entry.not_recorded;
+  part.note = note_of(entry);
   part.holds = holds(entry.value);
   if (part.holds == "tensor" || part.holds == "text") part.number = 1;
   if (part.holds == "list") part.number = static_cast<std::int64_t>(entry.value.list().size());
@@ -100,9 +107,9 @@ Description describe(const SpooledEntry& entry, std::size_t index) {
   part.index = static_cast<std::int64_t>(index);
   part.samples = entry.samples();
   part.shards = entry.shards;
-  part.dropped = entry.dropped;
+  part.not_recorded = entry.not_recorded;
   part.holds = part.samples == 0 ? "none" : "list";
-  part.note = entry.note;
+  part.note = note_of(entry);
   for (const auto& shard : entry.shards) {
     part.bytes = saturating_add(part.bytes, shard.bytes);
     if (shard.slot < 0) {

@@ -38,8 +38,8 @@ struct ShardInfo {
 /// An entry of a spooled recording and its shards, in order.
 struct SpooledEntry : EntryId {
   std::vector<ShardInfo> shards;
-  std::int64_t dropped = 0;
-  std::string note;
+  core::NotRecorded not_recorded;
+  std::string note;  // as in `Entry`
 
   std::int64_t samples() const noexcept;
 };
@@ -55,9 +55,9 @@ struct Description : EntryId {
   ShapeSummary form;
   std::string file;
   std::int64_t bytes = 0;
-  std::string note;               // absent if empty
-  std::vector<ShardInfo> shards;  // instead of a file
-  std::int64_t dropped = 0;
+  std::string note;                // absent if empty
+  std::vector<ShardInfo> shards;   // instead of a file
+  core::NotRecorded not_recorded;  // absent if empty
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -74,7 +74,10 @@ struct Description : EntryId {
       }
     };
     if (present("note", !note.empty())) archive(CEREAL_NVP(note));
+    std::int64_t dropped = not_recorded.dropped;
     if (present("shards", !shards.empty())) archive(CEREAL_NVP(shards), CEREAL_NVP(dropped));
+    not_recorded.dropped = dropped;  // where manifests had no other count
+    if (present("not_recorded", !not_recorded.empty())) archive(CEREAL_NVP(not_recorded));
   }
 
   /// The entry with its shards, without `file`.

@@ -129,12 +129,25 @@ std::vector<JoinedEntry> joined_by_module(const std::vector<std::string>& paths,
   return joined;
 }
 
+core::NotRecorded JoinedEntry::not_recorded() const {
+  core::NotRecorded all;
+  for (const auto& part : parts) all += part.not_recorded();
+  return all;
+}
+
+std::string JoinedEntry::note() const {
+  const auto known =
+      std::find_if(parts.begin(), parts.end(), [](const auto& part) { return !part.note().empty(); });
+  return known == parts.end() ? std::string() : known->note();
+}
+
 ShardedEntry with_all_shards(const JoinedEntry& joined) {
   ShardedEntry whole;
   static_cast<EntryId&>(whole) = joined.parts.front().id();
+  whole.not_recorded = joined.not_recorded();
+  whole.note = joined.note();
   for (const auto& entry : joined.parts) {
     const Description& description = EntryAccess::description(entry);
-    whole.dropped += description.dropped;
     for (const ShardInfo& info : description.shards) {
       // Opened when it is copied: a recording may have more shards than a process may have files.
       whole.shards.push_back({info, [entry, name = info.file](base::OutputFile& to) {

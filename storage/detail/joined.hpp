@@ -13,6 +13,11 @@ namespace torchtap::storage::detail {
 /// One module's entries, in the order of the recordings that have it.
 struct JoinedEntry {
   std::vector<RecordedEntry> parts;
+
+  /// What is missing in all of them.
+  core::NotRecorded not_recorded() const;
+  /// Their first note.
+  std::string note() const;
 };
 
 /// Loads the recordings and joins their entries: entries of the first recording in its order, then others.

@@ -17,7 +17,7 @@
 namespace torchtap::storage::detail {
 namespace {
 
-constexpr std::int64_t kJournalFormat = 1;
+constexpr std::int64_t kJournalFormat = 2;
 constexpr std::uint64_t kLargestJournal = std::uint64_t{1} << 32;
 constexpr int kDeepest = 8;
 
@@ -48,6 +48,16 @@ struct ShardLine {
   template <class Archive>
   void serialize(Archive& archive) {
     archive(CEREAL_NVP(entry), CEREAL_NVP(shard));
+  }
+};
+
+struct NotRecordedLine {
+  std::int64_t entry = 0;
+  core::NotRecorded not_recorded;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(CEREAL_NVP(entry), CEREAL_NVP(not_recorded));
   }
 };
 
@@ -131,6 +141,9 @@ void take(Journal& journal, const base::InputFile& file, const std::string& json
     SpooledEntry& place = entry_at(journal, shard.entry, most);
     journal.open.erase(shard.shard.file.substr(0, shard.shard.file.rfind('.')));
     place.shards.push_back(std::move(shard.shard));
+  } else if (what == "{\"not_recorded\"") {
+    auto missing = parse<NotRecordedLine>(json, "not_recorded");
+    entry_at(journal, missing.entry, most).not_recorded = std::move(missing.not_recorded);
   } else {
     throw std::invalid_argument("it is of an unknown kind; update torchtap");
   }
@@ -203,6 +216,10 @@ std::string journal_open(const OpenShard& shard) {
 
 std::string journal_shard(std::int64_t entry, const ShardInfo& shard) {
   return line("shard", ShardLine{entry, shard});
+}
+
+std::string journal_not_recorded(std::int64_t entry, const core::NotRecorded& not_recorded) {
+  return line("not_recorded", NotRecordedLine{entry, not_recorded});
 }
 
 std::string utc_now() {

@@ -61,6 +61,7 @@ std::string journal_head(const std::string& created);
 std::string journal_entry(std::int64_t index, const EntryId& entry);
 std::string journal_open(const OpenShard& shard);
 std::string journal_shard(std::int64_t entry, const ShardInfo& shard);
+std::string journal_not_recorded(std::int64_t entry, const core::NotRecorded& not_recorded);
 
 /// The current time in UTC: "2024-05-31T12:00:00Z".
 std::string utc_now();

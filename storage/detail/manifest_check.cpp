@@ -61,7 +61,11 @@ class EntryCheck {
   void run() {
     if (part_.index != index_) bad(c10::str("claims to be entry ", part_.index));
     if (!is_count(part_.samples)) bad(c10::str("claims ", part_.samples, " samples"));
-    if (!is_count(part_.dropped)) bad(c10::str("claims ", part_.dropped, " dropped samples"));
+    const core::NotRecorded& missing = part_.not_recorded;
+    for (const std::int64_t count : {missing.refused, missing.without_tensors, missing.left_out, missing.none,
+                                     missing.dropped, missing.unmatched, missing.unmatched_samples}) {
+      if (!is_count(count)) bad(c10::str("claims ", count, " events that were not recorded"));
+    }
     if (!is_count(part_.bytes)) bad(c10::str("claims ", part_.bytes, " bytes"));
     if (!part_.shards.empty()) return shards();
     if (part_.file.empty()) {
@@ -191,7 +195,7 @@ void check_manifest(const base::InputFile& file, Manifest& manifest, std::vector
     } catch (const c10::Error& error) {
       if (damage == nullptr) throw;
       damage->push_back(error.what_without_backtrace());
-      part = describe(SpooledEntry{part, {}, 0, {}}, static_cast<std::size_t>(i));
+      part = describe(SpooledEntry{part, {}, {}, {}}, static_cast<std::size_t>(i));
     }
   }
 }

@@ -23,7 +23,8 @@ struct ShardToSave {
 
 /// An entry whose samples stay in shards.
 struct ShardedEntry : EntryId {
-  std::int64_t dropped = 0;
+  core::NotRecorded not_recorded;
+  std::string note;
   std::vector<ShardToSave> shards;  ///< in order
 };
 

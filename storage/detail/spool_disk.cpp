@@ -227,11 +227,22 @@ void Spool::Impl::finish(const char* call) {
   const std::lock_guard lock(disk);
   std::vector<detail::SpooledEntry> entries;
   for (auto* stream : all()) {
+    count(*stream);
     entries.push_back(stream->entry);
-    entries.back().dropped = stream->dropped_before + stream->dropped.load();
   }
   detail::write_manifest("spool", where(), folder->fd.get(), created, entries, options.sync());
   if (!entries.empty()) put_in_place();
+}
+
+/// Called under `disk`. Has the journal say what is missing, if that changed.
+void Spool::Impl::count(Stream::Impl& stream) {
+  core::NotRecorded now = stream.before;
+  now += stream.not_recorded;
+  now.dropped = stream.before.dropped + stream.dropped.load();
+  if (now == stream.entry.not_recorded) return;
+  announce();
+  log(detail::journal_not_recorded(stream.index, now), false);
+  stream.entry.not_recorded = std::move(now);
 }
 
 bool Spool::Impl::has_samples() {

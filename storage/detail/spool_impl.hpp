@@ -80,7 +80,8 @@ struct Spool::Stream::Impl {
   std::map<std::int64_t, detail::Lane> lanes;
   std::map<std::int64_t, std::int64_t> next_number;  // of a shard, by slot
   detail::SpooledEntry entry;
-  std::int64_t dropped_before = 0;  // by earlier spools of a continued recording
+  core::NotRecorded before;        // of earlier spools of a continued recording
+  core::NotRecorded not_recorded;  // of this spool, but `dropped`
 };
 
 struct Spool::Impl {
@@ -142,6 +143,7 @@ struct Spool::Impl {
   Lanes seal_ready(const char* call, const Lanes& lanes);
   void log(const std::string& lines, bool sync);
   void announce();
+  void count(Stream::Impl& stream);
   void push(std::unique_ptr<detail::Piece> piece);
   std::unique_ptr<char[]> buffer();
   void flush(const char* call);

@@ -136,7 +136,7 @@ void Spool::Impl::go_on(bool cut_off) {
     impl->spool = this;
     impl->index = static_cast<std::int64_t>(streams.size());
     impl->entry = entry;
-    impl->dropped_before = entry.dropped;
+    impl->before = entry.not_recorded;
     streams.emplace_back(new Stream(std::move(impl)));
     waiting[{entry.path, entry.kind}].push_back(streams.back().get());
   }

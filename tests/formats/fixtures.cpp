@@ -147,6 +147,20 @@ void write_unfinished(const std::string& folder) {
   std::ofstream(folder + "/journal.jsonl", std::ios::binary) << journal;
 }
 
+/// A recording, and the journal of another one, in which something is missing.
+void write_counted(const std::string& folder) {
+  storage::Entry entry;
+  static_cast<storage::EntryId&>(entry) = id("kept");
+  entry.samples = 5;
+  entry.value = samples();
+  entry.not_recorded = missing();
+  storage::save(folder, {entry}, storage::SaveOptions().mkdir(true));
+  fs::create_directory(folder + "_unfinished");
+  std::ofstream(folder + "_unfinished/journal.jsonl", std::ios::binary)
+      << detail::journal_head("2024-05-31T12:00:00Z") << detail::journal_entry(0, id("cut off"))
+      << detail::journal_not_recorded(0, missing());
+}
+
 torchtap::recorders::ForwardInput recorder(bool reduced) {
   torchtap::recorders::RecorderOptions options;
   if (reduced) {
@@ -174,6 +188,10 @@ std::vector<at::Tensor> samples() {
     all.push_back((at::arange(6, at::kFloat) + 6 * i).mul(i % 2 == 0 ? 1 : -1).reshape({2, 3}));
   }
   return all;
+}
+
+torchtap::core::NotRecorded missing() {
+  return {1, 2, 3, 4, "caf\xc3\xa9", 5, 7, 6};
 }
 
 void update(torchtap::core::Sink& sink) {
@@ -249,7 +267,17 @@ void write_fixtures(const std::string& folder) {
     Recorded recorded(reduced);
     recorded.run();
     recorded.inputs.snapshot(folder + (reduced ? "/reduced.snapshot" : "/kept.snapshot"));
+    if (!reduced) continue;
+    recorded.model->forward(at::ones({7}));
+    recorded.inputs.snapshot(folder + "/counted.snapshot");
   }
+  write_counted(folder + "/counted");
+}
+
+std::pair<std::int64_t, std::string> restored_left_out(const std::string& file) {
+  Recorded recorded(true);
+  recorded.inputs.restore(file);
+  return {recorded.inputs[0].left_out(), recorded.inputs[0].note()};
 }
 
 Value restored(const std::string& file, bool reduced, bool one_more) {

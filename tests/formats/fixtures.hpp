@@ -6,8 +6,10 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <torchtap/core/not_recorded.hpp>
 #include <torchtap/core/sink.hpp>
 
 namespace formats {
@@ -27,6 +29,9 @@ std::vector<Catalogued> catalogue();
 /// Those that came later, of `added/`.
 std::vector<Catalogued> added();
 
+/// What is missing in `counted/`, in `counted_unfinished/` and, but for the text, in `counted.snapshot`.
+torchtap::core::NotRecorded missing();
+
 /// The results of a reduction, as files hold them.
 torchtap::core::Value results(const torchtap::core::Sink& sink);
 
@@ -36,5 +41,7 @@ void write_fixtures(const std::string& folder);
 /// Restores a snapshot of `write_fixtures` into a new recorder, and returns its value. With `one_more`, it
 /// records all samples a second time first.
 torchtap::core::Value restored(const std::string& file, bool reduced, bool one_more);
+/// How many events of `counted.snapshot` were left out, and why.
+std::pair<std::int64_t, std::string> restored_left_out(const std::string& file);
 
 }  // namespace formats

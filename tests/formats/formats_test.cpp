@@ -288,6 +288,17 @@ void check_all(const std::string& folder) {
   }
 }
 
+/// What is missing among samples.
+void check_counted(const std::string& folder) {
+  BOOST_TEST((storage::load(folder + "/counted").at("kept").not_recorded() == formats::missing()));
+  BOOST_TEST(
+      (storage::load(folder + "/counted_unfinished").at("cut off").not_recorded() == formats::missing()));
+  const auto [left_out, note] = formats::restored_left_out(folder + "/counted.snapshot");
+  BOOST_TEST(left_out == 1);
+  BOOST_TEST(note.find("1 of its samples was left out: ") == 0u, note);
+  BOOST_TEST(formats::restored_left_out(folder + "/reduced.snapshot").first == 0);
+}
+
 std::string read_bytes(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
   return std::string(std::istreambuf_iterator<char>(stream), {});
@@ -303,12 +314,14 @@ BOOST_AUTO_TEST_SUITE(formats_suite)
 
 BOOST_AUTO_TEST_CASE(files_of_format_1_are_read) {
   check_all(kFixtures + "/1");
+  check_counted(kFixtures + "/1");
 }
 
 BOOST_AUTO_TEST_CASE(files_that_are_written_today_are_read_alike) {
   Folder folder;
   formats::write_fixtures(folder.path());
   check_all(folder.path());
+  check_counted(folder.path());
 }
 
 BOOST_AUTO_TEST_CASE(a_finished_recording_of_reductions_is_complete) {
@@ -389,10 +402,10 @@ BOOST_AUTO_TEST_CASE(newer_files_say_so_and_are_left_alone) {
 
   // A snapshot: its format is the number behind the eight bytes of its magic.
   std::string snapshot = read_bytes(kFixtures + "/1/kept.snapshot");
-  snapshot[8] = 2;
+  snapshot[8] = 3;
   write_bytes(folder / "snapshot", snapshot);
   BOOST_CHECK_EXCEPTION(formats::restored(folder / "snapshot", false, false), c10::ValueError,
-                        newer("format 2"));
+                        newer("format 3"));
   snapshot.replace(0, 8, "tapsnap2");
   write_bytes(folder / "snapshot", snapshot);
   BOOST_CHECK_EXCEPTION(formats::restored(folder / "snapshot", false, false), c10::ValueError,

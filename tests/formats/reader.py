@@ -348,12 +348,14 @@ def read_recording(folder):
             assert int(line[:8], 16) == zlib.crc32(line[9:]) and line[8:9] == b" "
             ((event, said),) = json.loads(line[9:]).items()
             if event == "recording":
-                assert said["format"] == 1
+                assert said["format"] in (1, 2)
             elif event == "entry":
                 assert said["entry"] == len(entries)
                 entries.append({**said, "file": "", "shards": []})
             elif event == "open":
                 opened[said["name"]] = said
+            elif event == "not_recorded":
+                entries[said["entry"]]["not_recorded"] = said["not_recorded"]
             elif event == "shard":
                 entries[said["entry"]]["shards"].append(said["shard"])
                 opened.pop(said["shard"]["file"][:-3])
@@ -395,7 +397,7 @@ def read_snapshot(path):
     assert data[:8] == b"tapsnap\0"
     version, size, checksum = struct.unpack_from("<IQI", data, 8)
     payload = data[24:]
-    assert version == 1 and len(payload) == size
+    assert version in (1, 2) and len(payload) == size
     assert zlib.crc32(payload) == checksum
     state = State(payload)
     kind, records = state.text(), []
@@ -404,9 +406,13 @@ def read_snapshot(path):
             "path": state.text(),
             "samples": state.take("q"),
             "refused": state.take("q"),
-            "without": state.take("q"),
+            "without_tensors": state.take("q"),
             "slots": [],
         }
+        if version >= 2:
+            record["left_out"], record["none"], record["why_left_out"] = state.take("q"), state.take("q"), state.text()
+            record["dropped"], record["unmatched"] = state.take("q"), state.take("q")
+            record["unmatched_samples"] = state.take("q")
         for _ in range(state.take("Q")):
             description = state.text()
             record["slots"].append(state.reduction(description) if description else state.list(state.tensor))
@@ -948,6 +954,12 @@ def main(folder):
     moments, mapped, folded = records[0]["slots"][0]
     assert mapped["part"]["value"].numbers == [max(abs(sample[k]) for sample in samples) for k in range(6)]
     assert folded["value"].numbers == [min(sample[k] for sample in samples) for k in range(6)]
+    kind, records = read_snapshot(folder + "/counted.snapshot")
+    assert records[0]["samples"] == 5 and records[0]["left_out"] == 1 and "[7]" in records[0]["why_left_out"]
+    names = "refused without_tensors left_out none why_left_out dropped unmatched unmatched_samples".split()
+    missing = dict(zip(names, [1, 2, 3, 4, "café", 5, 7, 6]))
+    assert read_recording(folder + "/counted")["kept"][0]["not_recorded"] == missing
+    assert read_recording(folder + "/counted_unfinished")["cut off"][0]["not_recorded"] == missing
     views(folder)
     print("all files are as docs/format.md says")
 

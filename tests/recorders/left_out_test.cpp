@@ -2,16 +2,22 @@
 #include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
 
+#include <filesystem>
+#include <initializer_list>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <torchtap/base/capture.hpp>
 #include <torchtap/core/context.hpp>
 #include <torchtap/hooks/nn.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/reductions.hpp>
+#include <torchtap/reductions/restore.hpp>
 #include <torchtap/selectors/selectors.hpp>
 #include <torchtap/storage/merge.hpp>
 #include <torchtap/storage/recording.hpp>
+#include <torchtap/storage/recover.hpp>
 #include <torchtap/storage/save.hpp>
 
 #include "../support.hpp"
@@ -90,7 +96,7 @@ BOOST_AUTO_TEST_CASE(kept_tensors_that_no_file_can_hold_are_none_in_it) {
   fill(kept);
   BOOST_TEST(kept[1].tensors()[2].is_sparse());  // in memory they are what they were
   kept.save(folder / "kept", SaveOptions().mkdir(true));
-  check(folder / "kept", "3 of its tensors have no plain bytes");
+  check(folder / "kept", "3 of its samples were left out: files cannot hold a nested tensor");
 
   const auto spooling = torchtap::storage::SpoolOptions().mkdir(true);
   ForwardOutput spooled(RecorderOptions().spool(folder / "spooled", spooling));
@@ -98,6 +104,7 @@ BOOST_AUTO_TEST_CASE(kept_tensors_that_no_file_can_hold_are_none_in_it) {
   spooled.save(folder / "spooled");
   check(folder / "spooled", "3 of its samples were left out: files cannot hold a nested tensor");
   BOOST_TEST(spooled[1].left_out() == 3);
+  BOOST_TEST(spooled[1].events() == 4);  // each of them is a sample, None in the file
 
   ForwardOutput moved(
       RecorderOptions().memory_budget(400, folder / "moved", spooling));  // full at the eighth sample
@@ -204,6 +211,127 @@ BOOST_AUTO_TEST_CASE(a_forward_that_backward_runs_again_does_not_know_the_names)
   }
   BOOST_TEST(counts[0].samples() == 3);
   BOOST_CHECK_THROW(model->forward(x), c10::Error);  // a forward without the name is the program's mistake
+}
+
+/// A recorder of one module, which gets batches of so many rows.
+struct Rows {
+  explicit Rows(RecorderOptions options) : outputs(std::move(options)) { attach(); }
+  void attach() { outputs.modules(*model, torchtap::selectors::names("0")); }
+  Rows& run(std::initializer_list<std::int64_t> batches) {
+    for (const std::int64_t rows : batches) model->forward(torch::full({rows, 2}, 1.0));
+    return *this;
+  }
+  torch::nn::Sequential model{torch::nn::Identity{}};
+  ForwardOutput outputs;
+};
+
+RecorderOptions means() {
+  return RecorderOptions().reduction(Mean{});
+}
+
+BOOST_AUTO_TEST_CASE(a_resumed_recorder_counts_as_an_uninterrupted_one) {
+  const Folder folder;
+  Rows whole(means()), before(means()), after(means()), other(means());
+  whole.run({2, 3, 5, 2, 7});
+  before.run({2, 3, 5}).outputs.snapshot(folder / "snapshot");
+  after.run({2, 9, 9}).outputs.restore(folder / "snapshot");  // replaces what was there
+  after.run({2, 7});
+  const auto check = [&](const auto& got) {
+    BOOST_TEST(got.samples() == 2);
+    BOOST_TEST(got.note() == whole.outputs[0].note());
+    BOOST_TEST(contains(got.note(), "3 of its samples were left out: "), got.note());
+  };
+  check(after.outputs[0]);
+  BOOST_TEST(after.outputs[0].left_out() == 3);
+  BOOST_TEST(after.outputs[0].events() == 5);
+  after.outputs.save(folder / "saved", SaveOptions().mkdir(true));
+  check(torchtap::storage::load(folder / "saved").at(0));
+  BOOST_TEST(torchtap::storage::load(folder / "saved").at(0).not_recorded().left_out == 3);
+
+  // A snapshot in which nothing is missing: nothing is missing in the recorder any more.
+  other.run({4}).outputs.snapshot(folder / "snapshot");
+  after.outputs.restore(folder / "snapshot");
+  BOOST_TEST(after.outputs[0].left_out() == 0);
+  BOOST_TEST(after.outputs[0].note() == "");
+  BOOST_TEST(after.outputs[0].events() == 1);
+}
+
+BOOST_AUTO_TEST_CASE(what_a_condition_and_a_budget_turn_away_is_data_too) {
+  const Folder folder;
+  const auto options = [] {
+    return RecorderOptions()
+        .memory_budget(100, torchtap::recorders::OverBudget::drop)
+        .condition([](const torchtap::recorders::Sample& sample) { return sample.tensor().size(0) != 1; });
+  };
+  Rows rows(options()), resumed(options());
+  rows.run({1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2});
+  const std::int64_t dropped = rows.outputs[0].dropped(), kept = rows.outputs[0].samples();
+  BOOST_REQUIRE(dropped > 0);
+  BOOST_REQUIRE(kept + dropped == 10);
+  const std::string note = c10::str(dropped, " of its samples were dropped for lack of room.");
+  BOOST_TEST(rows.outputs[0].note() == note);
+  rows.outputs.snapshot(folder / "snapshot");
+  resumed.outputs.restore(folder / "snapshot");
+  BOOST_TEST(resumed.outputs[0].dropped() == dropped);
+  BOOST_TEST(resumed.outputs[0].events() == 11);
+  resumed.outputs.save(folder / "saved", SaveOptions().mkdir(true));
+  const auto recording = torchtap::storage::load(folder / "saved");
+  BOOST_TEST(recording.at(0).dropped() == dropped);
+  BOOST_TEST(recording.at(0).not_recorded().refused == 1);
+  BOOST_TEST(recording.at(0).note() == note);
+}
+
+BOOST_AUTO_TEST_CASE(merged_and_continued_recordings_have_the_sums) {
+  const Folder folder;
+  const auto spool = [&](const std::string& name, bool append = false) {
+    return RecorderOptions().spool(folder / name,
+                                   torchtap::storage::SpoolOptions().mkdir(true).append(append).sync(false));
+  };
+  const auto merged = [&](std::vector<std::string> parts) {
+    for (std::string& part : parts) part = folder / part;
+    const auto save = SaveOptions().mkdir(true).overwrite(true).sync(false);
+    torchtap::storage::merge(parts, folder / "merged", torchtap::reductions::restore,
+                             torchtap::storage::MergeOptions().save(save).at_once(2));
+    return torchtap::storage::load(folder / "merged");
+  };
+  // 1, 5, 0 and 3 are left out.
+  const std::vector<std::initializer_list<std::int64_t>> runs{
+      {2, 3}, {2, 3, 3, 3, 3, 3}, {2, 2}, {2, 3, 4, 5}};
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    Rows(means()).run(runs[i]).outputs.save(folder / c10::str("mean", i), SaveOptions().mkdir(true));
+  }
+  const auto means_of_all = merged({"mean0", "mean1", "mean2", "mean3"});
+  BOOST_TEST(means_of_all.at(0).not_recorded().left_out == 9);
+  BOOST_TEST(contains(means_of_all.at(0).note(), "9 of its samples were left out: "),
+             means_of_all.at(0).note());
+
+  // Files cannot hold these: 2 and 4 of them.
+  const auto odd = [&](const RecorderOptions& options, int count) {
+    Makes makes;
+    torch::nn::Sequential model(makes);
+    makes->make = nested;
+    ForwardOutput kept(options);
+    kept.modules(*model, torchtap::selectors::names("0"));
+    for (int i = 0; i < count; ++i) model->forward(torch::ones({3, 4}));
+    kept.flush();
+    // A killed program leaves this.
+    std::filesystem::copy(folder / (count == 2 ? "two" : "four"), folder / c10::str("cut", count));
+    kept.save(folder / (count == 2 ? "two" : "four"));
+  };
+  odd(spool("two"), 2);
+  odd(spool("four"), 4);
+  BOOST_TEST(merged({"two", "four"}).at(0).not_recorded().none == 6);
+  BOOST_TEST(contains(merged({"two", "four"}).at(0).note(), "6 of its samples were left out: "));
+  BOOST_TEST(!torchtap::storage::load(folder / "cut4").complete());
+  BOOST_TEST(torchtap::storage::load(folder / "cut4").at(0).not_recorded().none == 4);
+  torchtap::storage::recover(folder / "cut4");
+  BOOST_TEST(torchtap::storage::load(folder / "cut4").complete());
+  BOOST_TEST(torchtap::storage::load(folder / "cut4").at(0).not_recorded().none == 4);
+
+  std::filesystem::remove_all(folder / "cut4");
+  odd(spool("four", /*append=*/true), 4);
+  BOOST_TEST(torchtap::storage::load(folder / "four").at(0).not_recorded().none == 8);
+  BOOST_TEST(torchtap::storage::load(folder / "cut4").at(0).not_recorded().none == 8);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

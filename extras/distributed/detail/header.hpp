@@ -48,7 +48,7 @@ struct ModuleFacts {
 /// One rank's facts about itself.
 struct Header {
   /// Raised whenever messages change.
-  static constexpr std::uint32_t kProtocol = 5;
+  static constexpr std::uint32_t kProtocol = 6;
 
   bool present = false;  ///< whether it has a recorder
   std::uint32_t protocol = kProtocol;

@@ -64,8 +64,7 @@ std::int64_t Parcel::bytes_of_elements() const {
 Parcel packed(const Portion& portion, bool elements_beside, const core::Sink* only) {
   Parcel parcel;
   parcel.samples = portion.samples;
-  parcel.refused = portion.refused;
-  parcel.without_tensors = portion.without_tensors;
+  parcel.not_recorded = portion.not_recorded;
   const auto pack = [&](const core::Sink* sink, const std::vector<at::Tensor>& samples) {
     Parcel::Slot into;
     std::ostringstream stream;
@@ -114,8 +113,7 @@ Parcel part_of(const Parcel& parcel, const core::extend::Elements& elements) {
 Portion unpacked(Parcel parcel, const core::Sink* blank, const core::extend::Elements& elements) {
   Portion portion;
   portion.samples = parcel.samples;
-  portion.refused = parcel.refused;
-  portion.without_tensors = parcel.without_tensors;
+  portion.not_recorded = std::move(parcel.not_recorded);
   auto next = parcel.tensors.begin();
   for (auto& slot : parcel.slots) {
     const auto end = next + static_cast<std::ptrdiff_t>(slot.tensors);

@@ -32,7 +32,8 @@ struct Parcel {
   };
 
   std::int64_t place = 0;  ///< of the module among the modules of all ranks
-  std::int64_t samples = 0, refused = 0, without_tensors = 0;
+  std::int64_t samples = 0;
+  core::NotRecorded not_recorded;
   std::vector<Slot> slots;
   std::vector<core::extend::TensorPlace> beside;
   std::vector<std::int64_t> widths;            ///< of each of these, `core::extend::StateWriter::widths`
@@ -43,7 +44,7 @@ struct Parcel {
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(place, samples, refused, without_tensors, slots, beside, widths);
+    archive(place, samples, not_recorded, slots, beside, widths);
   }
   std::int64_t bytes() const;
   std::int64_t bytes_of_elements() const;

@@ -125,8 +125,7 @@ void Protocol::merge(std::optional<Portion>& total, Portion portion) const {
     }
   }
   total->samples += portion.samples;
-  total->refused += portion.refused;
-  total->without_tensors += portion.without_tensors;
+  total->not_recorded += portion.not_recorded;
 }
 
 void Protocol::send_to(int rank, std::vector<Parcel> parcels, int steps) {

@@ -216,6 +216,9 @@ BOOST_AUTO_TEST_CASE(are_missing_on_some_ranks) {
   // Ranks 0 and 3 saw 6 batches each, in 4 modules.
   for (const std::size_t rank : {0, 2, 3}) {
     BOOST_TEST(results[rank].at("samples") == "48");
+    // Rank 3 left out three events, which all ranks know.
+    BOOST_TEST(results[rank].at("note").find("3 of its samples were left out: ") == 0u,
+               results[rank].at("note"));
     BOOST_CHECK_EQUAL_COLLECTIONS(results[rank].lines.begin(), results[rank].lines.end(),
                                   results[0].lines.begin(), results[0].lines.end());
   }

@@ -132,8 +132,10 @@ void without() {
   ForwardOutput recorder(statistics());
   if (group.rank() != 2) recorder.attach(net);
   for (const at::Tensor& batch : batches(group.rank(), group.size())) net->forward(batch);
+  for (int i = 0; i < group.rank(); ++i) net->forward(at::zeros({3, 6}));  // of another shape
   tap::distributed::merge_ranks(recorder, group, limits());
   say("samples ", recorder.samples());
+  if (!recorder.empty()) say("note ", recorder.at("in").note());
   describe(recorder);
 }
 
