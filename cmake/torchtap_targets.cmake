@@ -36,6 +36,24 @@ function(torchtap_link_completely target)
   endif()
 endfunction()
 
+# torchtap_torch_headers(GROUP TARGET...): the targets of a group share a precompiled torch/torch.h, which costs 10 s a file. They
+# have the same standard, optimisation and definitions that LibTorch's headers ask for, and all or none of them link
+# torchtap::transparent. Groups called test… have Boost.Test, too.
+function(torchtap_torch_headers group)
+  foreach(target IN LISTS ARGN)
+    get_property(first GLOBAL PROPERTY TORCHTAP_TORCH_HEADERS_${group})
+    if(first)
+      target_precompile_headers(${target} REUSE_FROM ${first})
+    else()
+      set_property(GLOBAL PROPERTY TORCHTAP_TORCH_HEADERS_${group} ${target})
+      target_precompile_headers(${target} PRIVATE <torch/torch.h>)
+      if(group MATCHES "^test")
+        target_precompile_headers(${target} PRIVATE <boost/test/unit_test.hpp>)
+      endif()
+    endif()
+  endforeach()
+endfunction()
+
 # Compiles the files of each room as one, which takes a quarter of the time: most of it goes to LibTorch's
 # headers. For packages, CI and the demo; for daily work single files are faster.
 function(torchtap_unity target)

@@ -40,10 +40,11 @@ target_compile_definitions(torchtap_test_main PRIVATE BOOST_TEST_DYN_LINK)
 target_compile_features(torchtap_test_main PRIVATE cxx_std_${TORCHTAP_CXX_STANDARD})
 torchtap_options(torchtap_test_main)
 
-# torchtap_test(NAME [INTERNALS] [ARGUMENTS arguments]): one executable, of the sources in the folder NAME, or in this one if
-# there is none. With INTERNALS it links objects in place of the libraries: of the kernel, and of the part NAME.
+# torchtap_test(NAME [INTERNALS] [CAUGHT] [ARGUMENTS arguments]): one executable, of the sources in the folder NAME, or in this one
+# if there is none. With INTERNALS it links objects in place of the libraries: of the kernel, and of the part NAME. With CAUGHT it
+# links torchtap::transparent.
 function(torchtap_test name)
-  cmake_parse_arguments(test INTERNALS "" ARGUMENTS ${ARGN})
+  cmake_parse_arguments(test "INTERNALS;CAUGHT" "" ARGUMENTS ${ARGN})
   set(folder "${CMAKE_CURRENT_SOURCE_DIR}/${name}")
   if(NOT EXISTS "${folder}")
     set(folder "${CMAKE_CURRENT_SOURCE_DIR}")
@@ -69,6 +70,12 @@ function(torchtap_test name)
   # The library is tested as it is built; the tests themselves only have to compile fast.
   target_compile_options(test_${name} PRIVATE -O0 -g1)
   torchtap_compile_together(test_${name})
+  if(test_CAUGHT)
+    target_link_libraries(test_${name} PRIVATE torchtap::transparent)
+    torchtap_torch_headers(test_caught test_${name})
+  else()
+    torchtap_torch_headers(test test_${name})
+  endif()
   add_test(NAME ${name} COMMAND test_${name} ${test_ARGUMENTS})
 endfunction()
 
@@ -89,34 +96,6 @@ function(torchtap_python_test name file)
   endforeach()
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 ENVIRONMENT_MODIFICATION "${environment}")
 endfunction()
-
-# Tests that build models include torch/torch.h; all of them share one precompiled header.
-function(torchtap_torch_test name)
-  torchtap_test(${name} ${ARGN})
-  if(TARGET test_hooks AND NOT name STREQUAL "hooks")
-    target_precompile_headers(test_${name} REUSE_FROM test_hooks)
-  else()
-    target_precompile_headers(test_${name} PRIVATE <torch/torch.h> <boost/test/unit_test.hpp>)
-  endif()
-endfunction()
-
-# The models of examples/zoo for several tests, once as they are and once with their calls caught.
-function(torchtap_zoo_models name)
-  list(TRANSFORM TORCHTAP_ZOO_MODELS PREPEND "${PROJECT_SOURCE_DIR}/examples/zoo/" OUTPUT_VARIABLE sources)
-  list(TRANSFORM sources APPEND ".cpp")
-  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${sources})
-  target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/examples")
-  target_link_libraries(${name} PRIVATE torchtap::torchtap ${ARGN})
-  torchtap_options(${name})
-  target_compile_options(${name} PRIVATE -O0 -g1)
-  torchtap_compile_together(${name})
-endfunction()
-set(TORCHTAP_ZOO_MODELS resnet unet gpt vae tagger detector sick)
-torchtap_zoo_models(zoo_models)
-if(TARGET torchtap_transparent)
-  torchtap_zoo_models(caught_zoo_models torchtap::transparent)
-endif()
-
 
 # Labels the tests of this folder, so that `ctest -L NAME` runs them: the last line of the CMake file of a part's tests.
 function(torchtap_label_tests name)

@@ -1,0 +1,18 @@
+# The networks of examples/zoo in plain LibTorch, compiled once for examples, tests and benchmarks: without even the include path
+# of torchtap, and with their calls caught.
+function(torchtap_add_zoo name headers)
+  set(models resnet unet gpt vae tagger detector sick)
+  list(TRANSFORM models PREPEND "${PROJECT_SOURCE_DIR}/examples/zoo/")
+  list(TRANSFORM models APPEND ".cpp")
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${models})
+  target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/examples")
+  target_link_libraries(${name} PUBLIC torch PRIVATE ${ARGN})
+  target_compile_features(${name} PUBLIC cxx_std_${TORCHTAP_CXX_STANDARD})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${TORCHTAP_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  torchtap_options(${name})
+  torchtap_torch_headers(${headers} ${name})
+endfunction()
+torchtap_add_zoo(torchtap_zoo plain)
+if(TARGET torchtap_transparent)
+  torchtap_add_zoo(torchtap_caught_zoo caught torchtap::torchtap torchtap::transparent)
+endif()
