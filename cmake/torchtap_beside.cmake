@@ -2,9 +2,7 @@
 # headers, and of the source tree their own folder alone. `cmake --install` puts them beside the kernel, where
 # find_package(torchtap COMPONENTS …) finds them. Tests and benchmarks belong to a build of the whole tree.
 list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_LIST_DIR}")
-if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
-  set(CMAKE_BUILD_TYPE Release)
-endif()
+include(torchtap_build_type)
 option(TORCHTAP_INSTALL "Generate the install target" ON)
 option(TORCHTAP_UNITY "Compile each room of the library as one file" ON)
 option(TORCHTAP_WERROR "Treat warnings in torchtap's own code as errors" OFF)

@@ -20,6 +20,13 @@ install(EXPORT torchtapTargets NAMESPACE torchtap:: DESTINATION "${package_dir}"
 torchtap_in_order(known ${TORCHTAP_KNOWN_PARTS})
 list(REMOVE_ITEM known tools)
 list(JOIN known " " TORCHTAP_KNOWN_SPACED)
+set(TORCHTAP_LACKING "")
+foreach(part IN LISTS known)
+  torchtap_lack(lack ${part})
+  if(NOT lack STREQUAL "")
+    string(APPEND TORCHTAP_LACKING "set(torchtap_${part}_lacks \"${lack}\")\n")
+  endif()
+endforeach()
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/torchtapConfig.cmake.in"
                               "${PROJECT_BINARY_DIR}/torchtapConfig.cmake" INSTALL_DESTINATION "${package_dir}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/torchtapConfigVersion.cmake" COMPATIBILITY SameMinorVersion)

@@ -38,3 +38,10 @@ else()
 endif()
 torchtap_optional(OPENMP ${found} "g++ or libomp-dev" "Read large samples with LibTorch's threads")
 message(STATUS "torchtap: Highway ${TORCHTAP_WITH_HIGHWAY}, libdeflate ${TORCHTAP_WITH_LIBDEFLATE}, OpenMP ${TORCHTAP_WITH_OPENMP}")
+
+# LibTorch's own line names a file that an earlier search may have found elsewhere.
+get_target_property(configurations torch IMPORTED_CONFIGURATIONS)
+list(GET configurations 0 configuration)
+get_target_property(location torch IMPORTED_LOCATION_${configuration})
+cmake_path(GET location PARENT_PATH location)
+message(STATUS "torchtap: LibTorch ${Torch_VERSION} in ${location}")

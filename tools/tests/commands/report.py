@@ -121,7 +121,8 @@ def test_run(folder, net, done, saved):
     assert info["blocks"]["forward_latency_seconds"] <= whole["p90_seconds"], "modules take less than the model"
     assert info[""]["gradient_bytes"] > 0 and info["stem"]["gradient_norm"] > 0, "gradients"
     assert len(list(csv.DictReader(io.StringIO((folder / "insight.csv").read_text())))) == len(info), "the CSV file"
-    assert (folder / "insight.html").read_text().startswith("<!DOCTYPE html>"), "the page"
+    page = (folder / "insight.html").read_text()
+    assert page.startswith("<!DOCTYPE html>") and page.count("<main>") == 1, "the page"
 
 
 def test_saved(folder, saved):
@@ -173,6 +174,7 @@ def test_errors(folder, file, saved):
         ((file, *random, "--repeat", "0"), "--repeat"),
         ((file, *random, "--non-finite", "loud"), "--non-finite"),
         ((saved, *random), "saved report"),
+        ((folder,), "torchtap show reads recordings"),
         ((saved, "--backward"), "saved report"),
         ((saved, "--json", "--csv"), "--json"),
         ((broken,), "not JSON"),

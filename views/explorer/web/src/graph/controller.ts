@@ -3,6 +3,7 @@
 import { effect, signal, untracked } from "@preact/signals";
 import { lay, laid } from "../layout/client";
 import * as state from "../state";
+import type { Call } from "../data/protocol";
 import { palette } from "../theme";
 import { Camera } from "./camera";
 import { appearance, wantShapes } from "./appearance";
@@ -57,7 +58,6 @@ export class GraphController {
       if (!this.down) this.setHover(-1, -1, 0, 0);
     });
     on("wheel", this.wheel, { passive: false });
-    on("keydown", this.key);
     const watch = new ResizeObserver(() => this.resize());
     watch.observe(canvas.parentElement!);
     this.undo.push(() => watch.disconnect());
@@ -359,34 +359,34 @@ export class GraphController {
     this.redraw();
   };
 
-  private readonly key = (e: KeyboardEvent): void => {
-    if (e.ctrlKey || e.metaKey || e.altKey) return;
+  /** Does what a key of the graph means, wherever the focus is; false if it means nothing. */
+  key(key: string): boolean {
     const model = state.a.value?.model.value;
     const call = model?.byKey.get(state.selected.value);
-    const pan: Record<string, [number, number]> = { ArrowLeft: [80, 0], ArrowRight: [-80, 0], ArrowUp: [0, 80], ArrowDown: [0, -80] };
-    if (e.key === "+" || e.key === "=") this.zoom(1.25);
-    else if (e.key === "-") this.zoom(0.8);
-    else if (e.key === "0") this.fit();
-    else if (e.key in pan && !call) {
-      this.camera.pan(...pan[e.key]!);
-      this.redraw();
-    } else if (e.key in pan && call && model) this.step(e.key);
-    else if (e.key === "Enter" && call) {
+    if (key === "+" || key === "=") this.zoom(1.25);
+    else if (key === "-") this.zoom(0.8);
+    else if (key === "0") this.fit();
+    else if (key.startsWith("Arrow") && this.stage.laid) this.step(key, call);
+    else if (key === "Enter" && call) {
       if (model!.canOpen(call.id)) this.toggle(call.id);
       else state.pin(state.selected.value);
-    } else if (e.key === "p" && call) state.togglePin(state.selected.value);
-    else if (e.key === "Escape") state.selected.value = "";
-    else return;
-    e.preventDefault();
-  };
+    } else if (key.toLowerCase() === "p" && call) state.togglePin(state.selected.value);
+    else if (key === "Escape") state.selected.value = "";
+    else return false;
+    return true;
+  }
 
-  /** Arrows walk over what is shown: up and down in order of execution, left to what is around, right to what is inside. */
-  private step(key: string): void {
-    const { laid } = this.stage;
-    const model = laid!.model,
-      call = model.byKey.get(state.selected.value)!;
-    let next = call.id;
-    if (key === "ArrowLeft") next = call.parent !== null && call.parent !== model.root?.id ? call.parent : call.id;
+  /**
+   * Arrows walk over what is shown: up and down in order of execution, left to what is around, right to what is inside. The
+   * first one goes to the first call.
+   */
+  private step(key: string, call: Call | undefined): void {
+    const { model } = this.stage.laid!;
+    const ids = [...this.stage.nodeOf.keys()].sort((x, y) => x - y);
+    let next = call?.id ?? ids[0];
+    if (next === undefined) return;
+    if (!call) key = "";
+    else if (key === "ArrowLeft") next = call.parent !== null && call.parent !== model.root?.id ? call.parent : call.id;
     else if (key === "ArrowRight") {
       if (!state.open.value.has(state.selected.value)) {
         this.toggle(call.id);
@@ -394,7 +394,6 @@ export class GraphController {
       }
       next = model.childrenOf(call.id)[0]?.id ?? call.id;
     } else {
-      const ids = [...this.stage.nodeOf.keys()].sort((x, y) => x - y);
       next = ids[ids.indexOf(call.id) + (key === "ArrowDown" ? 1 : -1)] ?? call.id;
     }
     state.selected.value = model.key(next);

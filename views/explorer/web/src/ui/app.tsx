@@ -2,7 +2,7 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import * as state from "../state";
-import { GraphPane } from "./graph";
+import { controller, GraphPane } from "./graph";
 import { Icon, type IconName } from "./icons";
 import { Panels } from "./panels";
 import { Scrubber } from "./scrubber";
@@ -78,10 +78,12 @@ const PANES: [state.Pane, IconName, string][] = [
 
 function Message({ title, text }: { title: string; text: string }) {
   return (
-    <div class="message" role="alert">
-      <b>{title}</b>
-      <p>{text}</p>
-    </div>
+    <main>
+      <div class="message" role="alert">
+        <b>{title}</b>
+        <p>{text}</p>
+      </div>
+    </main>
   );
 }
 
@@ -178,7 +180,7 @@ function Help() {
 
 function shortcut(e: KeyboardEvent): void {
   const { target } = e;
-  if (e.ctrlKey || e.metaKey || e.altKey) return;
+  if (e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented) return;
   if (state.help.value || target instanceof HTMLInputElement || target instanceof HTMLSelectElement) return;
   const key = e.key.toLowerCase(); // also with Caps Lock
   const view = state.VIEWS[+key - 1];
@@ -193,6 +195,12 @@ function shortcut(e: KeyboardEvent): void {
   else if (key === "d") state.theme.value = state.dark.value ? "light" : "dark";
   else if (key === "[" || key === ",") state.setStep(state.shownStep.value - big);
   else if (key === "]" || key === ".") state.setStep(state.shownStep.value + big);
-  else return;
+  else if (keeps(target, e.key) || !controller?.key(e.key)) return;
   e.preventDefault();
+}
+
+/** Whether what has the focus does something of its own with a key: a button with Enter, a list that scrolls with arrows. */
+function keeps(target: EventTarget | null, key: string): boolean {
+  if (!(target instanceof Element)) return false;
+  return key === "Enter" ? !!target.closest("button, a") : key.startsWith("Arrow") && !!target.closest(".list, .panel-list");
 }

@@ -1,5 +1,6 @@
 // What is under the pointer: shapes, attributes, parameters, findings.
 
+import { Fragment } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { hover } from "../graph/controller";
 import { formatCount, formatShare, formatValue } from "../charts/scale";
@@ -11,6 +12,24 @@ import * as state from "../state";
 
 const MOST_LISTED = 6;
 
+/** A shape that a narrow box breaks behind a ×, and not inside of a number. */
+function Shape({ text }: { text: string }) {
+  return (
+    <>
+      {text.split("×").map((size, i) => (
+        <Fragment key={i}>
+          {i > 0 && (
+            <>
+              ×<wbr />
+            </>
+          )}
+          {size}
+        </Fragment>
+      ))}
+    </>
+  );
+}
+
 function Ports({ title, ports }: { title: string; ports: readonly Port[] }) {
   if (!ports.length) return null;
   return (
@@ -19,7 +38,7 @@ function Ports({ title, ports }: { title: string; ports: readonly Port[] }) {
       <span class="mono">
         {ports.slice(0, MOST_LISTED).map((p, i) => (
           <div key={i}>
-            {portText(p)} <i>{p.dtype}</i>
+            <Shape text={portText(p)} /> <i>{p.dtype}</i>
           </div>
         ))}
         {ports.length > MOST_LISTED && <div>and {ports.length - MOST_LISTED} more</div>}
@@ -63,7 +82,7 @@ function CallTip({ call, model }: { call: Call; model: Model }) {
             <span class="mono">
               {call.parameters.slice(0, MOST_LISTED).map(p => (
                 <div key={p.name}>
-                  {p.name} {shapeText(p.shape)}
+                  {p.name} <Shape text={shapeText(p.shape)} />
                   {!p.learnable && <i> frozen</i>}
                 </div>
               ))}
@@ -132,7 +151,7 @@ function EdgeTip({ edge, model }: { edge: Edge; model: Model }) {
           <div class="tip-row">
             <span>tensor</span>
             <span class="mono">
-              {portText(port)} <i>{port.dtype}</i>
+              <Shape text={portText(port)} /> <i>{port.dtype}</i>
             </span>
           </div>
         )}

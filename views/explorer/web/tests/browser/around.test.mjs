@@ -102,6 +102,48 @@ test("control is offered only where the program allows it", () =>
     await allowed.close();
   }));
 
+test("keys need no focus: on a page just opened, after a search, beside a button", () =>
+  serve(async server => {
+    const { page, close } = await open(browser, server.url("&open="));
+    await ready(page);
+    const [first, second] = await calls(page);
+    const selected = id => waitFor(page, id => document.querySelector(".row.selected")?.id === `row-${id}`, id);
+    assert.ok(await page.evaluate(() => document.activeElement === document.body));
+    await page.keyboard.press("ArrowDown");
+    await selected(first);
+    await page.keyboard.press("ArrowDown");
+    await selected(second);
+    await page.keyboard.press("p");
+    await page.waitForSelector(".panel");
+    await page.keyboard.press("p");
+    await waitFor(page, () => !document.querySelector(".panel"));
+    await page.keyboard.press("Escape");
+    await waitFor(page, () => !document.querySelector(".row.selected"));
+
+    await page.keyboard.press("/");
+    await page.keyboard.type("fc");
+    await page.keyboard.press("Enter");
+    await page.keyboard.press("p");
+    assert.equal(await page.$eval("#search", e => e.value), "fcp", "letters are the field's");
+    await page.keyboard.press("Backspace");
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("p");
+    await page.waitForSelector('[data-panel="fc#0"]');
+
+    const scale = () => page.evaluate(() => window.torchtapGraph.camera.k);
+    await page.focus("#collapse-all");
+    const before = await scale();
+    await page.keyboard.press("+");
+    await waitFor(page, k => window.torchtapGraph.camera.k > k, before);
+    await page.keyboard.press("P");
+    await waitFor(page, () => !document.querySelector(".panel"));
+    await page.focus("#expand-all");
+    await page.keyboard.press("Enter");
+    await waitFor(page, n => window.torchtapGraph.stage.nodeOf.size === n, graphOf(runs[0]).calls.length - 1);
+    assert.ok(!(await page.$(".panel")), "Enter is the button's");
+    await close();
+  }));
+
 test("search, tree and help by keyboard", () =>
   serve(async server => {
     const { page, close } = await open(browser, server.url("&open="));

@@ -232,6 +232,16 @@ test("a tooltip has shapes, attributes, parameters", () =>
     for (const port of [...call.inputs, ...call.outputs]) assert.ok(shown.includes(port.shape.join("×")), shown);
     assert.ok(shown.includes(call.attributes), shown);
     assert.ok(shown.includes(`weight ${call.parameters[0].shape.join("×")}`), shown);
+    // Where a tooltip that was narrower has stood, it is as wide as its words: each shape stands in one line.
+    const lines = await page.$eval(".tip", tip => {
+      tip.style.left = `${tip.parentElement.clientWidth - 120}px`;
+      return [...tip.querySelectorAll(".mono > div")].map(row => {
+        const range = document.createRange();
+        range.selectNodeContents(row);
+        return new Set([...range.getClientRects()].map(rect => Math.round(rect.top))).size;
+      });
+    });
+    assert.ok(lines.length >= 3 && lines.every(count => count === 1), `${lines}`);
     await close();
   }));
 
