@@ -16,7 +16,10 @@
 #include <utility>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/no_pipe_signal.hpp>
 #include <torchtap/distributed/detail/gloo.hpp>
+#include <torchtap/distributed/detail/lost_ranks.hpp>
+#include <torchtap/distributed/detail/meeting.hpp>
 #include <torchtap/distributed/detail/tcp_options.hpp>
 #include <torchtap/distributed/detail/transport.hpp>
 #include <torchtap/distributed/environment.hpp>
@@ -58,14 +61,19 @@ bool has_agent() {
   return set_to_true("TORCHELASTIC_USE_AGENT_STORE");
 }
 
+/// The rank that serves the store, or -1.
+int serving_rank() {
+  return has_agent() ? -1 : 0;
+}
+
 /// Keeps the store until the other ranks are done with it, because it ends with the process that serves it.
-class Meeting final : public detail::Links {
+class Served final : public detail::Links {
  public:
-  Meeting(const Group& group, StorePtr store, bool serves, Milliseconds linger)
+  Served(const Group& group, StorePtr store, bool serves, Milliseconds linger)
       : Links(*group.links()), store_(std::move(store)), serves_(serves), linger_(linger) {
-    if (!has_agent()) served_by(0);
+    served_by(serving_rank());
   }
-  ~Meeting() override {
+  ~Served() override {
     try {
       std::int64_t left = store_->add("left", 1);
       const auto end = Clock::now() + linger_;
@@ -134,6 +142,22 @@ std::pair<StorePtr, bool> tcp_store(int rank, const EnvironmentOptions& options)
   }
 }
 
+/// The store with keys that no other group uses: each attempt of torchrun and each group of this process has
+/// its own.
+StorePtr of_this_group(const StorePtr& store, int rank, const std::string& prefix) {
+  const char* const restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
+  const std::string attempt = prefix + "/attempt_" + (restarts != nullptr ? restarts : "0");
+  try {
+    const std::int64_t groups = store->add(attempt + "/groups/" + std::to_string(rank), 1);
+    return c10::make_intrusive<c10d::PrefixStore>(attempt + "/" + std::to_string(groups), store);
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    TORCH_CHECK(false, "distributed::from_environment: ",
+                detail::store_gone(serving_rank(), rank, detail::LinkError(text.substr(0, text.find('\n')))),
+                ". Start all ranks again.");
+  }
+}
+
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.compare(0, 4, "127.") == 0;
 }
@@ -143,21 +167,22 @@ bool is_loopback(const std::string& host) {
 Group from_environment(const EnvironmentOptions& options) {
   TORCH_CHECK_VALUE(options.timeout().count() > 0, "distributed::from_environment: the timeout is ",
                     options.timeout().count(), " ms; give a positive one.");
+  const auto end = Clock::now() + options.timeout();
   const int size = number("WORLD_SIZE", 1, std::numeric_limits<int>::max());
   const int rank = number("RANK", 0, size - 1);
   if (size == 1) return {c10::make_intrusive<c10d::HashStore>(), 0, 1};
   make_room_for_connections(rank, size, rank == 0 && !has_agent());
+  // For the threads that are made here, too: they inherit it.
+  const base::NoPipeSignal ignored;
   auto [store, serves] = tcp_store(rank, options);
   store->setTimeout(options.timeout());
-  // Each attempt of torchrun and each group of this process has its own keys.
-  const char* const restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
-  std::string prefix = options.prefix() + "/attempt_" + (restarts != nullptr ? restarts : "0");
-  const std::int64_t groups = store->add(prefix + "/groups/" + std::to_string(rank), 1);
-  prefix += "/" + std::to_string(groups);
-  store = c10::make_intrusive<c10d::PrefixStore>(prefix, store);
-  const Group group =
-      detail::connected(store, rank, size, options.timeout(), is_loopback(variable("MASTER_ADDR")));
-  return Group(std::make_shared<Meeting>(group, store, serves, options.linger()));
+  store = of_this_group(store, rank, options.prefix());
+  const bool local = is_loopback(variable("MASTER_ADDR"));
+  const detail::Meeting meeting{store, rank, size, serving_rank(), options.timeout(), end};
+  const Group group = detail::met(meeting, [=](const StorePtr& polled) {
+    return detail::connected(polled, meeting.store, rank, size, meeting.timeout, local);
+  });
+  return Group(std::make_shared<Served>(group, store, serves, options.linger()));
 }
 
 }  // namespace torchtap::distributed

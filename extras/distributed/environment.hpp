@@ -14,7 +14,7 @@ namespace torchtap::distributed {
 
 /// How `from_environment` makes a group.
 class TORCHTAP_API EnvironmentOptions {
-  /// The time to wait until all ranks have come, and then for each step.
+  /// The time until all ranks are connected, and then for each step of a broadcast.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(5);
   /// Precedes all keys in the store, so that torchtap never meets other users of it.
   TORCH_ARG(std::string, prefix) = "torchtap";
@@ -32,8 +32,10 @@ class TORCHTAP_API EnvironmentOptions {
 /// ranks, on the interface GLOO_SOCKET_IFNAME if this is set; otherwise all data goes through the store. A
 /// single rank needs no addresses.
 ///
-/// Throws `c10::ValueError` if a variable is missing or wrong, and `c10::Error` if the ranks do not come
-/// within the timeout.
+/// Returns when all ranks are connected, and before the timeout. Throws `c10::ValueError` if a variable is
+/// missing or wrong, and `c10::Error`, on all ranks, which names the ranks that did not come or died. A
+/// thread may wait for a connection to such a rank for some time longer. The threads that it makes do not
+/// take SIGPIPE.
 TORCHTAP_API Group from_environment(const EnvironmentOptions& options = {});
 
 /// Whether `from_environment` makes groups of Gloo.

@@ -1,7 +1,6 @@
 // Connects ranks with Gloo, if its headers were installed at build time.
 #if TORCHTAP_HAVE_GLOO
 #include <gloo/transport/device.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #endif
 
@@ -10,6 +9,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/distributed/detail/gloo.hpp>
+#include <torchtap/distributed/detail/transport.hpp>
 #include <torchtap/distributed/environment.hpp>
 
 namespace torchtap::distributed {
@@ -20,27 +20,27 @@ bool has_gloo() noexcept {
   return true;
 }
 
-Group detail::connected(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+Group detail::connected(const c10::intrusive_ptr<c10d::Store>& meeting,
+                        const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                         std::chrono::milliseconds timeout, bool local) {
   using Gloo = c10d::ProcessGroupGloo;
   const auto options = Gloo::Options::create();
   options->timeout = timeout;
   const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");  // as torch.distributed reads it
-  if (interface != nullptr && *interface != '\0') {
-    const std::string names = interface;
-    options->devices.push_back(Gloo::createDeviceForInterface(names.substr(0, names.find(','))));
-  } else {
-    options->devices.push_back(local ? Gloo::createDeviceForHostname("127.0.0.1")
-                                     : Gloo::createDefaultDevice());
-  }
-  const auto meeting = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
   try {
+    if (interface != nullptr && *interface != '\0') {
+      const std::string names = interface;
+      options->devices.push_back(Gloo::createDeviceForInterface(names.substr(0, names.find(','))));
+    } else {
+      options->devices.push_back(local ? Gloo::createDeviceForHostname("127.0.0.1")
+                                       : Gloo::createDefaultDevice());
+    }
     return {c10::make_intrusive<Gloo>(meeting, rank, size, options), store};
   } catch (const std::exception& error) {
     const std::string text = error.what();
-    TORCH_CHECK(false, "distributed::from_environment: rank ", rank, " cannot connect to the other ",
-                size - 1, " ranks: ", text.substr(0, text.find('\n')),
-                ". Set GLOO_SOCKET_IFNAME to the network interface by which ranks reach each other.");
+    throw LinkError(c10::str("it cannot connect to the other ranks (", text.substr(0, text.find('\n')),
+                             "); set GLOO_SOCKET_IFNAME to the network interface by which ranks reach each "
+                             "other"));
   }
 }
 
@@ -50,8 +50,8 @@ bool has_gloo() noexcept {
   return false;
 }
 
-Group detail::connected(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                        std::chrono::milliseconds, bool) {
+Group detail::connected(const c10::intrusive_ptr<c10d::Store>&, const c10::intrusive_ptr<c10d::Store>& store,
+                        int rank, int size, std::chrono::milliseconds, bool) {
   return {store, rank, size};
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/no_pipe_signal.hpp>
 #include <torchtap/distributed/detail/transport.hpp>
 #include <torchtap/distributed/group.hpp>
 
@@ -94,6 +95,7 @@ class OverGroup final : public Transport {
   /// them.
   void give_up() {
     if (group_->getBackendName() != "gloo") return;
+    const base::NoPipeSignal ignored;
     try {
       std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
       group_->recv(nothing, (rank() + 1) % size(), kTag + 1)->wait(Milliseconds(1));
@@ -124,6 +126,7 @@ class OverGroup final : public Transport {
   }
   template <class Start>
   static Work begun(const at::Tensor& piece, const Start& start) {
+    const base::NoPipeSignal ignored;  // Gloo writes here, maybe to a rank that died
     std::vector<at::Tensor> tensors{piece};
     try {
       return start(tensors);

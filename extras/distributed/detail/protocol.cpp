@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/distributed/detail/lost_ranks.hpp>
 #include <torchtap/distributed/detail/protocol.hpp>
 #include <torchtap/version.hpp>
 
@@ -67,7 +68,8 @@ Protocol::Protocol(const Group& group, const MergeRanksOptions& options, Offer o
   try {
     links_ = all_links_->open();
   } catch (const LinkError& error) {
-    TORCH_CHECK(false, "distributed::merge_ranks: ", store_gone(error), ". ", kUnchanged);
+    TORCH_CHECK(false, "distributed::merge_ranks: ", store_gone(all_links_->server(), rank_, error), ". ",
+                kUnchanged);
   }
 }
 
@@ -86,7 +88,7 @@ void Protocol::run() {
       lost(error.what());
     }
   } catch (...) {
-    leave(time_to_answer());
+    leave(time_to_answer(options_.timeout()));
     throw;
   }
   leave(options_.timeout());
@@ -222,11 +224,11 @@ void Protocol::lost(const std::string& what) {
   bool known = !ready_;
   if (links_.roll != nullptr) {
     try {
-      why = settled(what);
+      why = settled(*links_.roll, what, {options_.timeout(), time_to_answer(options_.timeout())});
       if (why.empty()) return;
       known = true;
     } catch (const LinkError& gone) {
-      why = store_gone(gone);
+      why = store_gone(all_links_->server(), rank_, gone);
     }
   } else if (!leads()) {
     why = c10::str("the root, rank ", leader_, ", did not answer within ", options_.timeout().count(),

@@ -78,10 +78,6 @@ class Protocol {
   void obey(const Verdict& verdict) const;
   void lost(const std::string& what);
   void broke(const std::string& why);
-  std::string settled(const std::string& what);
-  std::string who_is_lost(const std::string& what);
-  Milliseconds time_to_answer() const;
-  std::string store_gone(const LinkError& error) const;
   void leave(Milliseconds longest) noexcept;
 
   // protocol_merge.cpp

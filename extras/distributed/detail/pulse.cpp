@@ -1,6 +1,7 @@
-// Beats in the store during a merge, and notices that the merge fails.
+// Beats in the store while ranks merge or meet, and notices that they fail.
 #include <algorithm>
 
+#include <torchtap/base/thread.hpp>
 #include <torchtap/distributed/detail/pulse.hpp>
 
 namespace torchtap::distributed::detail {
@@ -10,7 +11,7 @@ Pulse::Pulse(const Links::Session& links, int root, Milliseconds timeout) : link
   for (int other = 0; other < size; ++other) {
     if (other != rank && (rank == root || (other == root && rank == (root + 1) % size))) watched_[other];
   }
-  thread_ = std::thread([this] { run(); });
+  thread_ = base::start_thread("torchtap-ranks", [this] { run(); });
 }
 
 Pulse::~Pulse() {

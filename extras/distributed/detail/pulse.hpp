@@ -1,6 +1,6 @@
 #pragma once
 
-/// The thread beside a merge that shows the other ranks that this rank is alive.
+/// The thread that shows the other ranks that this rank is alive, while they merge or meet.
 
 #include <condition_variable>
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace torchtap::distributed::detail {
 
-/// Beats in the store while it exists, and watches for the alarm: once the merge fails for any rank, it
+/// Beats in the store while it exists, and watches for the alarm: once a rank fails, it
 /// answers and interrupts this rank's waiting. It also does so if a rank that it watches stops beating for
 /// the timeout. The root watches all other ranks, and the rank after the root watches the root.
 class Pulse {

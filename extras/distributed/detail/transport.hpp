@@ -73,12 +73,12 @@ class Transport {
   virtual void tick() {}
   /// From another thread: makes all waiting throw `LinkError` until `begin`.
   virtual void interrupt() noexcept { interrupted_ = true; }
+  bool interrupted() const noexcept { return interrupted_; }
   /// Begins a merge, before its first message.
   virtual void begin() noexcept { interrupted_ = false; }
 
  protected:
   Transport(int rank, int size) : rank_(rank), size_(size) {}
-  bool interrupted() const noexcept { return interrupted_; }
 
  private:
   int rank_;

@@ -123,6 +123,7 @@ BOOST_DATA_TEST_CASE(name_the_rank_that_died_while_data_moved,
                                 {"RANKS_ORDER", link == how ? "ranks" : "tree"}});
     for (std::size_t rank = 0; rank < results.size(); ++rank) {
       if (std::to_string(rank) == who) continue;
+      BOOST_TEST(results[rank].status == 0);  // and not 128 + SIGPIPE
       const std::string text = results[rank].at("within");
       BOOST_TEST_MESSAGE("rank " << who << " dies after " << after << " us over " << how << ", rank " << rank
                                  << " says after " << results[rank].at("within-took") << " s: " << text);
@@ -136,6 +137,47 @@ BOOST_DATA_TEST_CASE(name_the_rank_that_died_while_data_moved,
                  text);
       BOOST_TEST(std::stod(results[rank].at("within-took")) < 10.0);
     }
+  }
+}
+
+// Gloo writes to connections whose other end died, which ends a program unless its threads block SIGPIPE.
+BOOST_AUTO_TEST_CASE(do_not_end_other_ranks_by_a_signal) {
+  for (const auto& result : ranks(3, "signals")) {
+    if (torchtap_test::with_gloo()) BOOST_TEST(result.at("made") != "0");
+    BOOST_TEST(result.at("taking") == "0");
+  }
+}
+
+// from_environment ends in time and names the rank that did not come, or died after it came.
+BOOST_AUTO_TEST_CASE(name_the_rank_that_is_lost_while_ranks_meet) {
+  const double most = 8;
+  Launch launch;
+  launch.size = 3;
+  launch.scenario = "dies-meeting";
+  launch.variables = {{"RANKS_TIMEOUT", "8000"}};
+  auto results = run_ranks(launch);
+  BOOST_TEST(results[1].status == 128 + SIGKILL);
+  for (const std::size_t rank : {0, 2}) {
+    const std::string text = results[rank].at("meeting");
+    BOOST_TEST(text == results[0].at("meeting"));
+    BOOST_TEST(text.find("distributed::from_environment: rank 1 died or hangs") == 0, text);
+    BOOST_TEST(std::stod(results[rank].at("meeting-took")) < most);
+  }
+  BOOST_TEST_MESSAGE(results[0].at("meeting"));
+  launch.others = {{1, {"/bin/true"}}, {2, {"/bin/true"}}};
+  launch.variables = {{"RANKS_TIMEOUT", "2000"}};
+  results = run_ranks(launch);
+  BOOST_TEST(results[0].at("meeting").find("ranks 1 and 2 did not come") != std::string::npos,
+             results[0].at("meeting"));
+  BOOST_TEST(std::stod(results[0].at("meeting-took")) < most);
+}
+
+BOOST_AUTO_TEST_CASE(name_the_server_that_ends_after_ranks_met) {
+  const auto results = ranks(3, "server-ends");
+  for (const std::size_t rank : {1, 2}) {
+    const auto& result = results[rank];
+    const std::string text = result.at("meeting") == "connected" ? result.at("merge") : result.at("meeting");
+    BOOST_TEST(text.find("rank 0, which serves the store, died or ended") != std::string::npos, text);
   }
 }
 

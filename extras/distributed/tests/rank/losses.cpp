@@ -1,9 +1,14 @@
 // Scenarios: ranks that are killed, stop, or come late.
 #include <ATen/Functions.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <set>
 #include <thread>
 
 #include <torchtap/reductions/reductions.hpp>
@@ -114,6 +119,71 @@ void throws() {
   attempt("throws", group, limits());
 }
 
+/// The names of this process's threads; of those alone that would take a SIGPIPE, if `taking`.
+std::multiset<std::string> threads(bool taking) {
+  std::multiset<std::string> names;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(task.path() / "status");
+    std::string name;
+    for (std::string line; std::getline(status, line);) {
+      if (line.compare(0, 6, "Name:\t") == 0) name = line.substr(6);
+      if (line.compare(0, 8, "SigBlk:\t") != 0) continue;
+      const bool blocked = (std::stoull(line.substr(8), nullptr, 16) >> (SIGPIPE - 1) & 1) != 0;
+      if (!taking || !blocked) names.insert(name);
+    }
+  }
+  return names;
+}
+
+/// The threads of a group do not take the SIGPIPE of a connection to a rank that died.
+void signals() {
+  const std::size_t before = threads(false).size(), taking = threads(true).size();
+  const Group group = make_group(std::chrono::seconds(20));
+  say("made ", threads(false).size() - before);
+  say("taking ", threads(true).size() - taking);
+}
+
+/// A rank dies while it makes the group with another; the third one comes after its death, or none does.
+void dies_meeting() {
+  const std::string file = variable("RANKS_FILE"), there = file + "-there";
+  const int lock = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (variable("RANK") == "1") {
+    ::flock(lock, LOCK_EX);
+    std::ofstream(there) << "locked";
+    std::thread([] {
+      while (threads(false).count("torchtap-meet") == 0) std::this_thread::yield();
+      ::raise(SIGKILL);
+    }).detach();
+  }
+  if (variable("RANK") == "2") {
+    while (!std::filesystem::exists(there)) std::this_thread::yield();
+    ::flock(lock, LOCK_EX);  // that of a process ends with it
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  std::string outcome = "connected";
+  try {
+    make_group(std::chrono::milliseconds(std::stoll(variable("RANKS_TIMEOUT"))));
+  } catch (const c10::Error& error) {
+    outcome = error.what_without_backtrace();
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  say("meeting ", outcome);
+  say("meeting-took ", took.count());
+}
+
+/// Rank 0, which serves the store, ends as soon as it has the group.
+void server_ends() {
+  std::string outcome = "connected";
+  try {
+    const Group group = make_group(std::chrono::seconds(20));
+    if (group.rank() == 0) ::_exit(0);
+    attempt("merge", group, limits());
+  } catch (const c10::Error& error) {
+    outcome = error.what_without_backtrace();
+  }
+  say("meeting ", outcome);
+}
+
 }  // namespace
 
 void add_losses(std::map<std::string, Scenario>& all) {
@@ -124,6 +194,9 @@ void add_losses(std::map<std::string, Scenario>& all) {
   all["late"] = late;
   all["slow"] = slow;
   all["throws"] = throws;
+  all["signals"] = signals;
+  all["dies-meeting"] = dies_meeting;
+  all["server-ends"] = server_ends;
 }
 
 }  // namespace rank_test

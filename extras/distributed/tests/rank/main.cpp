@@ -2,6 +2,7 @@
 //
 // usage: rank SCENARIO, with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, RANKS_LINK and RANKS_FILE
 #include <ATen/Parallel.h>
+#include <signal.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -59,6 +60,11 @@ tap::distributed::Group make_group(std::chrono::milliseconds timeout) {
   if (link == "store") return {store, rank, size};
 #if TORCHTAP_TEST_GLOO
   using Gloo = c10d::ProcessGroupGloo;
+  // As docs/guides/many-ranks.md tells: Gloo's threads inherit it, and write to ranks that died.
+  sigset_t pipes;
+  ::sigemptyset(&pipes);
+  ::sigaddset(&pipes, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &pipes, nullptr);
   const auto options = Gloo::Options::create();
   options->timeout = timeout;
   options->devices.push_back(Gloo::createDeviceForHostname("127.0.0.1"));
