@@ -225,7 +225,7 @@ class TORCHTAP_API RecorderOptions {
   /// The dtype in which tensors are kept or reduced; by default their own.
   TORCH_ARG(std::optional<at::ScalarType>, dtype);
   /// Applied to the detached tensor before anything else, to record its result: one row, a pooling, a norm.
-  /// Each subrecorder calls it from one thread at a time.
+  /// Each subrecorder calls it from one thread at a time. It may read its recorder, not run its module.
   TORCH_ARG(Transform, transform);
 
  private:

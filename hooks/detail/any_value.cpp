@@ -64,16 +64,19 @@ class Visitors {
   }
   // Not compiled into `detail::collect`, where most values are tensors.
   C10_NOINLINE void collect(AnyValue& value, CallTensors& tensors) const {
-    const std::shared_lock lock(mutex_);
-    const auto visitor = visitors_.find(value.type_info());
-    if (visitor == visitors_.end()) {
-      tensors.push_unregistered(value.type_info());
-    } else {
-      visitor->second(value, tensors);
-    }
+    const AnyValueVisitor* const visitor = visitor_of(value.type_info());
+    if (visitor == nullptr) return tensors.push_unregistered(value.type_info());
+    (*visitor)(value, tensors);  // the program's code, outside of the lock
   }
 
  private:
+  /// Null if it is not registered. What is registered stays where it is.
+  const AnyValueVisitor* visitor_of(const std::type_info& type) const {
+    const std::shared_lock lock(mutex_);
+    const auto visitor = visitors_.find(type);
+    return visitor == visitors_.end() ? nullptr : &visitor->second;
+  }
+
   using T = at::Tensor;
   using Packed = torch::nn::utils::rnn::PackedSequence;
   template <class... Ts>

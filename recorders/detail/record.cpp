@@ -33,6 +33,8 @@ Record::Record(Kind kind, std::shared_ptr<const RecorderOptions> options, storag
       // A transform is the user's code, which only one thread may call at a time.
       commutative_(this->options->reduction() != nullptr && this->options->reduction()->commutative() &&
                    this->options->transform() == nullptr),
+      own_reduction_(this->options->reduction() != nullptr && this->options->reduction()->recipe().empty()),
+      plain_(commutative_ && !own_reduction_),
       as_it_is_(this->options->transform() == nullptr && !this->options->device().has_value() &&
                 !this->options->dtype().has_value()),
       copied_(as_it_is_ && this->options->capture() == Capture::copy && !this->options->memory_budget()),
@@ -114,15 +116,28 @@ C10_ALWAYS_INLINE bool Record::take(hooks::Event& event, const hooks::Tensors* t
     fold(samples, static_cast<std::size_t>(slot), as_it_is_);
     return true;
   }
+  if (!as_it_is_) {
+    if (one) samples.push_back(first);
+    const Turn turn(*this);
+    for (at::Tensor& sample : samples) sample = prepare(sample);
+    const std::lock_guard lock(mutex_);
+    return keep_event(samples, slot, one);
+  }
   const std::lock_guard lock(mutex_);
   if (!one || !keep_alike(first, slot)) {
     if (one) samples.push_back(first);
-    // Calls may have different numbers of tensors: with undefined ones, sample i of each slot is from call i.
-    while (!one && samples.size() < slots_.size()) samples.push_back({});
-    if (!keep(samples, slot)) return false;
+    return keep_event(samples, slot, one);
   }
-  ++recorded_;
-  samples_.store(samples_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  count_kept();
+  return true;
+}
+
+/// Called under the lock. Keeps one tensor, or those of all slots; false if they were dropped.
+bool Record::keep_event(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_slot, bool one) {
+  // Calls may have different numbers of tensors: with undefined ones, sample i of each slot is from call i.
+  while (!one && samples.size() < slots_.size()) samples.push_back({});
+  if (!keep(samples, first_slot)) return false;
+  count_kept();
   return true;
 }
 

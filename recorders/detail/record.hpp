@@ -18,6 +18,7 @@
 #include <torchtap/core/value.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/recorders/detail/event_counts.hpp>
+#include <torchtap/recorders/detail/own_code.hpp>
 #include <torchtap/recorders/detail/sample_list.hpp>
 #include <torchtap/recorders/detail/snapshot_format.hpp>
 #include <torchtap/recorders/detail/store.hpp>
@@ -150,7 +151,7 @@ class Record : public std::enable_shared_from_this<Record> {
   core::Results results() const;
   /// The entry for `Recorder::save`, all of one moment. Throws if samples are spooled.
   storage::Entry entry() const;
-  std::int64_t slots() const;
+  std::int64_t slots() const noexcept;
   core::Value slot(std::int64_t index) const;
   void set(const core::Value& value);
   void apply(const std::function<at::Tensor(const at::Tensor&, std::int64_t)>& function);
@@ -176,12 +177,48 @@ class Record : public std::enable_shared_from_this<Record> {
   RecordData load(SnapshotReader& snapshot) const;
 
  private:
+  /// The lock. Throws where code of the program's that this thread runs under it has come back here.
+  class Lock {
+   public:
+    explicit Lock(const Record& record) : Lock(record, std::defer_lock) { lock_.lock(); }
+    Lock(const Record& record, std::try_to_lock_t) : Lock(record, std::defer_lock) {
+      static_cast<void>(lock_.try_lock());
+    }
+    explicit operator bool() const noexcept { return lock_.owns_lock(); }
+
+   private:
+    Lock(const Record& record, std::defer_lock_t later) : lock_(record.mutex_, later) {
+      if (record.own_reduction_) own_.emplace(record, OwnCode::What::reduction);
+    }
+    std::optional<OwnCode> own_;
+    std::unique_lock<std::mutex> lock_;
+  };
+  /// The turn of a thread to call the transform. Not under the lock, so that a transform may read what was
+  /// recorded.
+  class Turn {
+   public:
+    explicit Turn(const Record& record) : lock_(record.turn_, std::defer_lock) {
+      if (record.options->transform() == nullptr) return;
+      own_.emplace(record, OwnCode::What::transform);
+      lock_.lock();
+    }
+
+   private:
+    std::optional<OwnCode> own_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
   // record.cpp: events
   void record(hooks::Event& event);
   void record_or_report(hooks::Event& event);
   hooks::Tensors* tensors_of(hooks::Event& event) const;
   bool wanted(hooks::Event& event, const hooks::Tensors* tensors, const at::Tensor& first) const;
   bool take(hooks::Event& event, const hooks::Tensors* tensors, const at::Tensor& first);
+  bool keep_event(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_slot, bool one);
+  void count_kept() noexcept {
+    ++recorded_;
+    samples_.store(samples_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   void stop_if_last() const;
   /// Throws unless the call holds the tensors to be recorded, also if a value of an unknown type may hold
   /// them.
@@ -206,6 +243,7 @@ class Record : public std::enable_shared_from_this<Record> {
   // record_fold.cpp
   void fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared);
   void fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared);
+  void fold_own(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared);
   void fold_beside(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared,
                    ThreadSinks& others);
   void fold_together(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared);
@@ -228,7 +266,7 @@ class Record : public std::enable_shared_from_this<Record> {
   void settle() const;
   void merge_thread_sinks() const;
   std::int64_t forget_samples();
-  void forget_rest();
+  [[nodiscard]] std::vector<SlotData> forget_rest();
 
   // record_device.cpp
   void check_capture(const at::Tensor& sample) const;
@@ -265,6 +303,7 @@ class Record : public std::enable_shared_from_this<Record> {
 
   std::weak_ptr<const torch::nn::Module> watched_;
   std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> parameter_;
+  mutable std::mutex turn_;  // to call the transform; taken before `mutex_`
   mutable std::mutex mutex_;
   mutable std::vector<SlotData> slots_;  // one, or with all_tensors all slots seen so far
   mutable std::int64_t recorded_ = 0;    // samples in `slots_`, under the lock
@@ -282,6 +321,8 @@ class Record : public std::enable_shared_from_this<Record> {
   std::mutex pairing_mutex_;
   std::shared_ptr<const Pairing> pairing_;  // null without `RecorderOptions::with`; `replace` exchanges it
   const bool commutative_;                  // threads may have separate sinks
+  const bool own_reduction_;                // it runs code of the program's
+  const bool plain_;                        // commutative, and of torchtap's code alone
   const bool as_it_is_;  // a tensor is recorded as it comes, without transform, device and dtype
   const bool copied_;    // as it comes, into a copy, and without a budget
   const bool alone_;

@@ -13,7 +13,7 @@ RecordData Record::data() const {
 
 /// Copies the data, so that computations with it do not make recording threads wait.
 RecordData Record::copied() const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(*this);
   settle();
   RecordData data;
   for (const auto& slot : slots_) data.slots.push_back(slot.clone());
@@ -23,10 +23,10 @@ RecordData Record::copied() const {
 }
 
 void Record::put(RecordData data) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(*this);
   samples_.fetch_add(data.samples - forget_samples());
   recorded_ = data.samples;
-  slots_ = std::move(data.slots);
+  std::swap(slots_, data.slots);  // the former ones are destroyed outside of the lock
   counts_.put(std::move(data.not_recorded));
   count_held();
 }
@@ -38,7 +38,7 @@ void Record::check_merge(const RecordData& theirs) const {
 
 void Record::merge(const RecordData& theirs) {
   refuse_spooled("merge");
-  const std::lock_guard lock(mutex_);
+  const Lock lock(*this);
   settle();
   if (options->reduction() == nullptr) {
     join(slots_, theirs.slots);

@@ -2,6 +2,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
+#include <optional>
 
 #include <torchtap/base/capture.hpp>
 #include <torchtap/base/error.hpp>
@@ -31,9 +32,11 @@ void Record::check_capture(const at::Tensor& sample) const {
 /// Folds the tensors of one event, all of them or none. Those that are not added up on their device are
 /// folded by their sinks.
 void Record::fold_from_device(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared) {
-  const std::lock_guard lock(mutex_);
+  std::optional<Turn> turn;
+  if (!prepared) turn.emplace(*this);
   c10::SmallVector<at::Tensor, 2> ready;
   for (const at::Tensor& sample : samples) ready.push_back(prepared ? sample : prepare(sample));
+  const Lock lock(*this);
   NewSlots added(slots_);
   bool captures = false;
   c10::SmallVector<std::size_t, 2> taken, others;
@@ -155,7 +158,7 @@ void Record::settle_devices() const {
 
 void Record::settle_graphs() const noexcept {
   try {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(*this);
     if (!device_slots_.empty()) settle_devices();
   } catch (...) {  // a reader of results is told
   }

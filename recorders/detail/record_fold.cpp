@@ -2,6 +2,7 @@
 #include <c10/macros/Macros.h>
 #include <c10/util/SmallVector.h>
 
+#include <optional>
 #include <utility>
 
 #include <torchtap/base/error.hpp>
@@ -39,7 +40,8 @@ void Record::fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, boo
   for (const at::Tensor& sample : samples) {
     if (sample.defined() && !sample.is_cpu()) return fold_from_device(samples, first_slot, prepared);
   }
-  if (!commutative_) {
+  if (!plain_) {
+    if (own_reduction_ || !prepared) return fold_own(samples, first_slot, prepared);
     const std::lock_guard lock(mutex_);
     return fold_in_turn(samples, first_slot, prepared);
   }
@@ -50,6 +52,33 @@ void Record::fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, boo
     return fold_in_turn(samples, first_slot, prepared);
   }
   fold_beside(samples, first_slot, prepared, others == nullptr ? thread_sinks() : *others);
+}
+
+/// Where a transform or the reduction is code of the program's, which may ask for what was recorded.
+void Record::fold_own(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared) {
+  std::optional<Turn> turn;
+  c10::SmallVector<at::Tensor, 2> ready;
+  if (!prepared) {
+    turn.emplace(*this);
+    for (const at::Tensor& sample : samples) ready.push_back(prepare(sample));
+    samples = ready;
+  }
+  if (!commutative_) {
+    const Lock lock(*this);
+    return fold_in_turn(samples, first_slot, /*prepared=*/true);
+  }
+  ThreadSinks* const others = thread_sinks_.load(std::memory_order_acquire);
+  if (others == nullptr) {
+    if (const Lock lock(*this, std::try_to_lock); lock)
+      return fold_in_turn(samples, first_slot, /*prepared=*/true);
+  }
+  {
+    const OwnCode own(*this, OwnCode::What::beside);
+    std::atomic<std::int64_t>* const events = options->condition() ? &samples_ : nullptr;
+    if ((others == nullptr ? thread_sinks() : *others).update(samples, first_slot, events)) return;
+  }
+  const Lock lock(*this);
+  open_thread_sinks(samples, first_slot);
 }
 
 /// Folds into the sinks of this thread.

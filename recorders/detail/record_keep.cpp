@@ -17,12 +17,12 @@ bool Record::keep_alike(const at::Tensor& sample, std::int64_t slot) {
          slots_[static_cast<std::size_t>(slot)].list.append_alike(sample);
 }
 
-/// Keeps the tensors of one event, all of them or none. False if they were dropped.
+/// Keeps the tensors of one event, which are as the options say, all of them or none. False if they were
+/// dropped.
 bool Record::keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_slot) {
   const auto count = static_cast<std::int64_t>(samples.size());
   std::int64_t bytes = 0;
   for (at::Tensor& sample : samples) {
-    if (!as_it_is_) sample = prepare(sample);
     if (!sample.defined()) continue;
     // Checked here, and not in `save` at the end of a long run.
     TORCH_CHECK_TYPE(!sample.is_quantized(), describe(), ": the tensor is quantized, of dtype ",

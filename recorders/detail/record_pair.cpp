@@ -93,7 +93,7 @@ void Record::take_with_companions(hooks::Event& event, const hooks::Tensors* ten
     samples.push_back(first);
   }
   if (pair.complete()) return fold_pair(Pairing::taken(pair), samples, as_it_is_);
-  const std::lock_guard lock(mutex_);  // a transform is called by one thread at a time
+  const Turn turn(*this);
   for (at::Tensor& sample : samples) sample = kept_until_paired(prepare(sample), sample);
   for (const at::Tensor& sample : samples) pair.versions.push_back(version_of(sample));
   pair.samples = std::move(samples);  // all of them, or none if a transform throws

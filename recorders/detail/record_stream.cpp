@@ -64,7 +64,7 @@ void Record::send(const at::Tensor& tensor, const StreamSample& sample, std::uin
   }
   at::Tensor prepared;
   {
-    const std::lock_guard lock(mutex_);  // a transform is called from one thread at a time
+    const Turn turn(*this);
     prepared = prepare(tensor);
   }
   source_->send(prepared, sample, receivers);
@@ -79,7 +79,7 @@ void Record::stream_results(hooks::Event& event) {
   if (receivers == 0) return;
   std::vector<core::Results> slots;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(*this);
     settle();
     for (const SlotData& slot : slots_) {
       slots.push_back(slot.sink != nullptr && !slot.fixed.has_value() ? slot.sink->results()

@@ -112,8 +112,12 @@ storage::Entry Record::entry() const {
   return entry;
 }
 
-std::int64_t Record::slots() const {
-  const std::lock_guard lock(mutex_);
+std::int64_t Record::slots() const noexcept {
+  if (!options->all_tensors()) return 1;
+  if (own_reduction_ && OwnCode::runs(*this, OwnCode::What::beside))
+    return thread_sinks_.load()->slots_here();
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (!own_reduction_ || !OwnCode::runs(*this, OwnCode::What::reduction)) lock.lock();
   return static_cast<std::int64_t>(slots_.size());
 }
 
@@ -122,18 +126,19 @@ core::Value Record::slot(std::int64_t index) const {
     const core::Value all = value();
     return options->all_tensors() ? all.at(std::to_string(index)) : all;
   }
-  std::unique_lock lock(mutex_);
-  settle();
-  TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(slots_.size()), describe(), ": slot ",
-                    index, " was asked for, but ", slots_.size(), " were seen.");
-  const SlotData slot = slots_[static_cast<std::size_t>(index)].clone();
-  lock.unlock();
+  const SlotData slot = [&] {
+    const Lock lock(*this);
+    settle();
+    TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(slots_.size()), describe(), ": slot ",
+                      index, " was asked for, but ", slots_.size(), " were seen.");
+    return slots_[static_cast<std::size_t>(index)].clone();
+  }();
   return value_of(slot);
 }
 
 void Record::set(const core::Value& value) {
   refuse_spooled("recorders::Subrecorder::set");
-  const std::lock_guard lock(mutex_);
+  const Lock lock(*this);
   settle();
   struct CountHeld {  // also if it throws
     Record* record;
@@ -199,30 +204,34 @@ void Record::apply(const std::function<at::Tensor(const at::Tensor&, std::int64_
 
 void Record::reset() {
   refuse_spooled("recorders::Subrecorder::reset");
-  const std::lock_guard lock(mutex_);
+  std::vector<SlotData> former;
+  const Lock lock(*this);
   samples_.fetch_sub(forget_samples());
-  forget_rest();
+  former = forget_rest();
 }
 
 core::Value Record::take() {
   refuse_spooled("recorders::Subrecorder::take");
-  const std::lock_guard lock(mutex_);
+  std::vector<SlotData> former;
+  const Lock lock(*this);
   settle();
   core::Value value = value_of(slots_);
   // Thread sinks are not cleared: samples that threads fold after the merge belong to the next value.
   samples_.fetch_sub(std::exchange(recorded_, 0));
-  forget_rest();
+  former = forget_rest();
   return value;
 }
 
-/// Called under the lock, when the samples are forgotten: everything else.
-void Record::forget_rest() {
-  slots_.clear();
+/// Called under the lock, when the samples are forgotten: everything else. What it returns is destroyed
+/// outside of the lock, because that may run code of the program's.
+std::vector<SlotData> Record::forget_rest() {
+  std::vector<SlotData> former = std::exchange(slots_, {});
   count_held();
   if (!options->all_tensors()) slots_.push_back(make_slot());
   if (source_ != nullptr) seen_.store(0);
   if (source_ != nullptr && options->reduction() == nullptr) samples_.store(0);  // none were kept
   counts_.put({});
+  return former;
 }
 
 }  // namespace torchtap::recorders::detail

@@ -31,6 +31,8 @@ class ThreadSinks {
   /// write, or in `folded()`, which they do not, if that is null. Returns false and does nothing if one of
   /// these sinks does not exist yet.
   bool update(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, std::atomic<std::int64_t>* events);
+  /// How many slots this thread has sinks of. To be asked while this thread updates them.
+  std::int64_t slots_here() noexcept { return static_cast<std::int64_t>(mine().sinks.size()); }
   /// The events that were counted here since this object was made.
   std::int64_t folded() const noexcept;
   /// Makes `sink`, which is known to be compatible with the record, this thread's sink of `slot`. Returns

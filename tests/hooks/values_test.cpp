@@ -56,6 +56,11 @@ struct HashKey {
   std::size_t operator()(const Key& key) const { return static_cast<std::size_t>(key.id); }
 };
 
+/// Whose `Visit` registers another type, so that it changes what is registered while that is asked for.
+struct Registrant {
+  at::Tensor tensor;
+};
+
 /// Returns its argument.
 template <class T>
 struct EchoImpl : torch::nn::Module {
@@ -269,9 +274,28 @@ struct torchtap::hooks::Visit<values::Single> {
   }
 };
 
+template <>
+struct torchtap::hooks::Visit<values::Registrant> {
+  template <class Visitor>
+  static void apply(values::Registrant& value, Visitor&& visit) {
+    torchtap::hooks::register_value<std::deque<values::Latent>>();
+    visit(value.tensor);
+  }
+};
+
 using namespace values;
 
 BOOST_AUTO_TEST_SUITE(values_in_calls)
+
+BOOST_AUTO_TEST_CASE(a_visit_may_register_a_type, *boost::unit_test::timeout(60)) {
+  hooks::register_value<Registrant>();
+  torch::nn::AnyModule module(std::make_shared<EchoImpl<Registrant>>());
+  at::Tensor seen;
+  const auto handle = hooks::attach(module, Kind::forward_output, [&](Event& e) { seen = e.outputs()[0]; });
+  const at::Tensor x = leaf(3);
+  module.forward<Registrant>(Registrant{x});
+  BOOST_TEST(seen.is_same(x));
+}
 
 BOOST_AUTO_TEST_CASE(containers) {
   check_everywhere<std::map<std::string, at::Tensor>>([] {

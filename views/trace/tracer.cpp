@@ -26,6 +26,10 @@ Tracer& Tracer::operator=(Tracer&&) noexcept = default;
 detail::LoggedPass& Tracer::recording(const char* call) const {
   TORCH_CHECK_VALUE(recording_ != nullptr, "views::trace::Tracer::", call,
                     ": this tracer was moved to another one; use that one.");
+  TORCH_CHECK_VALUE(
+      !recording_->log()->asks_here(), "views::trace::Tracer::", call,
+      ": called by the trace's own predicate or transform, in the middle of an operation; call it "
+      "after the pass.");
   return *recording_;
 }
 
@@ -44,7 +48,7 @@ void Tracer::start() {
 }
 
 void Tracer::stop(const std::string& error) noexcept {
-  if (recording_ != nullptr) recording_->stop(error);
+  if (recording_ != nullptr && !recording_->log()->asks_here()) recording_->stop(error);
 }
 
 void Tracer::run(const std::function<void()>& function) {

@@ -116,10 +116,16 @@ void WatchedModels::leave_to_parent() noexcept {
 
 void WatchedModels::set_step(std::int64_t step) {
   if (!made_here_) return;
-  const std::lock_guard lock(mutex_);
-  for (const Member& member : members_) member.watched->check_step(step);
-  for (const Member& member : members_) member.watched->set_step(step);
-  user_step_ = step;
+  std::vector<std::shared_ptr<WatchedModel>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Member& member : members_) {
+      member.watched->check_step(step);
+      all.push_back(member.watched);
+    }
+    user_step_ = step;
+  }
+  for (const auto& watched : all) watched->set_step(step);  // which may call on_error, outside of the lock
 }
 
 void WatchedModels::scalar(const std::string& name, double value) {

@@ -366,7 +366,7 @@ void Watcher::close() noexcept {
 
 void Watcher::on_alarm(std::function<void(const Alarm&)> callback) {
   const std::lock_guard lock(data_mutex_);
-  callback_ = std::move(callback);
+  std::swap(callback_, callback);  // the former one is destroyed outside of the lock
 }
 
 std::vector<Alarm> Watcher::alarms() const {

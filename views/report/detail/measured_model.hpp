@@ -127,8 +127,9 @@ class MeasuredModel final : public NodeListener,
   bool gradients_arrived_ = false;  // since they were measured
 
   ModuleRow row(std::int64_t index) const;
-  /// Fills in `marks` and `gradient_ratio` of all rows.
-  void judge(ModuleRow& root) const;
+  /// Fills in `marks` and `gradient_ratio` of all rows. Ends the lock before it asks rules, which may be the
+  /// program's.
+  void judge(ModuleRow& root, std::unique_lock<std::mutex>& lock) const;
   std::vector<std::string> all_notes() const;
 };
 

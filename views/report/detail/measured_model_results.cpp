@@ -178,10 +178,9 @@ std::vector<std::string> MeasuredModel::all_notes() const {
 
 Measurements MeasuredModel::results() const {
   const base::RecordingMode mode;
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   Measurements results;
   results.root = row(0);
-  if (recorded_ > 0) judge(results.root);
   results.repeats = repeats_;
   results.warmup = options.warmup();
   results.findings = search_.findings();
@@ -197,6 +196,7 @@ Measurements MeasuredModel::results() const {
   results.forward_memory = ledger_.whole[0];
   results.backward_memory = ledger_.whole[1];
   results.notes = all_notes();
+  if (recorded_ > 0) judge(results.root, lock);
   return results;
 }
 

@@ -84,7 +84,7 @@ void add_mark(const rules::Finding& finding, ModuleRow& row) {
 
 }  // namespace
 
-void MeasuredModel::judge(ModuleRow& root) const {
+void MeasuredModel::judge(ModuleRow& root, std::unique_lock<std::mutex>& lock) const {
   std::vector<Placed> placed;
   collect(ledger_.tree, 0, root, -1, placed);
   std::stable_sort(placed.begin(), placed.end(),
@@ -100,6 +100,7 @@ void MeasuredModel::judge(ModuleRow& root) const {
     if (before > 0 && std::isfinite(*row->gradient_norm)) row->gradient_ratio = own / before;
     if (row->children.empty() && own > 0) before = own;
   }
+  lock.unlock();
   for (const rules::Finding& finding : rules::check(facts, options.rules()))
     add_mark(finding, *rows.at(finding.path));
 }

@@ -13,6 +13,7 @@
 #include <c10/util/flat_hash_map.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -196,6 +197,9 @@ struct Log final : watch::CallListener {
   void stop(const std::string& why);
   /// Forgets addresses; no operation is noted afterwards.
   void close();
+  /// Whether this thread runs the predicate or the transform, which are called under the lock: no call of a
+  /// module is noted then, as no operation is.
+  bool asks_here() const noexcept { return asks_.load() == std::this_thread::get_id(); }
 
   std::mutex mutex;
 
@@ -268,6 +272,15 @@ struct Log final : watch::CallListener {
   std::int64_t& context_of_thread();
   std::int64_t open_call(std::int64_t module);
 
+  /// While it lives, this thread runs the predicate or the transform.
+  struct Asks {
+    explicit Asks(Log& log) : log(log) { log.asks_ = std::this_thread::get_id(); }
+    ~Asks() { log.asks_ = std::thread::id(); }
+    Asks(const Asks&) = delete;
+    Asks& operator=(const Asks&) = delete;
+    Log& log;
+  };
+
   // log_kept_tensors.cpp
   void consider(const at::Tensor& tensor, std::int64_t value, const Facts* facts, Memory* memory);
   bool wanted(const at::Tensor& tensor, const Facts* facts, bool input);
@@ -290,6 +303,7 @@ struct Log final : watch::CallListener {
   std::unordered_map<std::thread::id, std::int64_t> contexts_now_;
   Clock::time_point began_;
   bool running_ = false;
+  std::atomic<std::thread::id> asks_{};
   std::string failure_;  // of the operation that threw last
   std::size_t failed_at_ = 0;
 };

@@ -103,6 +103,7 @@ bool Log::wanted(const at::Tensor& tensor, const Facts* facts, bool input) {
     const Candidate candidate{facts != nullptr ? facts->name : plain, type,
                               context >= 0 ? modules[contexts[context].module].path : root,
                               static_cast<std::int64_t>(operations.size()), tensor};
+    const Asks asks(*this);
     return options.predicate()(candidate);
   }
   const auto& names = options.names();
@@ -158,7 +159,10 @@ void Log::keep(const at::Tensor& tensor, std::int64_t number, Memory* memory) {
   } else if (options.transform() || options.device() || options.dtype()) {
     const base::RecordingMode quiet;
     kept = tensor.detach();
-    if (options.transform()) kept = options.transform()(kept);
+    if (options.transform()) {
+      const Asks asks(*this);
+      kept = options.transform()(kept);
+    }
     TORCH_CHECK_VALUE(kept.defined(), "views::trace: TraceOptions::transform returned no tensor.");
     kept = kept.to(options.device().value_or(kept.device()), options.dtype().value_or(kept.scalar_type()));
   } else if (tensor.has_storage()) {

@@ -73,6 +73,30 @@ BOOST_AUTO_TEST_CASE(keeps_what_names_patterns_positions_and_predicates_say) {
                         says({"linear_1_1", "not kept", "save"}));
 }
 
+// They are called under the log's lock, so what they run is not logged, and they cannot end the pass.
+BOOST_AUTO_TEST_CASE(predicates_and_transforms_may_run_the_model, *boost::unit_test::timeout(120)) {
+  auto model = small();
+  const auto x = torch::rand({3, 4});
+  const auto plain = trace::log_forward_pass(*model, {x}, trace::TraceOptions().save(trace::Save::all));
+  std::unique_ptr<trace::Tracer> tracer;
+  int refused = 0;
+  const auto asks = [&] {
+    model->forward(x);
+    refused += torchtap_test::error_of([&] { tracer->finish(); }).empty() ? 0 : 1;
+    tracer->stop();  // does nothing, as it may not throw
+  };
+  tracer =
+      std::make_unique<trace::Tracer>(*model, trace::TraceOptions()
+                                                  .save([&](const trace::Candidate&) { return asks(), true; })
+                                                  .transform([&](const at::Tensor& t) { return asks(), t; }));
+  tracer->input(x);
+  tracer->run([&] { tracer->output(model->forward(x)); });
+  const auto history = tracer->finish();
+  BOOST_TEST(history.labels() == plain.labels(), boost::test_tools::per_element());
+  BOOST_TEST(kept(history) == kept(plain), boost::test_tools::per_element());
+  BOOST_TEST(refused > 0);
+}
+
 BOOST_AUTO_TEST_CASE(a_name_that_finds_nothing_is_an_error_and_nothing_is_lost) {
   auto model = small();
   const auto x = torch::rand({3, 4});

@@ -313,8 +313,13 @@ BOOST_AUTO_TEST_CASE(a_full_disk_is_told_and_ends_the_file_alone) {
     const std::string path = directory / std::to_string(room);
     std::vector<std::string> told;
     const FullDisk disk(static_cast<rlim_t>(room));
-    explorer::Explorer watched(explorer::ExplorerOptions().every(1).save(path).on_error(
-        [&](const std::string& text) { told.push_back(text); }));
+    const explorer::Explorer* self = nullptr;
+    explorer::Explorer watched(
+        explorer::ExplorerOptions().every(1).save(path).on_error([&](const std::string& text) {
+          told.push_back(text);
+          if (self != nullptr) BOOST_TEST(self->errors().size() == 1U);  // it may ask, also out of step()
+        }));
+    self = &watched;
     nn::Sequential net = small_net();
     watched.attach(*net);
     train(net, watched, 5);

@@ -243,6 +243,26 @@ BOOST_AUTO_TEST_CASE(the_module_before_is_the_one_that_ran_before) {
   BOOST_TEST((row(judged, "second").mark_sentences == std::vector<std::string>{"output: few values"}));
 }
 
+// Rules are asked outside of the lock.
+BOOST_AUTO_TEST_CASE(a_rule_of_the_program_may_read_the_report, *boost::unit_test::timeout(120)) {
+  nn::Sequential model(nn::Linear(4, 4));
+  std::unique_ptr<Report> report;
+  bool asks = true;
+  std::size_t seen = 0;
+  report = std::make_unique<Report>(
+      *model, report::ReportOptions().rules(torchtap::rules::Rules().add(
+                  "own", [&](const torchtap::rules::Facts&) -> std::optional<std::string> {
+                    if (std::exchange(asks, false)) seen = report->results().root.children.size();
+                    return std::nullopt;
+                  })));
+  {
+    auto recording = report->record();
+    model->forward(torch::rand({2, 4}));
+  }
+  report->results();
+  BOOST_TEST(seen == 1);
+}
+
 BOOST_AUTO_TEST_CASE(gradients_are_measured_before_the_program_clears_them) {
   torch::manual_seed(16);  // the last bias has two numbers that are nearly equal, which is no outlier
   nn::Sequential model(nn::Linear(4, 4), nn::Linear(4, 2));

@@ -1,0 +1,31 @@
+#pragma once
+
+/// Code of the program that runs for a record, its transform or its reduction, and may come back to it.
+
+namespace torchtap::recorders::detail {
+
+class Record;
+
+/// While it lives, this thread runs such code of `record`.
+class OwnCode {
+ public:
+  enum class What {
+    transform,  ///< under no lock
+    reduction,  ///< under the lock of the record
+    beside,     ///< the reduction, under the lock of this thread's sinks alone
+  };
+  /// Throws where it would begin in the middle of itself.
+  OwnCode(const Record& record, What what);
+  ~OwnCode();
+  OwnCode(const OwnCode&) = delete;
+  OwnCode& operator=(const OwnCode&) = delete;
+  /// Whether this thread runs it.
+  static bool runs(const Record& record, What what) noexcept;
+
+ private:
+  const Record& record_;
+  const What what_;
+  const OwnCode* const outer_;
+};
+
+}  // namespace torchtap::recorders::detail
