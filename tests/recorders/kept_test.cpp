@@ -355,6 +355,45 @@ BOOST_AUTO_TEST_CASE(a_memory_budget_is_for_samples_of_all_shapes) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(lists_that_are_set_count_their_items) {
+  torch::nn::Sequential model{Pair()};
+  ForwardOutput all(RecorderOptions().all_tensors());
+  all.modules(*model, torchtap::selectors::names("0"));
+  const at::Tensor x = torch::ones({3});
+  for (int i = 0; i < 3; ++i) model->forward<Two>(x, x);
+  all[0].apply([](const at::Tensor& sample) { return sample * 2; });
+  BOOST_TEST(all[0].samples() == 3);
+  using torchtap::core::Value;
+  const auto lists = [&](std::size_t items) {
+    const Value list(Value::List(items, Value(x)));
+    return Value(Value::Dict{{"0", list}, {"1", list}});
+  };
+  all[0].set(lists(1));
+  BOOST_TEST(all[0].samples() == 1);
+  BOOST_TEST(all.samples() == 1);
+  BOOST_TEST(all.entries()[0].samples == 1);
+  model->forward<Two>(x, x);
+  BOOST_TEST(all[0].samples() == 2);
+  all[0].set(lists(5));
+  BOOST_TEST(all[0].samples() == 5);
+  BOOST_TEST(all[0].slot(1).tensors().size() == 5u);
+}
+
+BOOST_AUTO_TEST_CASE(a_real_dtype_of_complex_samples_is_an_error) {
+  torch::nn::Sequential model{torch::nn::Identity()};
+  ForwardOutput kept(RecorderOptions().dtype(at::kFloat)), wide(RecorderOptions().dtype(at::kComplexDouble));
+  kept.attach(model, "0");
+  const at::Tensor z = torch::complex(torch::ones({2}), torch::ones({2}));
+  BOOST_CHECK_EXCEPTION(model->forward(z), c10::TypeError,
+                        says({"ForwardOutput", "complex", "Float", "at::real"}));
+  model->forward(torch::ones({2}));
+  BOOST_TEST(kept.samples() == 1);
+  kept.detach();
+  wide.attach(model, "0");
+  model->forward(z);
+  BOOST_TEST(wide[0].tensors()[0].equal(z.to(at::kComplexDouble)));
+}
+
 BOOST_AUTO_TEST_CASE(threads_keep_every_sample_whole) {
   constexpr int kThreads = 4, kEach = 500;
   torch::nn::AnyModule module{torch::nn::Identity()};
