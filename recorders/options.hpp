@@ -222,7 +222,8 @@ class TORCHTAP_API RecorderOptions {
   TORCH_ARG(Capture, capture) = Capture::copy;
   /// The device on which tensors are kept or reduced; by default their own.
   TORCH_ARG(std::optional<at::Device>, device);
-  /// The dtype in which tensors are kept or reduced; by default their own.
+  /// The dtype in which tensors are kept or reduced; by default their own. A real one for a complex sample is
+  /// an error of the event, as it would drop the imaginary part.
   TORCH_ARG(std::optional<at::ScalarType>, dtype);
   /// Applied to the detached tensor before anything else, to record its result: one row, a pooling, a norm.
   /// Each subrecorder calls it from one thread at a time. It may read its recorder, not run its module.

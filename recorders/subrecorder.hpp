@@ -67,8 +67,10 @@ class TORCHTAP_API Subrecorder {
   at::Tensor tensor() const;
   /// One of the results of the reduction: `tensor("variance")`. Throws `c10::IndexError` listing the names.
   at::Tensor tensor(const std::string& result) const;
-  /// All kept samples in order, undefined where the module was given no tensor. Throws `c10::ValueError` if
-  /// the samples are reduced, or if a sample with `Capture::alias` was changed in place.
+  /// All kept samples in order, undefined where the module was given no tensor. They are the recorder's
+  /// memory, not copies: recording never changes it, and who writes to one of them changes what is recorded
+  /// and what others have read; `clone()` it first. Throws `c10::ValueError` if the samples are reduced, or
+  /// if a sample with `Capture::alias` was changed in place.
   std::vector<at::Tensor> tensors() const;
   /// The results of the reduction by name; empty while there are no samples.
   core::Results results() const;
@@ -82,9 +84,10 @@ class TORCHTAP_API Subrecorder {
   /// The data of one slot, as `value`. Throws `c10::IndexError`.
   core::Value slot(std::int64_t index) const;
 
-  /// Replaces the recorded data by `value`. The number of samples stays, unless `value` is a list: then it is
-  /// the list's length. Lists, and reductions whose state is their value (Sum, Min, a callable…), continue
-  /// from it; for any other reduction, recording another sample is an error until `reset`.
+  /// Replaces the recorded data by `value`. The number of samples stays, unless `value` is a list, or with
+  /// `RecorderOptions::all_tensors` a dict of lists: then it is the length of the longest. Lists, and
+  /// reductions whose state is their value (Sum, Min, a callable…), continue from it; for any other
+  /// reduction, recording another sample is an error until `reset`.
   void set(core::Value value);
   /// Applies `function` to the value, to each of several results, or to each kept sample, and stores it back
   /// as `set` does. Samples that other threads record while `function` runs are counted, but are not in the

@@ -58,7 +58,8 @@ class TORCHTAP_API LoadOptions {
 /// (`SaveOptions::mkdir`), if nesting is deeper than 100, or if a dict key is not UTF-8 or occurs twice;
 /// `c10::TypeError` for tensors without plain bytes (sparse, quantized, meta); `c10::Error` naming file and
 /// reason if the system fails (disk full, no permission). On error the old file is unchanged and no temporary
-/// file is left.
+/// file is left; unless the message says that the new file "is in place": then only the wait for the disk has
+/// failed.
 TORCHTAP_API void save_value(const std::string& path, const core::Value& value,
                              const SaveOptions& options = {});
 

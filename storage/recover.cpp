@@ -25,9 +25,11 @@ Recovery recover(const std::string& directory, const RecoverOptions& options) {
   }
   const base::Descriptor journal(
       ::openat(fd.get(), detail::kJournal, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  TORCH_CHECK_VALUE(!journal.valid() || ::flock(journal.get(), LOCK_EX | LOCK_NB) == 0, "recover: \"",
-                    directory,
-                    "\" is being written to by a recorder that lives; recover it when that one has ended.");
+  if (journal.valid() && ::flock(journal.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) base::io_error("recover", "lock", directory + "/" + detail::kJournal, errno);
+    TORCH_CHECK_VALUE(false, "recover: \"", directory,
+                      "\" is being written to by a recorder that lives; recover it when that one has ended.");
+  }
   Recovery result = detail::recover_locked(directory, fd.get(), options);
   if (options.repair() && journal.valid()) {
     if (::unlinkat(fd.get(), detail::kJournal, 0) != 0) {

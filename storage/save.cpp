@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -51,7 +52,10 @@ void check_entry(const Entry& entry, std::size_t index) {
 /// Throws unless `path` is missing, empty, or a recording that may be replaced.
 void check_place(const std::string& path, bool overwrite) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return;
+  if (::stat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT) return;
+    base::io_error("save", "look at", path, errno);
+  }
   TORCH_CHECK_VALUE(S_ISDIR(status.st_mode), "save: \"", path,
                     "\" is a file, but a recording is a directory; name a directory.");
   base::check_exchangeable("save", path);

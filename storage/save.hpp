@@ -32,7 +32,8 @@ namespace torchtap::storage {
 /// Throws `c10::ValueError` if `directory` may not be written to (see above), for negative `samples`, for an
 /// entry with 0 samples and a value, and for names that are not UTF-8; for values as `save_value` does; and
 /// `c10::Error` naming file and reason if the system fails (disk full, no permission). On error the old
-/// recording is unchanged, no file is left, and `entries` may be saved elsewhere.
+/// recording is unchanged, no file is left, and `entries` may be saved elsewhere; unless the message says
+/// that the new recording "is in place": then only the wait for the disk has failed.
 TORCHTAP_API void save(const std::string& directory, const std::vector<Entry>& entries,
                        const SaveOptions& options = {});
 

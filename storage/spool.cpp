@@ -117,7 +117,11 @@ void Spool::flush() {
   impl_->check("storage::Spool::flush");
   impl_->flush("storage::Spool::flush");
   const std::lock_guard lock(impl_->disk);
-  impl_->put_in_place();
+  try {
+    impl_->put_in_place();
+  } catch (const c10::Error& problem) {
+    impl_->raise("storage::Spool::flush", problem.what_without_backtrace());
+  }
 }
 
 void Spool::retry() {
@@ -137,6 +141,7 @@ void Spool::close() {
   spool.closed = true;
   try {
     spool.finish("storage::Spool::close");
+    spool.remove_journal("storage::Spool::close");
   } catch (...) {
     spool.closed = false;
     throw;
@@ -148,8 +153,6 @@ void Spool::close() {
   }
   spool.writer.join();
   const std::lock_guard lock(spool.disk);
-  ::unlinkat(spool.folder->fd.get(), detail::kJournal, 0);
-  if (spool.options.sync()) ::fsync(spool.folder->fd.get());
   spool.journal = base::Descriptor();
   if (spool.streams.empty()) spool.staging.reset();
   if (spool.streams.empty() && spool.made) {  // nothing was ever attached

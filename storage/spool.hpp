@@ -100,7 +100,7 @@ class TORCHTAP_API Spool {
   bool admit(Stream& stream, std::int64_t bytes, WhenFull policy);
 
   /// Writes all appended samples to complete shards, and returns when that is done. Replaces the old
-  /// recording, if there is one.
+  /// recording, if there is one; an error says whether that is still in its place or the new one is.
   void flush();
   /// Writes all appended samples to complete shards, which makes room after an error. Does not replace the
   /// old recording.

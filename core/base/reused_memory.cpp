@@ -22,7 +22,6 @@ constexpr std::size_t kRegion = std::size_t{32} << 20;  // mapped at once, at le
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kFew = std::size_t{4} << 10;      // bytes, for which malloc is good enough
 constexpr std::size_t kStays = std::size_t{256} << 20;  // free, with its pages
-constexpr std::size_t kMostFree = std::size_t{512} << 20;
 
 constexpr std::uintptr_t up(std::uintptr_t value, std::size_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -73,16 +72,16 @@ class Blocks {
     }
     insert(start, bytes);
     const auto region = regions_.find(start);
-    if (free_bytes_ > kMostFree && region != regions_.end() && region->second == bytes) {
+    if (free_bytes_ > kStays && region != regions_.end() && region->second == bytes) {
       remove(start, bytes);
       regions_.erase(region);
       ::munmap(reinterpret_cast<void*>(start), bytes);
       return;
     }
-    // The system may have the pages that became free as a whole, and need not.
+    // The system has the pages that became free as a whole.
     const std::uintptr_t from = std::max(up(start, kHugePage), first / kHugePage * kHugePage);
     const std::uintptr_t to = std::min((start + bytes) / kHugePage * kHugePage, up(last, kHugePage));
-    if (free_bytes_ > kStays && from < to) ::madvise(reinterpret_cast<void*>(from), to - from, MADV_FREE);
+    if (free_bytes_ > kStays && from < to) ::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
   }
 
  private:

@@ -163,6 +163,11 @@ void Staging::create() {
     if (ours_ != nullptr) {
       if (::mkdir(path_.c_str(), 0777) == 0) {
         fd_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+        if (!fd_.valid() && errno != ENOENT) {
+          const int error = errno;
+          ::rmdir(path_.c_str());
+          io_error(call_, "open", path_, error);
+        }
       } else if (errno != EEXIST) {
         io_error(call_, "create", path_, errno);
       }
@@ -182,7 +187,12 @@ void Staging::create() {
 }
 
 Staging::~Staging() {
-  if (placed_) return;
+  if (placed_) {
+    if (!old_.empty()) remove_folder(old_, ours_);
+    return;
+  }
+  if (!old_.empty()) ::rename(old_.c_str(), target_.path().c_str());
+  if (stays_) return;
   if (ours_ != nullptr) {
     remove_folder(path_, ours_);
   } else {
@@ -203,20 +213,34 @@ OutputFile Staging::create(const std::string& name) const {
   return OutputFile(call_, joined_path(path_, name), std::move(fd));
 }
 
-void Staging::put(bool overwrite, bool sync, bool exchange) {
-  if (ours_ != nullptr) {
-    if (sync && ::fsync(fd_.get()) != 0) io_error(call_, "fsync", path_, errno);
-    put_directory(overwrite, exchange);
-  } else {
-    put_file(overwrite);
-  }
-  if (!sync) return;
-  sync_directory(call_, target_.parent);
-  // The names of new folders are in their parents, which are synced, too.
-  for (const auto& folder : target_.created) sync_directory(call_, joined_path(folder, ".."));
+void Staging::put(bool overwrite, bool sync) {
+  place(overwrite, sync);
+  settle(sync);
 }
 
-void Staging::put_file(bool overwrite) {
+void Staging::place(bool overwrite, bool sync) {
+  if (placed_) return;
+  if (ours_ == nullptr) return place_file(overwrite);
+  if (sync && ::fsync(fd_.get()) != 0) io_error(call_, "fsync", path_, errno);
+  place_directory(overwrite);
+}
+
+void Staging::settle(bool sync) {
+  if (sync) {
+    try {
+      sync_directory(call_, target_.parent);
+      // The names of new folders are in their parents, which are synced, too.
+      for (const auto& folder : target_.created) sync_directory(call_, joined_path(folder, ".."));
+    } catch (const c10::Error& error) {
+      TORCH_CHECK(false, error.what_without_backtrace(), " \"", target_.path(),
+                  "\" is in place and whole, but a power failure may undo that.");
+    }
+  }
+  if (!old_.empty()) remove_folder(old_, ours_);
+  old_.clear();
+}
+
+void Staging::place_file(bool overwrite) {
   const std::string to = target_.path();
   struct stat old {};
   if (overwrite) {
@@ -239,7 +263,7 @@ void Staging::put_file(bool overwrite) {
   placed_ = true;
 }
 
-void Staging::put_directory(bool overwrite, bool exchange) {
+void Staging::place_directory(bool overwrite) {
   const std::string to = target_.path();
   struct stat old {};
   if (::stat(to.c_str(), &old) == 0) ::fchmod(fd_.get(), old.st_mode & 07777);  // best effort
@@ -252,29 +276,33 @@ void Staging::put_directory(bool overwrite, bool exchange) {
   TORCH_CHECK_VALUE(overwrite, call_, ": \"", to,
                     "\" holds a recording already. Choose another directory, or pass "
                     "SaveOptions().overwrite(true).");
-  if (exchange) {
-    if (rename_flags(path_, to, kExchange) == 0) {
-      placed_ = true;
-      remove_folder(path_, ours_);  // the old one by now
-      return;
-    }
+  if (rename_flags(path_, to, kExchange) == 0) {
+    old_ = path_;
+  } else {
     if (!unsupported(errno)) io_error(call_, "replace", to, errno);
+    move_aside(to);
   }
+  placed_ = true;
+}
+
+/// Replaces the folder `to` by two renames, for systems that cannot exchange.
+void Staging::move_aside(const std::string& to) {
   const std::string backup = target_.backup_path();
   remove_folder(backup, ours_);
   if (::rename(to.c_str(), backup.c_str()) != 0) io_error(call_, "move aside", to, errno);
-  if (::rename(path_.c_str(), to.c_str()) != 0) {
-    const int error = errno;
-    ::rename(backup.c_str(), to.c_str());
-    io_error(call_, "replace", to, error);
-  }
-  placed_ = true;
-  remove_folder(backup, ours_);
+  old_ = backup;
+  if (::rename(path_.c_str(), to.c_str()) == 0) return;
+  const int error = errno;
+  if (::rename(backup.c_str(), to.c_str()) == 0) old_.clear();
+  io_error(call_, "replace", to, error);
 }
 
 void check_replaceable(const std::string& call, const std::string& path, bool overwrite) {
   struct stat status {};
-  if (::lstat(path.c_str(), &status) != 0) return;
+  if (::lstat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT) return;
+    io_error(call, "look at", path, errno);
+  }
   TORCH_CHECK_VALUE(S_ISREG(status.st_mode), call, ": \"", path, "\" is ",
                     S_ISDIR(status.st_mode) ? "a directory" : "not a regular file",
                     "; name a file to write to.");

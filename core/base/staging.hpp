@@ -37,6 +37,9 @@ TORCHTAP_API Target resolve(const std::string& call, const std::string& path, bo
 /// A file or folder under a temporary name beside its target. Removed on destruction unless it was put in
 /// place.
 ///
+/// Putting it in place has two steps, `place` and `settle`. Each may fail, knows what is done already, and
+/// may be called again.
+///
 /// It is locked (flock) until it is destroyed, so that the leftovers of killed processes can be told from
 /// saves in progress, on all machines that share the folder and its locks.
 class TORCHTAP_API Staging {
@@ -57,19 +60,26 @@ class TORCHTAP_API Staging {
   /// Creates a file in the staged folder.
   OutputFile create(const std::string& name) const;
 
-  /// Renames this to the target, in one step. Replaces an existing target if `overwrite` (an empty folder
-  /// always), otherwise throws `c10::ValueError`. With `sync`, waits for the disk.
+  /// Renames this to the target, in one step, unless that is done. Replaces an existing target if `overwrite`
+  /// (an empty folder always), otherwise throws `c10::ValueError`. With `sync`, a folder is on the disk
+  /// first. If it throws, what was at the target is there still, or at `Target::backup_path`.
   ///
-  /// A folder is exchanged with renameat2(RENAME_EXCHANGE) if `exchange` and if the system can; otherwise the
-  /// old one is moved to `Target::backup_path` for a moment, where `put_back` and `load` look for it.
-  void put(bool overwrite, bool sync, bool exchange = true);
+  /// A folder is exchanged with renameat2(RENAME_EXCHANGE) if the system can; otherwise the old one is moved
+  /// to `Target::backup_path` for a moment, where `put_back` and `load` look for it.
+  void place(bool overwrite, bool sync);
+  /// With `sync`, waits until the new name is on the disk; then removes what was replaced. If it throws, the
+  /// message says that this is in place.
+  void settle(bool sync);
+  /// `place` and `settle`.
+  void put(bool overwrite, bool sync);
   /// Leaves this where it is, under its temporary name, until `sweep` removes it.
-  void leave() noexcept { placed_ = true; }
+  void leave() noexcept { stays_ = true; }
 
  private:
   void create();
-  void put_file(bool overwrite);
-  void put_directory(bool overwrite, bool exchange);
+  void place_file(bool overwrite);
+  void place_directory(bool overwrite);
+  void move_aside(const std::string& to);
 
   std::string call_;
   Target target_;
@@ -77,6 +87,8 @@ class TORCHTAP_API Staging {
   std::string path_;
   Descriptor fd_;
   bool placed_ = false;
+  bool stays_ = false;
+  std::string old_;  // where the folder is that was at the target
 };
 
 /// Throws `c10::ValueError` unless a file may be put at `path`: nothing is there, or a regular file and

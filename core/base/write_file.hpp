@@ -23,7 +23,8 @@ namespace torchtap::base {
 ///
 /// Throws `c10::ValueError` if the folder of `path` does not exist or if `path` is a folder, `c10::Error`
 /// naming file and reason if the system fails (disk full, no permission), and the exceptions of `write`. On
-/// error the old file is unchanged and no temporary file is left.
+/// error the old file is unchanged and no temporary file is left; unless the message says that the new file
+/// "is in place": then only the wait for the disk has failed.
 TORCHTAP_API void write_file(const std::string& call, const std::string& path,
                              const std::function<void(std::ostream&)>& write, bool sync = true);
 

@@ -261,6 +261,13 @@ at::Tensor Record::prepare(const at::Tensor& tensor) const {
                       "; it must return what is to be recorded.");
   }
   if (how.device().has_value() || how.dtype().has_value()) {
+    TORCH_CHECK_TYPE(
+        !sample.is_complex() || c10::isComplexType(how.dtype().value_or(sample.scalar_type())), describe(),
+        ": the sample is complex (", sample.scalar_type(), "), and .dtype(",
+        how.dtype().value_or(sample.scalar_type()),
+        ") would drop its imaginary part. Ask for a complex dtype, or for the part that you want: "
+        "RecorderOptions().transform([](const at::Tensor& x) { return at::real(x); }), at::abs, "
+        "or at::view_as_real.");
     sample = sample.to(how.device().value_or(sample.device()), how.dtype().value_or(sample.scalar_type()));
   }
   return sample;

@@ -1,4 +1,5 @@
 // Reads, saves, sets and resets the values of a record.
+#include <algorithm>
 #include <utility>
 
 #include <torchtap/base/error.hpp>
@@ -144,6 +145,12 @@ void Record::set(const core::Value& value) {
     Record* record;
     ~CountHeld() { record->count_held(); }
   } count{this};
+  const auto longest = [&] {
+    std::int64_t most = 0;
+    for (const SlotData& slot : slots_) most = std::max(most, slot.list.size());
+    return most;
+  };
+  const std::int64_t before = longest();
   const auto put = [&](SlotData& slot, const core::Value& part) {
     if (slot.sink == nullptr) {
       SampleList list;
@@ -153,18 +160,20 @@ void Record::set(const core::Value& value) {
       slot.fixed = part;
     }
   };
+  const auto count_samples = [&] {  // each item of a list is one
+    if (options->reduction() != nullptr || longest() == before) return;
+    samples_ += longest() - recorded_;
+    recorded_ = longest();
+  };
   if (!options->all_tensors()) {
     put(slots_[0], value);
-    if (options->reduction() == nullptr) {  // each item of the list is a sample
-      samples_ += slots_[0].list.size() - recorded_;
-      recorded_ = slots_[0].list.size();
-    }
-    return;
+    return count_samples();
   }
   TORCH_CHECK_VALUE(value.is_dict() && value.dict().size() == slots_.size(), describe(),
                     ": all tensors are recorded, so the value has to be a dict of ", slots_.size(),
                     " slots; got ", value.describe(), ".");
   for (std::size_t i = 0; i < slots_.size(); ++i) put(slots_[i], value.at(std::to_string(i)));
+  count_samples();
 }
 
 namespace {

@@ -46,17 +46,19 @@ void merge_journal(const std::string& path, Manifest& manifest, Journal journal,
   manifest.count = static_cast<std::int64_t>(manifest.entries.size());
 }
 
-bool exists_in(int directory, const char* name) {
+bool exists_in(const std::string& call, const std::string& path, int directory, const char* name) {
   struct stat status {};
-  return ::fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+  if (::fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0) return true;
+  if (errno != ENOENT) base::io_error(call, "read", base::joined_path(path, name), errno);
+  return false;
 }
 
 }  // namespace
 
 Manifest read_manifest(const std::string& call, const std::string& path, int directory, bool lenient,
                        Contents& contents) {
-  contents.has_manifest = exists_in(directory, kManifest);
-  contents.has_journal = exists_in(directory, kJournal);
+  contents.has_manifest = exists_in(call, path, directory, kManifest);
+  contents.has_journal = exists_in(call, path, directory, kJournal);
   if (!contents.has_manifest && !contents.has_journal) {
     base::bad_file(
         call, path,
@@ -123,20 +125,23 @@ Contents read_contents(const std::string& call, const std::string& path, int dir
   return contents;
 }
 
-void write_manifest(const std::string& call, const std::string& path, int directory,
-                    const std::string& created, const std::vector<SpooledEntry>& entries, bool sync) {
+std::string manifest_of(const std::string& created, const std::vector<SpooledEntry>& entries) {
   Manifest manifest;
   manifest.created = created;
   manifest.count = static_cast<std::int64_t>(entries.size());
   for (std::size_t i = 0; i < entries.size(); ++i) manifest.entries.push_back(describe(entries[i], i));
-  const std::string json = to_json(manifest);
+  return to_json(std::move(manifest));
+}
+
+void write_manifest(const std::string& call, const std::string& path, int directory, const std::string& text,
+                    bool sync) {
   constexpr const char* kTemporary = "manifest.json.part";
   ::unlinkat(directory, kTemporary, 0);
   base::Descriptor fd(
       ::openat(directory, kTemporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
   if (!fd.valid()) base::io_error(call, "create", base::joined_path(path, kTemporary), errno);
   base::OutputFile file(call, base::joined_path(path, kTemporary), std::move(fd));
-  file.write(json.data(), json.size());
+  file.write(text.data(), text.size());
   file.close(sync);
   if (::renameat(directory, kTemporary, directory, kManifest) != 0) {
     base::io_error(call, "replace", base::joined_path(path, kManifest), errno);

@@ -29,8 +29,10 @@ Manifest read_manifest(const std::string& call, const std::string& path, int dir
 /// an entry was reduced.
 Contents read_contents(const std::string& call, const std::string& path, int directory, bool lenient);
 
+/// The text of a manifest.
+std::string manifest_of(const std::string& created, const std::vector<SpooledEntry>& entries);
 /// Writes `manifest.json` and puts it in place in one step.
-void write_manifest(const std::string& call, const std::string& path, int directory,
-                    const std::string& created, const std::vector<SpooledEntry>& entries, bool sync);
+void write_manifest(const std::string& call, const std::string& path, int directory, const std::string& text,
+                    bool sync);
 
 }  // namespace torchtap::storage::detail

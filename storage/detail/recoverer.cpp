@@ -51,7 +51,8 @@ class Recoverer {
     }
     result_.entries = static_cast<std::int64_t>(contents_.entries.size());
     if (options_.repair() && contents_.has_journal) {
-      write_manifest(kCall, path_, directory_, contents_.created, contents_.entries, /*sync=*/true);
+      const std::string text = manifest_of(contents_.created, contents_.entries);
+      write_manifest(kCall, path_, directory_, text, /*sync=*/true);
     }
     return result_;
   }

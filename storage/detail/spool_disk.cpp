@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
@@ -230,8 +231,25 @@ void Spool::Impl::finish(const char* call) {
     count(*stream);
     entries.push_back(stream->entry);
   }
-  detail::write_manifest("spool", where(), folder->fd.get(), created, entries, options.sync());
-  if (!entries.empty()) put_in_place();
+  const std::string text = detail::manifest_of(created, entries);
+  const std::size_t hash = std::hash<std::string>()(text);
+  try {
+    if (hash != manifest) {
+      detail::write_manifest("spool", where(), folder->fd.get(), text, options.sync());
+      manifest = hash;
+    }
+    if (!entries.empty()) put_in_place();
+  } catch (const c10::Error& problem) {
+    raise(call, problem.what_without_backtrace());
+  }
+}
+
+/// What tells readers that the recording is finished.
+void Spool::Impl::remove_journal(const char* call) {
+  const std::lock_guard lock(disk);
+  if (::unlinkat(folder->fd.get(), detail::kJournal, 0) != 0 && errno != ENOENT)
+    base::io_error(call, "remove", where() + "/" + detail::kJournal, errno);
+  if (options.sync()) ::fsync(folder->fd.get());
 }
 
 /// Called under `disk`. Has the journal say what is missing, if that changed.

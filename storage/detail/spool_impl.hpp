@@ -89,14 +89,16 @@ struct Spool::Impl {
   std::string directory;
   std::shared_ptr<detail::ShardFolder> folder;
   bool made = false;  // the directory, by this spool
-  // If a recording will be replaced: the folder beside it that takes the samples until they are whole.
+  // If a recording will be replaced: the folder beside it that takes the samples until they are whole. Gone
+  // when that is done in all its steps.
   std::unique_ptr<base::Staging> staging;
-  std::atomic<bool> aside{false};  // whether the folder is still there
+  std::atomic<bool> aside{false};  // whether the old recording is still in its place
   std::string aside_path;
   std::optional<detail::RecordingLock> replaced;
   base::Descriptor journal;
   std::uint64_t journal_size = 0;
   std::string created;
+  std::size_t manifest = 0;  // a hash of the one that is on the disk; 0: none of this spool
   const base::MadeHere made_here;
 
   std::mutex streams_mutex;
@@ -131,7 +133,7 @@ struct Spool::Impl {
   void put_in_place();
   bool has_samples();
   const std::string& where() const noexcept { return aside ? aside_path : directory; }
-  void lock_journal(const std::string& path);
+  void lock_journal(const std::string& path, bool fresh);
   void go_on(bool cut_off);
   void run();
   void write(detail::Piece& piece);
@@ -148,6 +150,7 @@ struct Spool::Impl {
   std::unique_ptr<char[]> buffer();
   void flush(const char* call);
   void finish(const char* call);
+  void remove_journal(const char* call);
   void rescue() noexcept;
   [[noreturn]] void raise(const char* call, const std::string& why) const;
   std::vector<Stream::Impl*> all();

@@ -59,12 +59,18 @@ std::vector<std::string> Spool::Impl::take_directory(const std::string& path, bo
 }
 
 /// Locks the directory before anything in it is changed.
-void Spool::Impl::lock_journal(const std::string& path) {
+void Spool::Impl::lock_journal(const std::string& path, bool fresh) {
   const std::string name = where() + "/" + detail::kJournal;
   journal = base::Descriptor(::openat(folder->fd.get(), detail::kJournal,
                                       O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
   if (!journal.valid()) base::io_error(kCall, "create", name, errno);
-  TORCH_CHECK_VALUE(::flock(journal.get(), LOCK_EX | LOCK_NB) == 0, kCall, ": \"", path,
+  if (::flock(journal.get(), LOCK_EX | LOCK_NB) == 0) return;
+  if (errno != EWOULDBLOCK) {
+    const int error = errno;
+    if (fresh) ::unlinkat(folder->fd.get(), detail::kJournal, 0);
+    base::io_error(kCall, "lock", name, error);
+  }
+  TORCH_CHECK_VALUE(false, kCall, ": \"", path,
                     "\" is being written to by another recorder; spool to a directory of its own.");
 }
 
@@ -82,12 +88,13 @@ void Spool::Impl::open_aside(const base::Target& target, const std::string& path
   folder->fd = staging->duplicate();
 }
 
-/// Replaces the old recording by the new one. Called under `disk`.
+/// Replaces the old recording by the new one, from the first step on that is not done. Called under `disk`.
 void Spool::Impl::put_in_place() {
-  if (!aside) return;
-  staging->put(/*overwrite=*/true, options.sync());
+  if (staging == nullptr) return;
+  staging->place(/*overwrite=*/true, options.sync());
   folder->path = directory;
   aside = false;
+  staging->settle(options.sync());
   staging.reset();
   replaced.reset();
 }
@@ -107,8 +114,9 @@ void Spool::Impl::open(const std::string& path) {
                       "\" is a file, but a recording is a directory; name a directory.");
     const std::vector<std::string> names = take_directory(path, there);
     if (options.overwrite() && !names.empty()) open_aside(target, path);
-    lock_journal(path);
-    fresh = std::find(names.begin(), names.end(), detail::kJournal) == names.end();
+    const bool missing = std::find(names.begin(), names.end(), detail::kJournal) == names.end();
+    lock_journal(path, missing);
+    fresh = missing;  // it is this spool's to remove
     created = detail::utc_now();
     if (options.append() && !names.empty()) go_on(/*cut_off=*/!fresh);
     if (::ftruncate(journal.get(), 0) != 0)
@@ -149,7 +157,8 @@ void Spool::Impl::go_on(bool cut_off) {
     next = std::max(next, place->number + 1);
   }
   // The manifest lists plain files as shards from now on, and the journal adds shards to them.
-  detail::write_manifest(kCall, directory, folder->fd.get(), created, contents.entries, options.sync());
+  detail::write_manifest(kCall, directory, folder->fd.get(), detail::manifest_of(created, contents.entries),
+                         options.sync());
 }
 
 }  // namespace torchtap::storage

@@ -16,9 +16,9 @@ void Spool::Impl::check(const char* call) const {
 
 void Spool::Impl::raise(const char* call, const std::string& why) const {
   TORCH_CHECK(false, call, ": ", why, " \"", where(), "\" holds ", sealed_samples.load(), " samples in ",
-              sealed_shards.load(), " complete shards; ", queued.load(),
-              " bytes wait in memory. Make room, then call flush() or save(): they try again, and recording "
-              "continues.");
+              sealed_shards.load(), " complete shards; ", queued.load(), " bytes wait in memory.",
+              aside ? " The recording that they replace is still at \"" + directory + "\"." : "",
+              " Make room, then call flush() or save(): they try again, and recording continues.");
 }
 
 /// A buffer of kPiece bytes: preferably the last released one, which may still be in the cache.

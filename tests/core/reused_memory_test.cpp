@@ -115,4 +115,26 @@ BOOST_AUTO_TEST_CASE(much_free_memory_goes_back_to_the_system) {
   BOOST_TEST(mapped < 12);
 }
 
+BOOST_AUTO_TEST_CASE(of_memory_that_was_written_to_256_MB_stay) {
+  constexpr std::size_t kEach = std::size_t{40} << 20;
+  std::vector<unsigned char*> blocks;
+  {
+    std::vector<c10::Storage> all;
+    for (int i = 0; i < 12; ++i) all.push_back(reused_storage(kEach));
+    for (const c10::Storage& one : all) {
+      blocks.push_back(bytes_of(one));
+      std::memset(blocks.back(), 1, kEach);
+    }
+  }
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  std::size_t resident = 0;
+  std::vector<unsigned char> pages(kEach / page);
+  for (unsigned char* const block : blocks) {
+    if (::mincore(block, kEach, pages.data()) != 0) continue;  // no longer mapped
+    resident += page * static_cast<std::size_t>(std::count_if(
+                           pages.begin(), pages.end(), [](unsigned char one) { return (one & 1) != 0; }));
+  }
+  BOOST_TEST(resident <= (std::size_t{256} << 20));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

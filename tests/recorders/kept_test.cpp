@@ -1,7 +1,9 @@
 // What is kept is a copy of what came, whatever that is and however it is copied.
+#include <malloc.h>
 #include <torch/torch.h>
 
 #include <map>
+#include <random>
 #include <thread>
 
 #include <torchtap/recorders/recorders.hpp>
@@ -239,6 +241,157 @@ BOOST_AUTO_TEST_CASE(all_tensors_of_an_event_are_kept_or_none) {
       BOOST_TEST(samples[static_cast<std::size_t>(i)].equal(good * (slot == 0 ? i : -i)));
     }
   }
+}
+
+namespace {
+
+/// Sequences of samples that are not alike, each of some megabytes.
+std::map<std::string, std::vector<at::Tensor>> unlike() {
+  std::map<std::string, std::vector<at::Tensor>> all;
+  std::mt19937 random(1);
+  const at::Tensor numbers = torch::arange(64 * 16).to(torch::kFloat), whole = torch::arange(64 * 16);
+  const auto first = [&](std::int64_t count) { return numbers.slice(0, 0, count); };
+  for (std::int64_t i = 0; i < 12000; ++i) {
+    all["one shape"].push_back(first(100));
+    all["growing"].push_back(first(1 + i / 12));
+    all["shrinking"].push_back(first(1000 - i / 12));
+    all["in turns"].push_back(first(i % 2 == 0 ? 100 : 50));
+    all["three of four"].push_back(first(i % 4 == 0 ? 50 : 100));
+    all["random"].push_back(first(16 * (1 + random() % 64)).reshape({-1, 16}));
+    all["dtypes in turns"].push_back((i % 2 == 0 ? whole : numbers).slice(0, 0, 101));
+    all["some undefined"].push_back(i % 3 == 0 ? at::Tensor() : first(100));
+    if (i % 100 == 0) all["large and small"].push_back(torch::ones({i % 200 == 0 ? 20000 : 1000}));
+  }
+  return all;
+}
+
+std::int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
+  std::int64_t bytes = 0;
+  for (const auto& tensor : tensors)
+    bytes += tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
+  return bytes;
+}
+
+/// The memory that tensors are in, each storage once.
+std::int64_t memory_of(const std::vector<at::Tensor>& tensors) {
+  std::map<const void*, std::size_t> storages;
+  for (const auto& tensor : tensors)
+    if (tensor.defined()) storages[tensor.storage().unsafeGetStorageImpl()] = tensor.storage().nbytes();
+  std::int64_t bytes = 0;
+  for (const auto& [storage, size] : storages) bytes += static_cast<std::int64_t>(size);
+  return bytes;
+}
+
+/// What malloc has given and not got back. Zero where it is not glibc's.
+std::int64_t from_malloc() {
+#ifdef __GLIBC__
+  const auto now = ::mallinfo2();
+  return static_cast<std::int64_t>(now.uordblks + now.hblkhd);
+#else
+  return 0;
+#endif
+}
+
+struct GiveImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor&) { return next; }
+  at::Tensor next;
+};
+TORCH_MODULE(Give);
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(samples_take_little_more_than_their_bytes_whatever_their_shapes_are) {
+  const torch::NoGradGuard no_grad;
+  const at::Tensor x = torch::ones({1});
+  for (const auto& [name, samples] : unlike()) {
+    BOOST_TEST_CONTEXT(name) {
+      const std::int64_t data = bytes_of(samples);
+      BOOST_TEST(data > (std::int64_t{1} << 20));
+      Give give;
+      torch::nn::AnyModule module(give);
+      ForwardOutput recorder;
+      recorder.module(module);
+      const std::int64_t before = from_malloc();
+      for (const auto& sample : samples) {
+        give->next = sample;
+        module.forward(x);
+      }
+      const std::int64_t others =
+          from_malloc() - before;  // objects; what is in memory of its own counts below
+      const auto kept = recorder[0].tensors();
+      BOOST_REQUIRE(kept.size() == samples.size());
+      bool same = true;
+      for (std::size_t i = 0; i < kept.size(); ++i) {
+        same = same && kept[i].defined() == samples[i].defined();
+        if (samples[i].defined())
+          same = same && kept[i].dtype() == samples[i].dtype() && kept[i].equal(samples[i]);
+      }
+      BOOST_TEST(same);
+      const std::int64_t most = data + data / 20 + (32 << 10);
+      BOOST_TEST(memory_of(kept) <= most);
+      BOOST_TEST(std::max(others, std::int64_t{0}) + memory_of(kept) <= most);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_memory_budget_is_for_samples_of_all_shapes) {
+  constexpr std::int64_t kBudget = 1 << 20;
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, samples] : unlike()) {
+    BOOST_TEST_CONTEXT(name) {
+      Give give;
+      torch::nn::AnyModule module(give);
+      ForwardOutput recorder(RecorderOptions().memory_budget(kBudget, OverBudget::drop));
+      recorder.module(module);
+      for (std::size_t i = 0; i < samples.size() && recorder.dropped() == 0; ++i) {
+        give->next = samples[i];
+        module.forward(torch::ones({1}));
+      }
+      BOOST_TEST(recorder.dropped() > 0);
+      const std::int64_t data = bytes_of(recorder[0].tensors());
+      BOOST_TEST(data < kBudget);
+      BOOST_TEST(data > kBudget / 10 * 8);  // samples of up to 80 kB, and an eighth of them
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(lists_that_are_set_count_their_items) {
+  torch::nn::Sequential model{Pair()};
+  ForwardOutput all(RecorderOptions().all_tensors());
+  all.modules(*model, torchtap::selectors::names("0"));
+  const at::Tensor x = torch::ones({3});
+  for (int i = 0; i < 3; ++i) model->forward<Two>(x, x);
+  all[0].apply([](const at::Tensor& sample) { return sample * 2; });
+  BOOST_TEST(all[0].samples() == 3);
+  using torchtap::core::Value;
+  const auto lists = [&](std::size_t items) {
+    const Value list(Value::List(items, Value(x)));
+    return Value(Value::Dict{{"0", list}, {"1", list}});
+  };
+  all[0].set(lists(1));
+  BOOST_TEST(all[0].samples() == 1);
+  BOOST_TEST(all.samples() == 1);
+  BOOST_TEST(all.entries()[0].samples == 1);
+  model->forward<Two>(x, x);
+  BOOST_TEST(all[0].samples() == 2);
+  all[0].set(lists(5));
+  BOOST_TEST(all[0].samples() == 5);
+  BOOST_TEST(all[0].slot(1).tensors().size() == 5u);
+}
+
+BOOST_AUTO_TEST_CASE(a_real_dtype_of_complex_samples_is_an_error) {
+  torch::nn::Sequential model{torch::nn::Identity()};
+  ForwardOutput kept(RecorderOptions().dtype(at::kFloat)), wide(RecorderOptions().dtype(at::kComplexDouble));
+  kept.attach(model, "0");
+  const at::Tensor z = torch::complex(torch::ones({2}), torch::ones({2}));
+  BOOST_CHECK_EXCEPTION(model->forward(z), c10::TypeError,
+                        says({"ForwardOutput", "complex", "Float", "at::real"}));
+  model->forward(torch::ones({2}));
+  BOOST_TEST(kept.samples() == 1);
+  kept.detach();
+  wide.attach(model, "0");
+  model->forward(z);
+  BOOST_TEST(wide[0].tensors()[0].equal(z.to(at::kComplexDouble)));
 }
 
 BOOST_AUTO_TEST_CASE(threads_keep_every_sample_whole) {

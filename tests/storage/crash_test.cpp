@@ -11,8 +11,8 @@
 #include <torchtap/base/staging.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
 
-#include "killed.hpp"
 #include "support.hpp"
+#include "system_calls.hpp"
 
 BOOST_AUTO_TEST_SUITE(crash)
 
@@ -134,7 +134,9 @@ BOOST_AUTO_TEST_CASE(without_an_atomic_exchange_the_old_recording_is_found_and_p
     for (const auto& name : names_in(directory / "next")) {
       fs::copy_file(directory / ("next/" + name), staging.path() + "/" + name);
     }
-    staging.put(/*overwrite=*/true, /*sync=*/true, /*exchange=*/false);
+    without_exchange = true;
+    staging.put(/*overwrite=*/true, /*sync=*/true);
+    without_exchange = false;
   }
   BOOST_TEST(generation_of(load(rec)) == 4);
   BOOST_TEST(names_in(directory.path()) == (std::vector<std::string>{"next", "rec"}),

@@ -19,9 +19,8 @@
 #include <torchtap/storage/recover.hpp>
 #include <torchtap/storage/spool.hpp>
 
-#include "fsync.hpp"
-#include "killed.hpp"
 #include "support.hpp"
+#include "system_calls.hpp"
 
 BOOST_AUTO_TEST_SUITE(spool)
 
@@ -36,28 +35,6 @@ using torchtap::storage::SaveOptions;
 using torchtap::storage::Spool;
 using torchtap::storage::SpoolOptions;
 using torchtap::storage::WhenFull;
-
-namespace {
-
-std::atomic<int> failing_fsyncs{0};
-
-}  // namespace
-
-/// Replaces the C library's, so that a test can make the disk fail.
-extern "C" int fsync(int fd) {
-  if (failing_fsyncs > 0) {
-    --failing_fsyncs;
-    errno = EIO;
-    return -1;
-  }
-  if (const auto ask = torchtap_test::before_fsync.load()) {
-    if (const int error = ask(fd)) {
-      errno = error;
-      return -1;
-    }
-  }
-  return static_cast<int>(::syscall(SYS_fsync, fd));
-}
 
 namespace {
 
@@ -377,17 +354,19 @@ BOOST_AUTO_TEST_CASE(after_an_error_of_fsync_data_is_written_again) {
   auto& stream = spool.add(entry("m0"));
   std::int64_t sent = 0;
   for (; sent < 1000; ++sent) append(spool, stream, numbered(0, sent));
-  failing_fsyncs = 1;
-  BOOST_CHECK_EXCEPTION(spool.flush(), c10::Error, says({"cannot fsync", "0-0.part", "Input/output error"}));
+  const auto flush_in_vain = [&] {
+    const Failing disk({directory.path(), 1, false, "fsync"});
+    spool.flush();
+  };
+  BOOST_CHECK_EXCEPTION(flush_in_vain(), c10::Error,
+                        says({"cannot fsync", "0-0.part", "Input/output error"}));
   BOOST_TEST(!fs::exists(directory / "rec/0-0.pt"));
   append(spool, stream, numbered(0, sent++));  // appending still works
   spool.flush();
-  BOOST_TEST(failing_fsyncs == 0);
   BOOST_TEST(prefix(load(directory / "rec"), 0) == sent);
   // Pages that the system lost are an error, and shards that were sealed before stay.
   for (; sent < 2000; ++sent) append(spool, stream, numbered(0, sent));
-  failing_fsyncs = 1;
-  BOOST_CHECK_THROW(spool.flush(), c10::Error);
+  BOOST_CHECK_THROW(flush_in_vain(), c10::Error);
   {
     std::fstream part(directory / "rec/0-1.part", std::ios::in | std::ios::out | std::ios::binary);
     part.seekp(5000);

@@ -13,8 +13,8 @@
 
 #include <torchtap/base/write_file.hpp>
 
-#include "fsync.hpp"
 #include "support.hpp"
+#include "system_calls.hpp"
 
 BOOST_AUTO_TEST_SUITE(on_disk)
 

@@ -194,12 +194,13 @@ bool is_young(const fs::path& path) {
 
 /// Removes the oldest incidents, and the remains of killed processes.
 void sweep_incidents(const std::string& incidents, std::int64_t keep) {
-  std::error_code error;
   std::vector<fs::path> all;
-  for (const auto& entry : fs::directory_iterator(incidents, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.rfind(kStaged, 0) == 0 && !is_young(entry.path())) base::remove_folder(entry.path().string());
-    if (is_incident_name(name)) all.push_back(entry.path());
+  std::error_code error;  // what cannot be listed stays: the new incident is in place, which is what counts
+  for (fs::directory_iterator entry(incidents, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.rfind(kStaged, 0) == 0 && !is_young(entry->path())) base::remove_folder(entry->path().string());
+    if (is_incident_name(name)) all.push_back(entry->path());
   }
   std::sort(all.begin(), all.end());
   for (std::size_t i = 0; i + static_cast<std::size_t>(std::max<std::int64_t>(keep, 1)) < all.size(); ++i)
