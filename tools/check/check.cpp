@@ -18,6 +18,7 @@
 #include "recordings/recorded_facts.hpp"
 #include "recordings/recordings.hpp"
 #include "terminal/message_text.hpp"
+#include "terminal/outcome.hpp"
 #include "terminal/table.hpp"
 #include "terminal/terminal.hpp"
 
@@ -44,7 +45,8 @@ Examples:
   torchtap check stats/ --rules rules.txt
   torchtap check tonight/ --against reference/ --json
 
-Exit status: 0 if nothing was found, 1 if there are findings, 2 if it could not be checked.)";
+Exit status: 0 if nothing was found, 1 if there are findings, 2 if it could not be checked; with --against, 3 if nothing
+was found but the distribution of some tensor could not be judged, which is said first.)";
 
 struct CheckOptions {
   std::string recording;
@@ -56,7 +58,8 @@ struct CheckOptions {
 /// The findings, and the amount that was checked.
 struct Checked {
   std::vector<rules::Finding> findings;
-  std::vector<std::string> notes;  // what could not be judged
+  std::vector<std::string> notes;  // which rules could not be judged by what was recorded
+  Outcome outcome;                 // whether anything was found, and which tensors were not judged for drift
   std::int64_t modules = 0;
 };
 
@@ -93,13 +96,15 @@ Checked judge(const CheckOptions& options, const rules::Rules& rules) {
   std::set<std::string> paths;
   for (const Layer& layer : layers.all) paths.insert(layer.path);
   checked.modules = static_cast<std::int64_t>(paths.size());
+  if (!checked.findings.empty()) checked.outcome.differ();
   if (options.reference.empty()) return checked;
   DriftVerdict drift = judge_drift(options.recording, options.reference, rules);
   TORCH_CHECK_VALUE(drift.compared > 0, "\"", options.recording, "\" and \"", options.reference,
                     "\" have no tensor in common that can be compared; record the same modules with --reduce "
                     "blocks, or with --learn.");
+  if (!drift.findings.empty()) checked.outcome.differ();
   std::move(drift.findings.begin(), drift.findings.end(), std::back_inserter(checked.findings));
-  std::move(drift.notes.begin(), drift.notes.end(), std::back_inserter(checked.notes));
+  for (auto& what : drift.not_judged) checked.outcome.leave_out(std::move(what));
   return checked;
 }
 
@@ -120,10 +125,15 @@ void print_findings(const Checked& checked, const CheckOptions& options) {
     table.add({shown_path(finding.path), tensor_text(finding), finding.rule, to_text(finding.value, 3),
                to_text(finding.limit, 3), finding.sentence});
   }
+  const auto& not_judged = checked.outcome.gaps();
+  if (!not_judged.empty()) print_wrapped(std::cout, c10::str("Not all was judged:"));
+  for (const auto& what : not_judged) print_wrapped(std::cout, what);
   if (!checked.findings.empty()) table.print(std::cout);
   for (const auto& note : checked.notes) print_wrapped(std::cout, note);
   const auto count = static_cast<std::int64_t>(checked.findings.size());
-  std::string line = count == 0 ? "nothing found" : views::text::counted(count, "finding");
+  std::string line = count != 0           ? views::text::counted(count, "finding")
+                     : not_judged.empty() ? "nothing found"
+                                          : "nothing found in what was judged,";
   line += " in " + views::text::counted(checked.modules, "module");
   if (!options.reference.empty()) line += "; reference: " + options.reference;
   if (!options.rules.empty()) line += "; rules: " + options.rules;
@@ -147,6 +157,8 @@ void print_findings_json(const Checked& checked, const CheckOptions& options) {
              {"reference", or_null(options.reference)},
              {"rules", or_null(options.rules)},
              {"modules", checked.modules},
+             {"agree", checked.outcome.agree()},
+             {"gaps", checked.outcome.gaps()},
              {"findings", std::move(findings)},
              {"notes", checked.notes}});
 }
@@ -172,7 +184,7 @@ void add_check(CLI::App& app) {
     const rules::Rules rules = options->rules.empty() ? rules::Rules() : rules::Rules::load(options->rules);
     const Checked checked = judge(*options, rules);
     options->json ? print_findings_json(checked, *options) : print_findings(checked, *options);
-    if (!checked.findings.empty()) throw CLI::RuntimeError(1);
+    if (const int status = checked.outcome.status()) throw CLI::RuntimeError(status);
   });
 }
 

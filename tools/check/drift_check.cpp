@@ -134,7 +134,7 @@ DriftVerdict judge_drift(const std::string& recording, const std::string& refere
       const views::monitor::DriftTest test(*expected, options);
       ++verdict.compared;
       if (!test.why_not().empty()) {
-        verdict.notes.push_back("\"" + path + "\" is not judged: " + test.why_not() + ".");
+        verdict.not_judged.push_back("\"" + path + "\" is not judged: " + test.why_not() + ".");
         return;
       }
       bool judged = false;
@@ -142,7 +142,7 @@ DriftVerdict judge_drift(const std::string& recording, const std::string& refere
       if (judged) {
         verdict.judged.emplace(path, entry.kind(), slot);
       } else {
-        verdict.notes.push_back(
+        verdict.not_judged.push_back(
             "\"" + path + "\" is not judged: " + std::to_string(test.least_window()) +
             " or more batches of at least the reference's size are needed to tell drift from a "
             "rare event.");
@@ -165,9 +165,9 @@ DriftVerdict judge_drift(const std::string& recording, const std::string& refere
   for (const auto& path : known.paths()) {
     if (recorded.count(path) == 0) only_known.insert(path);
   }
-  add_note(verdict.notes, only_recorded, "not in the reference:");
-  add_note(verdict.notes, only_known, "in the reference alone:");
-  add_note(verdict.notes, other_reduction,
+  add_note(verdict.not_judged, only_recorded, "not in the reference:");
+  add_note(verdict.not_judged, only_known, "in the reference alone:");
+  add_note(verdict.not_judged, other_reduction,
            "not compared, because they were recorded without --reduce blocks:");
   return verdict;
 }

@@ -16,7 +16,7 @@ struct DriftVerdict {
   std::vector<rules::Finding> findings;
   /// Path, kind and slot of each tensor that was judged.
   std::set<std::tuple<std::string, std::string, std::int64_t>> judged;
-  std::vector<std::string> notes;  ///< what was not, and why
+  std::vector<std::string> not_judged;  ///< what was not, and why
   /// How many tensors both have distributions of, judged or not.
   std::size_t compared = 0;
 };

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include <torchtap/views/compare/difference.hpp>
+
 #include "commands.hpp"
 #include "compare/traces.hpp"
 #include "compare_prints.hpp"
@@ -43,14 +45,15 @@ is named, if possible with its cause.
 Recordings and files are compared module by module, or tensor by tensor. A side is a recording; a .pt, .npy or
 .safetensors file; or a folder of such files, NAME.npy for the module or tensor called NAME, root.npy for the root.
 Modules are matched by path or alias, the tensors of a state_dict or a .safetensors file by name, and two single
-tensors regardless of their names.
+tensors regardless of the names of their files.
 
 Recordings of samples are compared number by number, the i-th sample with the i-th. Two numbers agree if
-|a - b| <= atol + rtol * |b|, or if both are NaN, as in torch.allclose. "max rel" is the largest |a - b| / |b|,
-"cosine" the cosine of the angle between all values of A and all values of B. The first difference is the first in
-the order of A, or of B if only B is a recording, except that a module comes after its submodules (before them in
-recordings of inputs), and that the first calls of all modules in a forward come before the second ones. The order of
-files is by name.
+|a - b| <= atol + rtol * |b|, or if both are NaN, as in torch.allclose; two whole numbers if |a - b| <= atol, so that
+only --atol 1 or more lets them differ. Texts, None and what else a file holds are compared, too. "max rel" is the
+largest |a - b| / |b|, "cosine" the cosine of the angle between all values of A and all values of B. The first
+difference is the first in the order of A, or of B if only B is a recording, except that a module comes after its
+submodules (before them in recordings of inputs), and that the first calls of all modules in a forward come before the
+second ones. The order of files is by name.
 
 Recordings of statistics (of other data, another training step, another release) are compared as distributions, and
 the module that moved most comes first. The number of samples may differ. A module's distance is the largest of
@@ -72,7 +75,7 @@ by number.
 
 Two traces (torchtap trace --save) are compared operation by operation, in the order in which they ran. Where the
 programs differ, what both ran before and after that is compared, and the rest is named. Of tensors that one side did
-not keep, shape and dtype are compared.
+not keep, shape and dtype are compared, and the exit status is 3.
 
 Examples:
   torchtap compare original.prints port.prints
@@ -85,9 +88,10 @@ Examples:
   torchtap compare learned/ tonight/                        # from: record … --learn: what drifted
   torchtap compare stats-v1/ stats-v2/ --tolerance 0.02 --csv > moved.csv
 
-Exit status: 0 if all agree within the tolerance; 1 if some do not, or a module has samples on one side only; 2 if
-something cannot be read; of fingerprints, 3 if nothing that was compared differs but something was not compared, which
-is said first. A module without samples on both sides, or that one side lacks, agrees.)";
+Exit status: 0 if all was compared and agrees within the tolerance; 1 if something does not, or a module has samples on
+one side only; 2 if something cannot be read; 3 if nothing that was compared differs but something was not compared
+(objects in a file that are no tensors, tensors that a trace did not keep), which is said first. A module without
+samples on both sides, or that one side lacks, agrees.)";
 
 struct CompareAsked {
   std::string a, b;
@@ -140,7 +144,7 @@ class Samples {
     if (a_.size() > 1) {
       Comparison all = result_;
       tools::compare(at::stack(a_), at::stack(b_), "", 0, tolerance_, all);
-      if (all.agrees() || !result_.agrees()) {  // otherwise, one by one, to say which is the first
+      if (!all.differs() || result_.differs()) {  // otherwise, one by one, to say which is the first
         result_ = all;
         first_ += static_cast<std::int64_t>(a_.size());
         a_.clear();
@@ -162,10 +166,44 @@ class Samples {
   std::vector<at::Tensor> a_, b_;
 };
 
+/// A text as Python writes it, or what else a value is.
+std::string in_words(const core::Value& value) {
+  if (value.is_text()) return "'" + value.text() + "'";
+  return value.is_none() ? "None" : value.is_list() ? "[]" : "{}";
+}
+
+/// Compares what is no tensor.
+void compare_others(const core::Value& a, const core::Value& b, Comparison& result) {
+  const auto of_a = others_of(a), of_b = others_of(b);
+  std::multimap<std::string, const OtherValue*> only_b;
+  for (const OtherValue& its : of_b) only_b.emplace(its.name, &its);
+  for (const OtherValue& mine : of_a) {
+    const auto found = only_b.lower_bound(mine.name);
+    if (found == only_b.end() || found->first != mine.name) {
+      result.fail("not the same results", mine.name);
+      continue;
+    }
+    const OtherValue* const its = found->second;
+    only_b.erase(found);
+    if (mine.value != its->value) {
+      const auto [one, other] = views::compare::excerpts(in_words(mine.value), in_words(its->value));
+      result.fail("different", (mine.name.empty() ? "" : mine.name + ": ") + one + " and " + other);
+    } else if (mine.unreadable) {
+      result.leave_out(mine.value.text());
+    } else {
+      result.agree();
+    }
+  }
+  if (!only_b.empty()) result.fail("not the same results", only_b.begin()->first);
+}
+
 Comparison compare(const Layer& a, const Layer& b, const Tolerance& tolerance) {
   Comparison result;
-  const auto of_a = results_on_disk(a.entry);
-  const auto of_b = results_on_disk(b.entry);
+  const bool spooled = !a.entry.shards().empty() || !b.entry.shards().empty();  // which are tensors alone
+  const core::Value value_a = spooled ? core::Value() : a.entry.value();
+  const core::Value value_b = spooled ? core::Value() : b.entry.value();
+  const auto of_a = spooled ? results_on_disk(a.entry) : results_of(value_a);
+  const auto of_b = spooled ? results_on_disk(b.entry) : results_of(value_b);
   result.samples = a.entry.samples();
   // Files do not declare a kind.
   if (!a.entry.kind().empty() && !b.entry.kind().empty() && a.entry.kind() != b.entry.kind()) {
@@ -188,6 +226,7 @@ Comparison compare(const Layer& a, const Layer& b, const Tolerance& tolerance) {
     }
   }
   if (of_b.size() > of_a.size() && !of_a.empty()) result.fail("not the same results", "B has more");
+  if (!spooled) compare_others(value_a, value_b, result);
   return result;
 }
 
@@ -230,7 +269,7 @@ const Compared* first_difference(const std::vector<Compared>& rows) {
   };
   const Compared* first = nullptr;
   for (const auto& row : rows) {
-    if (row.comparison.agrees()) continue;
+    if (!row.comparison.differs()) continue;
     if (first == nullptr || rank(row.comparison) < rank(first->comparison)) first = &row;
   }
   return first;
@@ -277,17 +316,19 @@ void share_names(Layers& a, Layers& b) {
   }
 }
 
-/// Compares number by number. Returns whether all agree.
-bool compare_values(const Layers& a, const Layers& b, const CompareOptions& options) {
-  Layers of_a = by_name(a), of_b = by_name(b);
+/// Compares number by number. Returns the exit status.
+int compare_values(const Layers& a, const Layers& b, const CompareOptions& options) {
+  Layers of_a = by_name(a, /*with_others=*/true), of_b = by_name(b, /*with_others=*/true);
   if (a.is_file() && b.is_file() && !of_a.is_file() && !of_b.is_file()) share_names(of_a, of_b);
   const auto rows = compare_all(pair_up(of_a, of_b), options.tolerance);
   const Compared* first = first_difference(rows);
+  const bool others = a.is_file() && !others_of(a.all.front().entry.value()).empty();
   using Align = Table::Align;
-  print_compared(rows, first, options,
-                 {{"path", Align::left, Table::kAlways, 20, true}, {"type", Align::left, 40, 8}},
-                 a.is_file() || b.is_file() ? "tensor" : "module");
-  return first == nullptr;
+  return print_compared(rows, first, options,
+                        {{"path", Align::left, Table::kAlways, 20, true}, {"type", Align::left, 40, 8}},
+                        !a.is_file() && !b.is_file() ? "module"
+                        : others                     ? "value"
+                                                     : "tensor");
 }
 
 /// Compares distributions: where both have blocks, as `torchtap check B --against A`, unless a tolerance was
@@ -299,11 +340,11 @@ bool compare_statistics(const Layers& a, const Layers& b, MovementOptions option
       });
   DriftVerdict drift;
   if (blocks && by_distance) {
-    drift.notes = {"--tolerance sets the blocks of A aside, which would tell what chance gives."};
+    drift.not_judged = {"--tolerance sets the blocks of A aside, which would tell what chance gives."};
   } else if (blocks) {
     drift = judge_drift(options.b, options.a, rules::Rules());
   }
-  options.notes = drift.notes;
+  options.notes = drift.not_judged;
   const auto all = movements(pair_up(a, b), options.tolerance, drift);
   print_movements(all, options);
   return std::all_of(all.begin(), all.end(), [](const Movement& movement) { return movement.agrees(); });
@@ -367,7 +408,7 @@ int compare(const CLI::App& command, const CompareAsked& options) {
   refuse(
       command, {"--tolerance"},
       "recordings of statistics and for fingerprints, but one of these has tensors; use --rtol and --atol.");
-  return (traces ? compare_traces(how) : compare_values(of_a, of_b, how)) ? 0 : 1;
+  return traces ? compare_traces(how) : compare_values(of_a, of_b, how);
 }
 
 }  // namespace

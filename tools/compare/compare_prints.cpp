@@ -43,26 +43,31 @@ PrintsAnswer answer_of(const prints::Verdict& verdict, const SecondPass* pass) {
       tried->proved.reset();
       tried->reason = "in float64 the module around returns the same from the same inputs";
     }
-    if (tried && tried->proved == false) {
+    if (tried && tried->proved == false && !finding.exact) {
       ++answer.innocent;
       continue;
     }
     answer.first = finding;
     answer.tried = tried;
+    if (tried && tried->proved == false) answer.first->certain = true, answer.tried.reset();
     if (pass != nullptr && finding.kind == Kind::input) {
       answer.input_cause = pass->input_cause;
       answer.input_search = pass->input_search;
     }
   }
   if (!answer.first && verdict.weight) answer.first = verdict.weight;
+  for (const std::string& gap : verdict.gaps) answer.outcome.leave_out(gap);
+  if (answer.first) answer.outcome.differ();
   if (answer.first) return answer;
-  answer.gaps = verdict.gaps;
   constexpr std::size_t kMost = 5;  // suspects of a thread
-  if (answer.innocent >= kMost) answer.gaps.emplace_back("calls after these 5, which amplified rounding");
+  if (answer.innocent >= kMost) answer.outcome.leave_out("calls after these 5, which amplified rounding");
+  if (answer.innocent != 0 && verdict.repeated != 0)
+    answer.outcome.leave_out(
+        c10::str(counted(verdict.repeated, "other call"), " of modules that amplified rounding"));
   const auto left = verdict.unjudged_tensors - static_cast<std::int64_t>(answer.judged);
   if (left > 0)
-    answer.gaps.push_back(c10::str(counted(left, "tensor"), " from ", shown_path(verdict.unjudged_from),
-                                   " on, where rounding has grown to errors that hide faults"));
+    answer.outcome.leave_out(c10::str(counted(left, "tensor"), " from ", shown_path(verdict.unjudged_from),
+                                      " on, where rounding has grown to errors that hide faults"));
   return answer;
 }
 
@@ -124,7 +129,7 @@ int compare_prints(const PrintsOptions& options) {
   }
   const PrintsAnswer answer = answer_of(verdict, pass ? &*pass : nullptr);
   (options.json ? print_json : print_text)({a, b, pairs, verdict, answer, options});
-  return answer.first ? 1 : answer.gaps.empty() ? 0 : 3;
+  return answer.outcome.status();
 }
 
 }  // namespace torchtap::tools

@@ -7,6 +7,7 @@
 
 #include "files/csv.hpp"
 #include "terminal/message_text.hpp"
+#include "terminal/outcome.hpp"
 #include "terminal/terminal.hpp"
 
 namespace torchtap::tools {
@@ -45,39 +46,65 @@ Json compared_to_json(const std::vector<Compared>& rows) {
 
 }  // namespace
 
-void print_compared(const std::vector<Compared>& rows, const Compared* first, const CompareOptions& options,
-                    const std::vector<Table::Column>& columns, const std::string& thing,
-                    const std::string& agree) {
+int print_compared(const std::vector<Compared>& rows, const Compared* first, const CompareOptions& options,
+                   const std::vector<Table::Column>& columns, const std::string& thing,
+                   const std::string& agree) {
   const auto& [a, b, tolerance, format] = options;
-  if (format == Format::csv) return print_csv(compared_to_json(rows));
+  Outcome outcome;
+  if (first != nullptr) outcome.differ();
+  const auto count = [&](const auto& which) { return std::count_if(rows.begin(), rows.end(), which); };
+  for (const Compared& row : rows) {
+    const std::string& detail = row.comparison.detail;
+    if (row.comparison.status == kNotCompared)
+      outcome.leave_out(shown_path(row.place) + (detail.empty() ? "" : " (" + detail + ")"));
+  }
+  const auto kept_by_one = count([](const Compared& row) { return row.comparison.status == kNotKept; });
+  if (kept_by_one != 0)
+    outcome.leave_out(c10::str("the values of ", counted(kept_by_one, thing), " that a side did not keep"));
+  if (format == Format::csv) {
+    print_csv(compared_to_json(rows));
+    return outcome.status();
+  }
   if (format == Format::json) {
-    return print(Json{{"a", a},
-                      {"b", b},
-                      {"rtol", tolerance.rtol},
-                      {"atol", tolerance.atol},
-                      {"agree", first == nullptr},
-                      {"first", first == nullptr ? Json(nullptr) : Json(first->name)},
-                      {"entries", compared_to_json(rows)}});
+    print(Json{{"a", a},
+               {"b", b},
+               {"rtol", tolerance.rtol},
+               {"atol", tolerance.atol},
+               {"agree", outcome.agree()},
+               {"gaps", outcome.gaps()},
+               {"first", first == nullptr ? Json(nullptr) : Json(first->name)},
+               {"entries", compared_to_json(rows)}});
+    return outcome.status();
   }
   print_table(rows, columns);
-  const auto count = [&](const auto& which) { return std::count_if(rows.begin(), rows.end(), which); };
+  constexpr std::size_t kSome = 8;
+  if (first == nullptr && outcome.status() != 0)
+    print_wrapped(std::cout, printable(outcome.gaps_text("compared", kSome)));
   const auto idle = count([](const Compared& row) { return row.comparison.status == kNotRun; });
   const auto ran = static_cast<std::int64_t>(rows.size()) - idle;
   const std::string rest = idle == 0 ? "." : c10::str("; ", counted(idle, thing), " ran on neither side.");
   if (first == nullptr) {
+    const auto agreeing = count([](const Compared& row) { return row.comparison.agrees(); }) - idle;
+    if (agreeing == 0 && ran != 0 && agree.empty()) return outcome.status();
     const std::string all = !agree.empty() ? agree
-                            : ran == 1     ? "The " + thing + " agrees"
-                                           : c10::str("All ", counted(ran, thing), " agree");
-    return print_wrapped(std::cout, c10::str(all, " within rtol ", to_text(tolerance.rtol), " and atol ",
-                                             to_text(tolerance.atol), rest));
+                            : outcome.status() != 0
+                                ? c10::str("Nothing that was compared differs: ", counted(agreeing, thing),
+                                           agreeing == 1 ? " agrees" : " agree")
+                            : ran == 1 ? "The " + thing + " agrees"
+                                       : c10::str("All ", counted(ran, thing), " agree");
+    print_wrapped(std::cout, c10::str(all, " within rtol ", to_text(tolerance.rtol), " and atol ",
+                                      to_text(tolerance.atol), rest));
+    return outcome.status();
   }
   const auto& [status, detail] = std::tie(first->comparison.status, first->comparison.detail);
-  const auto different = count([](const Compared& row) { return !row.comparison.agrees(); });
-  print_wrapped(
-      std::cout,
-      c10::str(ran == 1 ? "The " + thing + " does not agree: it is "
-                        : c10::str(different, " of ", counted(ran, thing), " do not agree; the first is "),
-               shown_path(first->place), ": ", status, detail.empty() ? "" : " (" + detail + ")", rest));
+  const auto different = count([](const Compared& row) { return row.comparison.differs(); });
+  print_wrapped(std::cout, c10::str(ran == 1 ? "The " + thing + " does not agree: it is "
+                                             : c10::str(different, " of ", counted(ran, thing),
+                                                        " do not agree; the first is "),
+                                    shown_path(first->place), ": ", status,
+                                    detail.empty() ? "" : " (" + printable(detail) + ")", rest));
+  if (!outcome.gaps().empty()) print_wrapped(std::cout, printable(outcome.gaps_text("compared", kSome)));
+  return outcome.status();
 }
 
 }  // namespace torchtap::tools

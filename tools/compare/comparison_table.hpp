@@ -27,11 +27,11 @@ struct CompareOptions {
   Format format = Format::table;
 };
 
-/// Prints the lines, and a sentence that names the `first` difference, or says that all agree. A line is one
-/// "module" or "tensor", which is `thing`; `columns` are for name and context, and `agree` begins the
-/// sentence in place of "All 3 modules agree".
-void print_compared(const std::vector<Compared>& rows, const Compared* first, const CompareOptions& options,
-                    const std::vector<Table::Column>& columns, const std::string& thing,
-                    const std::string& agree = "");
+/// Prints the lines, and a sentence that names the `first` difference, or says that all agree, if all were
+/// compared. A line is one "module" or "tensor", which is `thing`; `columns` are for name and context, and
+/// `agree` begins the sentence in place of "All 3 modules agree". Returns the exit status.
+int print_compared(const std::vector<Compared>& rows, const Compared* first, const CompareOptions& options,
+                   const std::vector<Table::Column>& columns, const std::string& thing,
+                   const std::string& agree = "");
 
 }  // namespace torchtap::tools

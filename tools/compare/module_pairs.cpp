@@ -75,7 +75,8 @@ class Unmatched {
 }  // namespace
 
 std::vector<Pair> pair_up(const Layers& a, const Layers& b) {
-  if (a.is_file() && b.is_file()) return {{&a.all.front(), &b.all.front()}};
+  const auto is_single = [](const Layers& layers) { return !layers.recorded && layers.all.size() == 1; };
+  if (is_single(a) && is_single(b) && !(a.named && b.named)) return {{&a.all.front(), &b.all.front()}};
   const bool by_b = b.recorded && !a.recorded;
   Unmatched others(by_b ? a : b);
   std::vector<Pair> pairs;

@@ -21,7 +21,7 @@ struct Pair {
 
 /// The modules of A in the order in which they finish, each with the module of B that has its path or an
 /// alias; then the modules that only B has. If only B is a recording, which knows the order, the other way
-/// round. Two single files form a pair whatever their names.
+/// round. Two single tensors form a pair unless both files name theirs.
 std::vector<Pair> pair_up(const Layers& a, const Layers& b);
 
 }  // namespace torchtap::tools

@@ -94,10 +94,8 @@ class Printed {
       missing.push_back({{"reason", reason}, {"count", tensors}});
     print(Json{{"a", head_of(a_, 0)},
                {"b", head_of(b_, 1)},
-               {"agree", answer_.first          ? Json(false)
-                         : answer_.gaps.empty() ? Json(true)
-                                                : Json(nullptr)},
-               {"gaps", answer_.first ? verdict_.gaps : answer_.gaps},
+               {"agree", answer_.outcome.agree()},
+               {"gaps", answer_.outcome.gaps()},
                {"first", first},
                {"suspects", suspects},
                {"innocent", answer_.innocent},
@@ -327,19 +325,16 @@ class Printed {
   void agreeing() const {
     const auto weights = std::count_if(verdict_.weights.begin(), verdict_.weights.end(),
                                        [](const auto& row) { return row.compared; });
-    if (!answer_.gaps.empty()) {
-      std::string list;
-      for (const std::string& gap : answer_.gaps) list += (list.empty() ? "" : "; ") + gap;
-      say("Not all was compared: ", list, ".");
-    }
+    const bool all = answer_.outcome.gaps().empty();
+    if (!all) say(answer_.outcome.gaps_text());
     std::string more = verdict_.largest_error > 0 ? ", of " + shown_path(verdict_.largest_at) + "." : ".";
     if (answer_.innocent != 0) {
       more +=
           " " + count(answer_.innocent, "module") +
           " differed by more, and computed the same from the same inputs in float64: rounding was amplified.";
     }
-    say(answer_.gaps.empty() ? "Nothing differs by more than rounding: "
-                             : "Nothing that was compared differs by more than rounding: ",
+    say(all ? "Nothing differs by more than rounding: "
+            : "Nothing that was compared differs by more than rounding: ",
         counted(verdict_.compared, "tensor"), " of ", count(verdict_.rows.size(), "call"), " and ",
         counted(weights, "weight"), " were compared; the largest error is ",
         short_text(verdict_.largest_error), more);

@@ -12,6 +12,7 @@
 
 #include "compare_prints.hpp"
 #include "second_pass.hpp"
+#include "terminal/outcome.hpp"
 
 namespace torchtap::tools {
 
@@ -21,7 +22,7 @@ struct PrintsAnswer {
   std::optional<SecondPass::Tried> tried;  // the first, if it is a module
   std::size_t innocent = 0;                // suspects before it that amplified rounding
   std::size_t judged = 0;                  // modules that only values can judge, and did
-  std::vector<std::string> gaps;           // why agreement is not enough to say that nothing differs
+  Outcome outcome;                         // whether there is one, and what agreement leaves open
   std::string input_cause, input_search;
   bool own_is_a = true;
 };

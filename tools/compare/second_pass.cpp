@@ -127,8 +127,9 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs,
       continue;
     }
     const auto digest = [&](std::uint32_t of) -> Json {
-      if (!result.own_is_a || of == prints::kNone || a.calls()[of].outputs.empty()) return nullptr;
-      return spelled(a.records()[a.calls()[of].outputs.front()].digest);
+      if (!result.own_is_a || of == prints::kNone) return nullptr;
+      const std::uint32_t first = a.first_tensor(a.calls()[of].outputs);
+      return first == prints::kNone ? Json(nullptr) : spelled(a.records()[first].digest);
     };
     call["digest"] = digest(finding.call_a);
     if (unseen) {

@@ -102,7 +102,7 @@ bool is_trace(const Layers& layers) {
   return !layers.all.empty() && layers.all.back().entry.kind() == "TraceGraph";
 }
 
-bool compare_traces(const CompareOptions& options) {
+int compare_traces(const CompareOptions& options) {
   const History a = History::load(options.a), b = History::load(options.b);
   std::vector<Compared> rows;
   const auto pairs = pair_up(a, b);
@@ -112,18 +112,17 @@ bool compare_traces(const CompareOptions& options) {
     progress.advance();
   }
   const auto first =
-      std::find_if(rows.begin(), rows.end(), [](const Compared& row) { return !row.comparison.agrees(); });
+      std::find_if(rows.begin(), rows.end(), [](const Compared& row) { return row.comparison.differs(); });
   const auto kept =
       std::count_if(rows.begin(), rows.end(), [](const Compared& row) { return row.comparison.compared; });
   const auto total = static_cast<std::int64_t>(rows.size());
   using Align = Table::Align;
-  print_compared(rows, first == rows.end() ? nullptr : &*first, options,
-                 {{"operation", Align::left, Table::kAlways, 16}, {"module", Align::left, 60, 12, true}},
-                 "tensor",
-                 kept == total ? ""
-                               : c10::str(counted(total, "tensor"), " have the same shapes; the ", kept,
-                                          " that both traces kept agree"));
-  return first == rows.end();
+  return print_compared(
+      rows, first == rows.end() ? nullptr : &*first, options,
+      {{"operation", Align::left, Table::kAlways, 16}, {"module", Align::left, 60, 12, true}}, "tensor",
+      kept == total ? ""
+                    : c10::str(counted(total, "tensor"), " have the same shapes; the ", kept,
+                               " that both traces kept agree"));
 }
 
 }  // namespace torchtap::tools

@@ -74,6 +74,34 @@ bool is_plain_list(const core::Value& value) {
                                         [](const auto& item) { return item.is_tensor() || item.is_none(); });
 }
 
+std::string behind(const std::string& name, const std::string& key) {
+  return name.empty() ? key : name + "." + key;
+}
+std::string behind(const std::string& name, std::size_t place) {
+  return name + "[" + std::to_string(place) + "]";
+}
+
+/// Whether it is what storage calls an object that it does not know: `LoadOptions::foreign`.
+bool is_foreign(const std::string& text) {
+  return text.size() > 2 && text.front() == '<' && text.back() == '>';
+}
+
+void collect(const core::Value& value, const std::string& name, std::vector<OtherValue>& others) {
+  if (value.is_tensor()) return;
+  if (is_plain_list(value) && !value.list().empty()) return;
+  if (value.is_list() && !value.list().empty()) {
+    for (std::size_t i = 0; i < value.list().size(); ++i) collect(value.list()[i], behind(name, i), others);
+  } else if (value.is_dict() && !value.dict().empty()) {
+    for (const auto& [key, item] : value.dict()) {
+      const std::string inner = behind(name, key);
+      if (is_foreign(key)) others.push_back({inner, core::Value(key), true});
+      collect(item, inner, others);
+    }
+  } else {
+    others.push_back({name, value, value.is_text() && is_foreign(value.text())});
+  }
+}
+
 void collect(const core::Value& value, const std::string& name, std::vector<Result>& results) {
   const auto tensor = [](const core::Value& item) { return item.is_none() ? at::Tensor() : item.tensor(); };
   if (value.is_tensor()) results.push_back({name, false, {value.tensor()}});
@@ -83,12 +111,11 @@ void collect(const core::Value& value, const std::string& name, std::vector<Resu
     results.push_back(std::move(result));
   } else if (value.is_list()) {
     for (std::size_t i = 0; i < value.list().size(); ++i) {
-      collect(value.list()[i], name + "[" + std::to_string(i) + "]", results);
+      collect(value.list()[i], behind(name, i), results);
     }
   }
   if (value.is_dict()) {
-    for (const auto& [key, item] : value.dict())
-      collect(item, name.empty() ? key : name + "." + key, results);
+    for (const auto& [key, item] : value.dict()) collect(item, behind(name, key), results);
   }
 }
 
@@ -113,13 +140,17 @@ Layers open_layers(const std::string& path) {
   return layers;
 }
 
-Layers by_name(Layers layers) {
+Layers by_name(Layers layers, bool with_others) {
   if (!layers.is_file() || layers.all.front().entry.keys().empty()) return layers;
   Layers named;
+  named.named = true;
   for (const Result& result : results_of(layers.all.front().entry.value())) {
     core::Value tensors = result.list ? core::Value(result.tensors) : result.tensors.front();
     add(named, result.name, entry_of(result.name, std::move(tensors)));
   }
+  for (const OtherValue& other :
+       with_others ? others_of(layers.all.front().entry.value()) : std::vector<OtherValue>())
+    add(named, other.name, entry_of(other.name, other.value));
   return named.all.empty() ? layers : named;
 }
 
@@ -154,6 +185,12 @@ std::vector<Result> results_of(const core::Value& value) {
   std::vector<Result> results;
   collect(value, "", results);
   return results;
+}
+
+std::vector<OtherValue> others_of(const core::Value& value) {
+  std::vector<OtherValue> others;
+  collect(value, "", others);
+  return others;
 }
 
 const Result& find_result(const std::vector<Result>& results, const std::string& name,

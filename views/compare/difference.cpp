@@ -180,6 +180,24 @@ bool is_whole(const Fingerprint& print) {
   return print.dtype <= 4 || print.dtype == 11 || (print.dtype >= 27 && print.dtype <= 29);
 }
 
+std::pair<std::string, std::string> excerpts(const std::string& a, const std::string& b) {
+  constexpr std::size_t kBefore = 30, kMost = 100;
+  const auto differ = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
+  const auto excerpt = [&](const std::string& text) {
+    const auto inside = [&](std::size_t at) {  // a character, in UTF-8
+      return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U;
+    };
+    if (text.size() <= kMost) return text;
+    std::size_t begin = std::min(static_cast<std::size_t>(differ), text.size());
+    begin -= std::min(begin, kBefore);
+    std::size_t end = std::min(begin + kMost, text.size());
+    while (inside(begin)) ++begin;
+    while (inside(end)) --end;
+    return (begin == 0 ? "" : "… ") + text.substr(begin, end - begin) + (end == text.size() ? "" : " …");
+  };
+  return {excerpt(a), excerpt(b)};
+}
+
 std::string in_words(const Fingerprint& a, const Fingerprint& b) {
   if (same_bits(a, b)) return {};
   const auto counted = [](const char* what, std::uint64_t of_a, std::uint64_t of_b) {

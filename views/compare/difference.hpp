@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/views/compare/fingerprint.hpp>
@@ -51,6 +52,9 @@ TORCHTAP_API Difference difference(const Fingerprint& a, const Fingerprint& b);
 
 /// Whether it has whole numbers, or true and false.
 TORCHTAP_API bool is_whole(const Fingerprint& print);
+
+/// Two texts as messages show them: of long ones what is around the first place where they differ.
+TORCHTAP_API std::pair<std::string, std::string> excerpts(const std::string& a, const std::string& b);
 
 /// "B is rounded to bfloat16", "B = 0.5 A", "the same values in another order: B = A.transpose(0, 1)"; empty
 /// if the fingerprints show no relation.

@@ -127,7 +127,8 @@ struct Seen {
   Seen(const Run& run, const Call& call, const WeightsOf& weights_of)
       : type(text::type_text(run.text(call.type))), name(split(run.path(call)).second) {
     const auto first = [&](const auto& slots) {
-      return slots.empty() ? std::nullopt : run.print(run.records()[slots.front()]);
+      const std::uint32_t i = run.first_tensor(slots);
+      return i == kNone ? std::nullopt : run.print(run.records()[i]);
     };
     output = first(call.outputs), input = first(call.inputs);
     const auto found = weights_of.find(run.path(call));
@@ -353,7 +354,8 @@ class Pairing {
       std::map<std::array<std::uint64_t, 2>, Indexes> result;
       for (std::uint32_t i = 0; i < calls.size(); ++i) {
         const Call& call = run.calls()[calls[i]];
-        if (!call.outputs.empty()) result[run.records()[call.outputs.front()].digest].push_back(i);
+        const std::uint32_t first = run.first_tensor(call.outputs);
+        if (first != kNone) result[run.records()[first].digest].push_back(i);
       }
       return result;
     };

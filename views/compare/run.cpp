@@ -86,6 +86,15 @@ std::optional<Fingerprint> fingerprint_of(const Frame& frame) {
   return known ? std::make_optional(print) : std::nullopt;
 }
 
+/// A text without data is one that stands behind a name and a tab, or alone.
+std::string_view name_before(std::string_view text) {
+  const auto tab = text.find('\t');
+  return tab == std::string_view::npos ? std::string_view() : text.substr(0, tab);
+}
+std::string_view without_name(std::string_view text) {
+  return text.substr(text.find('\t') + 1);  // all of it where there is no tab
+}
+
 bool is_event(Kind kind) {
   return kind == Kind::forward_input || kind == Kind::forward_output;
 }
@@ -197,12 +206,9 @@ void Run::add(const Frame& frame, std::uint64_t at) {
   const bool undefined = frame.without_data && frame.result == "fingerprint" &&
                          frame.text.find("got one that is undefined") != std::string_view::npos;
   if (undefined || frame.result == "value" || frame.result == "exception") {
-    const auto tab = std::min(frame.text.find('\t'), frame.text.size());  // behind a name
     record.holds = frame.result == "exception" ? Record::Holds::exception : Record::Holds::value;
-    record.name = number(tab == frame.text.size() ? "" : frame.text.substr(0, tab));
-    record.text = number(undefined                  ? "None"
-                         : tab == frame.text.size() ? frame.text
-                                                    : frame.text.substr(tab + 1));
+    record.name = number(name_before(frame.text));
+    record.text = number(undefined ? "None" : without_name(frame.text));
   } else if (!frame.without_data && frame.result == "fingerprint") {
     record.name = number(frame.text);
     TORCH_CHECK_VALUE(frame.data_bytes == sizeof(Fingerprint), "its fingerprint has ", frame.data_bytes,
@@ -219,6 +225,7 @@ void Run::add(const Frame& frame, std::uint64_t at) {
       record.holds = Record::Holds::tensor;
     }
   }
+  if (record.holds == Record::Holds::nothing) record.name = number(name_before(frame.text));
   const auto index = static_cast<std::uint32_t>(records_.size());
   records_.push_back(record);
   if (is_weight(record.kind)) return weights_.push_back(index);
@@ -290,6 +297,11 @@ std::int64_t Run::later_forwards() const {
   return found == header_.end() ? 0 : std::strtoll(found->second.c_str(), nullptr, 10);
 }
 
+std::string Run::not_recorded() const {
+  const auto found = header_.find("not_recorded");
+  return found == header_.end() ? "" : found->second;
+}
+
 std::optional<Fingerprint> Run::print(const Record& record) const {
   if (record.holds != Record::Holds::fingerprint && record.holds != Record::Holds::tensor)
     return std::nullopt;
@@ -306,7 +318,7 @@ std::string Run::reason(const Record& record) const {
   if (record.holds != Record::Holds::nothing) return "";
   std::shared_ptr<void> kept;
   const Frame frame = file_->frame(record.at, kept);
-  return frame.text.empty() ? "its file holds no fingerprint of it" : std::string(frame.text);
+  return frame.text.empty() ? "its file holds no fingerprint of it" : std::string(without_name(frame.text));
 }
 
 }  // namespace torchtap::views::compare

@@ -27,7 +27,7 @@ inline constexpr std::uint32_t kNone = UINT32_MAX;
 struct Record {
   /// The form in which the file has a tensor.
   enum class Holds : std::uint8_t {
-    nothing,      ///< a tensor without a fingerprint; `Run::reason` says why
+    nothing,      ///< a value without a fingerprint; `Run::reason` says why
     fingerprint,  ///< of a tensor or number
     tensor,       ///< all of it
     value,        ///< something else that was returned, such as None or a string: `text`
@@ -37,7 +37,7 @@ struct Record {
   std::uint64_t at = 0;  ///< position of the fingerprint, or of the frame if it holds none
   std::array<std::uint64_t, 2> digest = {};  ///< 0 without a fingerprint
   std::uint32_t path = 0, type = 0;          ///< of the module, or the name of a weight: indexes of texts
-  std::uint32_t name = 0;    ///< a text: which of the results it is, as a dict calls it; "" in a tuple
+  std::uint32_t name = 0;    ///< a text: the keys, fields and places that lead to it in what was returned
   std::uint32_t text = 0;    ///< a text: of a value or an exception
   std::uint32_t sample = 0;  ///< which of the recorded calls of the module
   std::uint32_t call = 0;    ///< which call within one forward of the root
@@ -103,13 +103,24 @@ class TORCHTAP_API Run {
   const std::string& path(const Record& record) const { return texts_[record.path]; }
   /// The path of the module.
   const std::string& path(const Call& call) const { return texts_[call.path]; }
-  /// The key of the result in the dict that was returned; "" in a tuple.
+  /// "boxes[1]": the keys, fields and places that lead to the result in what was returned; "" if that is
+  /// itself.
   const std::string& name(const Record& record) const { return texts_[record.name]; }
   /// Whether there is something: None and undefined tensors are as good as nothing.
   bool is_there(const Record& record) const;
+  /// The first of some records that has a digest; `kNone` if none has.
+  template <class Indexes>
+  std::uint32_t first_tensor(const Indexes& indexes) const {
+    for (const std::uint32_t i : indexes) {
+      if (records_[i].digest != decltype(Record::digest)()) return i;
+    }
+    return kNone;
+  }
   /// Whether all modules lie in a model whose own call was not seen, say because a compiler put it into the
   /// program.
   bool model_is_unseen() const;
+  /// Why something that it should hold was not recorded, if it says so; else "".
+  std::string not_recorded() const;
   /// How many forwards its program made after the recorded ones, if it says so.
   std::int64_t later_forwards() const;
   /// The number of a text, or `kNone`.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -54,12 +55,11 @@ class Judge {
         b_(b),
         pairs_(pairs),
         thresholds_(thresholds),
-        of_a_{a, pairs.of_a, "A", first_calls(a), {}},
-        of_b_{b, pairs.of_b, "B", first_calls(b), {}} {}
+        of_a_{a, pairs.of_a, "A", first_calls(a), {}, std::vector<bool>(a.records().size())},
+        of_b_{b, pairs.of_b, "B", first_calls(b), {}, std::vector<bool>(b.records().size())} {}
 
   Verdict operator()() {
     judge_weights();
-    whole_.assign(a_.calls().size(), false);
     for (const auto& sequence : a_.sequences()) judge_calls(sequence);
     for (auto* const findings : {&result_.suspects, &result_.unjudged}) {
       const auto by_order = [](const Divergence& x, const Divergence& y) { return x.record_a < y.record_a; };
@@ -98,7 +98,16 @@ class Judge {
     const std::vector<std::uint32_t>& partners;  // of its calls, in the other run
     const char* name;
     Calls ran;                  // the first call of each path
-    std::set<Digest> compared;  // records
+    std::set<Digest> compared;  // of tensors
+    /// Of each record, whether it was compared in full and, where no finding says otherwise, agrees. What is
+    /// not entered here was not compared.
+    std::vector<bool> settled;
+
+    void settle(std::uint32_t record) {
+      settled[record] = true;
+      const Record& one = run.records()[record];
+      if (has_print(one)) compared.insert(one.digest);
+    }
   };
 
   static Calls first_calls(const Run& run) {
@@ -150,32 +159,52 @@ class Judge {
     ++result_.not_compared[reason.empty() ? "only one of the two is a tensor" : reason];
   }
 
+  /// Whether a name is of nothing but places, "[1]" or "": in a tuple, or from where names are not known.
+  static bool is_unnamed(const std::string& name) {
+    return name.empty() ||
+           (name.front() == '[' && name.find_first_not_of("[]0123456789") == std::string::npos);
+  }
+
   /// The pairs of A's and B's records of a call: equal names first, then the others in their order. Names
-  /// that both sides give and that differ are of different things.
+  /// that both sides give and that differ are of different things. None has its place if both sides have as
+  /// many results, and is nothing otherwise.
   using Slots = c10::SmallVector<std::uint32_t, 2>;
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> matched(const Slots& of_a, const Slots& of_b) const {
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> matched(const Slots& of_a, const Slots& of_b,
+                                                               bool inputs) const {
     std::vector<std::pair<std::uint32_t, std::uint32_t>> result;
-    std::vector<std::uint32_t> rest;
-    for (const auto j : of_b) {
-      if (b_.is_there(b_.records()[j])) rest.push_back(j);
-    }
-    const auto is_value = [](const Record& record) { return record.holds == Record::Holds::value; };
-    for (const auto i : of_a) {
-      if (a_.is_there(a_.records()[i])) result.emplace_back(i, kNone);
-    }
-    for (const bool by_name : {true, false}) {
+    std::vector<std::uint32_t> rest(of_b.begin(), of_b.end());
+    const auto is_text = [](const Run& run, const Record& record) {
+      return record.holds == Record::Holds::value && run.is_there(record);
+    };
+    for (const auto i : of_a) result.emplace_back(i, kNone);
+    const auto match = [&](const auto& fits) {
       for (auto& [i, other] : result) {
+        if (other != kNone) continue;
         const Record& mine = a_.records()[i];
-        const auto found = std::find_if(rest.begin(), rest.end(), [&](std::uint32_t j) {
-          const Record& its = b_.records()[j];
-          const bool named = !a_.name(mine).empty() && !b_.name(its).empty();
-          return by_name ? named && a_.name(mine) == b_.name(its) : !named && is_value(mine) == is_value(its);
-        });
-        if (other != kNone || found == rest.end()) continue;
+        const auto found = std::find_if(rest.begin(), rest.end(),
+                                        [&](std::uint32_t j) { return fits(mine, b_.records()[j]); });
+        if (found == rest.end()) continue;
         other = *found;
         rest.erase(found);
       }
-    }
+    };
+    match([&](const Record& mine, const Record& its) {
+      return !a_.name(mine).empty() && a_.name(mine) == b_.name(its);
+    });
+    const auto unmatched = [](const auto& pair) { return pair.second == kNone; };
+    const auto drop_nothing = [&] {
+      const auto nothing = [](const Run& run, std::uint32_t i) { return !run.is_there(run.records()[i]); };
+      const auto of_mine = [&](const auto& pair) { return unmatched(pair) && nothing(a_, pair.first); };
+      result.erase(std::remove_if(result.begin(), result.end(), of_mine), result.end());
+      rest.erase(std::remove_if(rest.begin(), rest.end(), [&](auto j) { return nothing(b_, j); }),
+                 rest.end());
+    };
+    const auto left = std::count_if(result.begin(), result.end(), unmatched);
+    if (inputs || left != static_cast<std::ptrdiff_t>(rest.size())) drop_nothing();
+    match([&](const Record& mine, const Record& its) {
+      return (is_unnamed(a_.name(mine)) || is_unnamed(b_.name(its))) && is_text(a_, mine) == is_text(b_, its);
+    });
+    drop_nothing();
     for (const auto j : rest) result.emplace_back(kNone, j);
     return result;
   }
@@ -219,8 +248,7 @@ class Judge {
         if (fresh) result_.rows.push_back({event.call, partner});
         const Slots &slots = input ? call.inputs : call.outputs, &others = input ? its.inputs : its.outputs;
         if (event.record == slots.front()) {
-          state.slots[event.call] = matched(slots, others);
-          if (!input) whole_[event.call] = true;
+          state.slots[event.call] = matched(slots, others, input);
         }
         const auto& pairs = state.slots[event.call];
         for (const auto& [i, j] : pairs) {
@@ -255,6 +283,10 @@ class Judge {
   bool is_outermost(std::uint32_t call, std::uint32_t other) const {
     return a_.calls()[call].parent == kNone && b_.calls()[other].parent == kNone;
   }
+  /// Whether either program was given what it returned.
+  bool is_returned(std::uint32_t call, std::uint32_t other) const {
+    return a_.calls()[call].parent == kNone || b_.calls()[other].parent == kNone;
+  }
 
   /// Compares two records that belong together.
   void judge_record(std::size_t at, const Sequence::Event& event, std::uint32_t other, State& state,
@@ -263,23 +295,29 @@ class Judge {
     if (has_print(mine) && has_print(theirs)) return compare(at, event, other, state, row);
     const auto threw = [](const Record& record) { return record.holds == Record::Holds::exception; };
     const auto words = [](const Run& run, const Record& record) { return run.text(record.text); };
+    const auto settle = [&] { of_a_.settle(event.record), of_b_.settle(other); };
     const auto type = [](const std::string& text) { return text.substr(0, text.find(':')); };
     if (threw(mine) || threw(theirs)) {
       const bool both = threw(mine) && threw(theirs);
+      settle();
       if (both && type(words(a_, mine)) == type(words(b_, theirs))) return;
-      fail(event, other, state, row,
-           both ? c10::str("A throws ", words(a_, mine), ", B throws ", words(b_, theirs))
-                : c10::str(threw(mine) ? "A" : "B", " throws ",
-                           threw(mine) ? words(a_, mine) : words(b_, theirs)));
-    } else if (mine.holds == Record::Holds::value && theirs.holds == Record::Holds::value) {
-      ++result_.compared;
-      if (words(a_, mine) != words(b_, theirs) && is_outermost(event.call, row.b))
-        fail(event, other, state, row,
-             c10::str("it returns ", words(b_, theirs), " in B, ", words(a_, mine), " in A"));
-    } else {
-      skip(mine, theirs);
-      if (mine.kind == Kind::forward_output) whole_[event.call] = false;
+      return fail(event, other, state, row,
+                  both ? c10::str("A throws ", words(a_, mine), ", B throws ", words(b_, theirs))
+                       : c10::str(threw(mine) ? "A" : "B", " throws ",
+                                  threw(mine) ? words(a_, mine) : words(b_, theirs)));
     }
+    const auto known = [](const Record& record) { return record.holds != Record::Holds::nothing; };
+    if (!known(mine) || !known(theirs)) return skip(mine, theirs);
+    const bool values = mine.holds == Record::Holds::value && theirs.holds == Record::Holds::value;
+    if (values) ++result_.compared;
+    if (values && words(a_, mine) == words(b_, theirs)) return settle();
+    const auto what = [&](const Run& run, const Record& record) {
+      return has_print(record) ? std::string("a tensor") : words(run, record);
+    };
+    if (mine.kind != Kind::forward_output || !is_outermost(event.call, row.b)) return;
+    settle();
+    const auto [of_a, of_b] = excerpts(what(a_, mine), what(b_, theirs));
+    fail(event, other, state, row, c10::str("it returns ", of_b, " in B, ", of_a, " in A"));
   }
 
   /// Judges the number of inputs or outputs, and their names.
@@ -310,11 +348,14 @@ class Judge {
       if (names.find_first_not_of(", ") != std::string::npos)
         words += c10::str("; ", side == 0 ? "A" : "B", " alone has ", names);
     }
-    if (!input) whole_[event.call] = false;
-    if (!input && b_.cut_off() && b_.calls()[row.b].outputs.empty()) return;  // they may be behind the cut
+    if (!input && b_.calls()[row.b].outputs.empty()) return;  // what it returned was not recorded
     if (!is_outermost(event.call, row.b)) {
       result_.not_compared[words] += static_cast<std::int64_t>(only[0].size() + only[1].size());
       return;
+    }
+    for (const auto& [i, j] : pairs) {
+      if (j == kNone) of_a_.settle(i);
+      if (i == kNone) of_b_.settle(j);
     }
     if (!input) return fail(event, kNone, state, row, words);
     result_.gaps.push_back(c10::str("what only one of the two was given: ", words));
@@ -337,11 +378,17 @@ class Judge {
   void suspect(Divergence finding) {
     const auto same = [&](const Divergence& known) {  // in another forward perhaps
       return known.kind == finding.kind && known.path == finding.path && known.before == finding.before &&
+             known.exact >= finding.exact && known.certain >= finding.certain &&
              a_.records()[known.record_a].call == a_.records()[finding.record_a].call;
     };
-    if (of_thread(finding) < kMostSuspects &&
-        std::none_of(result_.suspects.begin(), result_.suspects.end(), same))
+    const auto known = std::find_if(result_.suspects.begin(), result_.suspects.end(), same);
+    if (known != result_.suspects.end()) {
+      const Record &one = a_.records()[known->record_a], &other = a_.records()[finding.record_a];
+      if (std::tie(one.sample, one.thread, one.rank) != std::tie(other.sample, other.thread, other.rank))
+        ++result_.repeated;
+    } else if (of_thread(finding) < kMostSuspects) {
       result_.suspects.push_back(std::move(finding));
+    }
   }
 
   void compare(std::size_t at, const Sequence::Event& event, std::uint32_t other, State& state, Row& row) {
@@ -361,10 +408,11 @@ class Judge {
       measured = difference(*x, *y);
     }
     ++result_.compared;
-    of_a_.compared.insert(mine.digest), of_b_.compared.insert(theirs.digest);
+    of_a_.settle(event.record), of_b_.settle(other);
     state.of_b.emplace(mine.digest, other);
     Extent allowed = thresholds_.allowed(measured, given.extent);
-    if (x && is_whole(*x) && x->dtype == y->dtype) allowed = {};  // these are not rounded
+    const bool whole = x && is_whole(*x) && x->dtype == y->dtype;
+    if (whole) allowed = {};  // these are not rounded
     // Rounding of inputs that were prepared in another way does not explain a difference far behind it.
     if (of_root && event.call == state.first) allowed = {4 * measured.unit, 4 * measured.unit, false};
     bool differs = !measured.same_bits && (thresholds_.bits || !allowed.holds(measured));
@@ -382,7 +430,7 @@ class Judge {
     }
     if (measured.error > result_.largest_error || result_.largest_at.empty())
       result_.largest_error = measured.error, result_.largest_at = a_.path(call);
-    const bool model = !input && is_model(event.call, row.b);
+    const bool model = !input && (is_model(event.call, row.b) || is_outermost(event.call, row.b));
     const bool of_other_dtype = x && x->dtype != y->dtype;
     if (model && of_other_dtype && !differs && !unjudged) {
       const std::string words = c10::str(base::dtype_text(x->scalar_type()), " in A, ",
@@ -402,6 +450,7 @@ class Judge {
 
     Divergence finding = found(event, other, row, measured, allowed, state);
     finding.cause = cause(finding);
+    finding.exact = whole && !input && is_returned(event.call, row.b);
     if (earlier) result_.first_bits = finding;
     if (unjudged) {
       if (result_.unjudged_tensors++ == 0) result_.unjudged_from = a_.path(call);
@@ -475,7 +524,8 @@ class Judge {
     const Record& made = a_.records()[event.record];
     for (const auto index : state.unseen) {
       const Call& call = a_.calls()[index];
-      if (call.outputs.empty() || a_.records()[call.outputs.front()].digest != made.digest) continue;
+      const std::uint32_t first = a_.first_tensor(call.outputs);
+      if (first == kNone || a_.records()[first].digest != made.digest) continue;
       std::vector<std::uint32_t> inputs;
       for (const auto i : call.inputs) {
         const auto known = state.of_b.find(a_.records()[i].digest);
@@ -623,14 +673,14 @@ class Judge {
     if (result_.suspects.empty()) result_.suspects.push_back(*result_.weight);
   }
 
-  /// Whether all outputs of a call were compared, there or elsewhere.
+  /// Whether all outputs of a call were compared, there or elsewhere. One that was not seen to return
+  /// anything (None is something) returned what was not recorded.
   bool stands(const Side& side, std::uint32_t call) const {
-    const std::uint32_t in_a = &side == &of_a_ ? call : side.partners[call];
-    if (in_a != kNone && pairs_.of_a[in_a] != kNone && whole_[in_a]) return true;
     const auto& outputs = side.run.calls()[call].outputs;
-    return std::all_of(outputs.begin(), outputs.end(), [&](auto i) {
+    return !outputs.empty() && std::all_of(outputs.begin(), outputs.end(), [&](auto i) {
       const Record& record = side.run.records()[i];
-      return !side.run.is_there(record) || (has_print(record) && side.compared.count(record.digest) != 0);
+      return side.settled[i] || !side.run.is_there(record) ||
+             (has_print(record) && side.compared.count(record.digest) != 0);
     });
   }
 
@@ -638,6 +688,7 @@ class Judge {
   /// call whose own were compared.
   void find_gaps() {
     constexpr std::size_t kSome = 4;
+    std::vector<char> open_in_a;
     for (const Side* const side : {&of_a_, &of_b_}) {
       const Run& run = side->run;
       const bool of_a = side == &of_a_;
@@ -651,12 +702,13 @@ class Judge {
         const bool in_open = call.parent != kNone && open[call.parent] != 0;
         open[i] = (call.parent == kNone || in_open) && !stands(*side, i) ? 1 : 0;
         const std::uint32_t other = side->partners[i];
-        const bool said = (!of_a && other != kNone && !a_.calls()[other].outputs.empty()) ||
+        const bool said = (!of_a && other != kNone && open_in_a[other] != 0) ||
                           (other == kNone && run.path(call).empty() && (of_a ? b_ : a_).model_is_unseen());
         if (open[i] == 0 || in_open || said) continue;
         names.push_back(
             c10::str(run.path(call).empty() ? "(root)" : run.path(call), " (", run.text(call.type), ")"));
       }
+      if (of_a) open_in_a = std::move(open);
       std::string list;
       for (std::size_t i = 0; i < std::min(names.size(), kSome); ++i) list += (i == 0 ? "" : ", ") + names[i];
       if (names.size() > kSome) list += c10::str(" and ", names.size() - kSome, " others");
@@ -664,6 +716,8 @@ class Judge {
       if (const auto later = run.later_forwards(); later != 0)
         result_.gaps.push_back(
             c10::str(later, later == 1 ? " later forward of " : " later forwards of ", side->name));
+      if (const std::string why = run.not_recorded(); !why.empty())
+        result_.gaps.push_back(c10::str("what could not be recorded in ", side->name, " (", why, ")"));
       if (run.cut_off())
         result_.gaps.push_back(c10::str("what ", side->name, "'s file lacks, which is cut off"));
     }
@@ -673,7 +727,6 @@ class Judge {
   const Pairs& pairs_;
   const Thresholds thresholds_;
   Side of_a_, of_b_;
-  std::vector<bool> whole_;  // of calls of A: whether all outputs were compared with B's
   Verdict result_;
 };
 

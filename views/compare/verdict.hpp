@@ -56,6 +56,9 @@ struct TORCHTAP_API Divergence {
   std::uint32_t after_call = 0, before_call = 0;  ///< which calls of `after` and `before`
   std::string cause;                              ///< if fingerprints show one, else empty
   bool certain = false;  ///< no values could prove more: another number of results, an exception
+  /// Whole numbers, true or false that the program was given back: they are not rounded, so that no other
+  /// precision acquits the module.
+  bool exact = false;
   /// Its inputs differ so much that fingerprints cannot decide whether it computes something else.
   bool unjudged = false;
   /// A call of A that made the differing tensor and has no pair in B, and B's records of its inputs.
@@ -101,13 +104,16 @@ struct TORCHTAP_API Verdict {
   double largest_error = 0;                          ///< of those compared, with its module
   std::string largest_at;                            ///< the module of `largest_error`
   /// The outputs, later forwards and calls that were not compared, so that agreement of the rest does not
-  /// prove that nothing differs: no output around them or behind them stands for them. In words.
+  /// prove that nothing differs: no output around them or behind them stands for them. In words. Whatever a
+  /// call returned is among these until it was compared.
   std::vector<std::string> gaps;
   /// Modules that fingerprints do not judge (`Divergence::unjudged`), the first of them, and how many tensors
   /// are not judged.
   std::vector<Divergence> unjudged;
   std::int64_t unjudged_tensors = 0;  ///< of all of them
   std::string unjudged_from;          ///< the first module
+  /// How many differences are left out of `suspects`, as one of the same module is there in another call.
+  std::int64_t repeated = 0;
   /// The first weight that differs, even if no computed tensor does.
   std::optional<Divergence> weight;
   /// Outputs of the model that have different dtypes: "(root) returns float32 in A, float16 in B".

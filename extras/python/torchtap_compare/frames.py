@@ -29,7 +29,9 @@ def up(size):
 
 def frame(kind, data=None, dtype=0, sizes=(), device=None, slot=0, sample=0, call=0, thread=0, sequence=0, **texts):
     """The bytes of a frame. One without data has a `text` that says why."""
-    written = [texts.get(name, "").encode(errors="replace")[:4096].decode(errors="ignore").encode() for name in TEXTS]
+    written = [
+        texts.get(name, "").encode(errors="backslashreplace")[:4096].decode(errors="ignore").encode() for name in TEXTS
+    ]
     begin, size = up(FIXED.size + sum(map(len, written))), len(data or b"")
     flags, checksum = (WITHOUT_DATA, 0) if data is None else (CHECKSUM, zlib.crc32(data))
     fixed = [b"TTF1", 1, begin, up(begin + size), sequence, time.time_ns(), sample, call, size, 0, 0]

@@ -1,15 +1,27 @@
 """Records what passes through modules, whatever program calls them."""
 
+import collections
 import contextlib
 import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
 import functools
+import hashlib
 import inspect
 import itertools
 import os
+import pathlib
+import re
 import shlex
+import struct
 import sys
 import threading
 import time
+import types
+import uuid
+import warnings
 import weakref
 from collections import Counter
 
@@ -70,40 +82,146 @@ def tensors(value):
 
 
 def items(value, name="", within=()):
-    """Names and items of all that a call returned: tensors, numbers and anything else. Names are those of keys and fields."""
-    if value is None or id(value) in within:
-        return
-    within = (*within, id(value))
-    inner = lambda key: f"{name}.{key}" if name else str(key)  # noqa: E731
+    """Names and items of all that a call returned: tensors, numbers, what its text says in full (`Said`), and what nobody can compare
+    (`Opaque`). Nothing is left out: None and containers without items are items, too. Names are the keys, fields and places that
+    lead to an item."""
+    kind = type(value)
     if isinstance(value, torch.Tensor):
-        yield from ((name, part) for part in parts(value))
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from items(item, inner(key), within)
-    elif hasattr(value, "_fields") and isinstance(value, tuple):
-        for key, item in zip(value._fields, value):
-            yield from items(item, inner(key), within)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from items(getattr(value, field.name), inner(field.name), within)
-    elif isinstance(value, (tuple, list)) or (isinstance(value, (set, frozenset)) and len(value) == 1):
-        for item in value:
-            yield from items(item, name, within)
-    elif isinstance(value, np.generic):
+        yield from of_tensor(value, name)
+    elif isinstance(value, np.generic) and (isinstance(value, (np.str_, np.bytes_)) or value.dtype.name in ARRAYS):
         yield from items(value.item(), name, within)
-    elif isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
-        yield name, torch.from_numpy(np.ascontiguousarray(value))
-    elif isinstance(value, (*NUMBERS, str, bytes)):
+    elif isinstance(value, (np.ndarray, np.generic)):
+        yield from of_array(np.asarray(value), name, within)
+        if kind not in (np.ndarray, np.memmap) and isinstance(value, np.ndarray):
+            yield name, Opaque(f"what a {kind.__name__} has beside its elements")
+    elif kind in NUMBERS and not is_large(value):
         yield name, value
+    elif is_plain(value):
+        yield name, Said(text_of(value))
+    elif id(value) in within:
+        yield name, Said(f"the same as {len(within) - within.index(id(value))} levels above")
+    elif kind in (list, tuple) and len(value) > MANY and is_of_numbers(value):
+        yield from of_array(np.array(value), name, within)
     else:
-        found, inside = False, {} if isinstance(value, (type, torch.nn.Module)) else getattr(value, "__dict__", {})
-        for key, item in list(inside.items()) if len(within) < 8 else ():
-            for path, one in items(item, inner(key), within):
-                if isinstance(one, torch.Tensor):
-                    found = True
-                    yield path, one
-        if not found:
-            yield name, Opaque(f"an object of {type(value).__name__} is not looked into")
+        yield from of_object(value, name, (*within, id(value)))
+
+
+def of_tensor(tensor, name):
+    """A tensor; or the tensors that a sparse one is made of, and its shape."""
+    whole = parts(tensor)
+    if whole[0] is tensor:
+        yield name, tensor
+        return
+    yield from ((f"{name}[{place}]", part) for place, part in enumerate(whole))
+    yield name, Said(f"{str(tensor.layout)[6:]} of shape {list(tensor.shape)}")
+
+
+def of_array(array, name, within):
+    """An array of NumPy: a tensor if PyTorch has its dtype, else the text of all its elements."""
+    # A copy: PyTorch warns of an array that may not be written.
+    array = array.astype(array.dtype.newbyteorder("="), order="C")
+    what = f"array of {array.dtype}, shape {array.shape}"
+    if array.dtype.name in ARRAYS:
+        yield name, torch.from_numpy(array)
+    elif array.dtype.hasobject:
+        yield name, Said(what)
+        yield from items(array.reshape(-1).tolist(), name, (*within, id(array)))
+    elif array.dtype.kind == "u" and array.size > MANY:
+        digest = hashlib.sha256(array.astype(array.dtype.newbyteorder("<")).tobytes()).hexdigest()
+        yield name, Said(f"{what}: {array.reshape(-1)[:8].tolist()} …, SHA-256 {digest}")
+    else:
+        elements = array.astype(str) if array.dtype.kind in "fc" else array  # of other versions, too
+        yield name, Said(f"{what}: {elements.tolist()!r}")
+
+
+def of_object(value, name, within):
+    """The parts of a container or of any other object."""
+    inside, whole = parts_of(value)
+    whole = whole and len(within) <= DEPTH
+    if not whole:
+        yield name, Opaque(f"an object of {type(value).__name__} is not looked into")
+    elif not inside:
+        yield name, Said("[]" if isinstance(value, (tuple, list, collections.deque)) else "{}")
+    for step, item in inside if len(within) <= DEPTH else ():
+        yield from items(item, name + step if step[0] == "[" or not name else f"{name}.{step}", within)
+
+
+def parts_of(value):
+    """The parts of an object, each behind the step that leads to it; and whether these are all of it."""
+    whole = True
+    if isinstance(value, (type, torch.nn.Module)):
+        return [], False
+    if isinstance(value, dict) or type(value) is types.MappingProxyType:
+        inside = [(key_text(key), item) for key, item in value.items()]
+        whole = all(is_plain(key, True) for key in value)
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        inside = list(zip(map(key_text, value._fields), value))
+    elif isinstance(value, (tuple, list, collections.deque)) or (
+        isinstance(value, (set, frozenset)) and len(value) == 1
+    ):
+        inside = [(f"[{place}]", item) for place, item in enumerate(value)]  # a set of more has no order
+    elif isinstance(value, str):
+        inside = [("<text>", str.__str__(value))]
+    else:
+        kinds = type(value).__mro__
+        slots = [slot for kind in kinds for slot, of in vars(kind).items() if type(of) is types.MemberDescriptorType]
+        known = len(slots) + sum(any(of in vars(kind) for kind in kinds) for of in ("__dict__", "__weakref__"))
+        known = object.__basicsize__ + known * struct.calcsize("P")
+        whole = kinds[0].__itemsize__ == 0 and kinds[0].__basicsize__ <= known  # what C adds is not known
+        inside = [(key_text(slot), getattr(value, slot)) for slot in slots if hasattr(value, slot)] if whole else []
+    known = {(step, id(item)) for step, item in inside}  # an attribute may be another name of a part
+    attributes = [(key_text(key), item) for key, item in getattr(value, "__dict__", {}).items()]
+    return inside + [(step, item) for step, item in attributes if (step, id(item)) not in known], whole
+
+
+def key_text(key):
+    """A key as a name has it: a text is its own, unless it could be taken for a place or for another key."""
+    if isinstance(key, str) and key and not re.search(r"[\[<\t\n]", key):
+        return str.__str__(key)
+    return f"<{text_of(key) if is_plain(key, True) else type(key).__name__}>"
+
+
+def is_large(value):
+    return isinstance(value, int) and not -(1 << 63) <= value < 1 << 63
+
+
+def is_of_numbers(values):
+    """Whether all are numbers of one type, and none too large for it."""
+    return any(set(map(type, values)) == {kind} for kind in NUMBERS) and not any(map(is_large, values))
+
+
+def is_plain(value, tuples=False):
+    """Whether a text says all of it; tuples are looked into otherwise."""
+    if type(value) in (tuple, set, frozenset):
+        return (tuples or type(value) is not tuple) and all(is_plain(item, True) for item in value)
+    return type(value) in PLAIN or isinstance(value, (enum.Enum, pathlib.PurePath))
+
+
+def text_of(value):
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name or value.value}"
+    if type(value) is tuple:
+        return f"({', '.join(map(text_of, value))})"
+    if type(value) in (set, frozenset):
+        return f"set({', '.join(sorted(map(text_of, value)))})"
+    return hex(value) if type(value) is int and value.bit_length() > 1000 else repr(value)  # more digits are refused
+
+
+DEPTH, MANY = 32, 64  # what holds something may refer to anything; so many numbers are written one by one
+ARRAYS = "bool uint8 int8 int16 int32 int64 float16 float32 float64 complex64 complex128".split()  # as of PyTorch 1.13
+PLAIN = (
+    *(type(None), str, bytes, bytearray, bool, int, float, complex, range, type(...)),
+    *(decimal.Decimal, fractions.Fraction, uuid.UUID),
+    *(datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+)
+
+
+@dataclasses.dataclass
+class Said:
+    """Something that is compared by its text."""
+
+    text: str
 
 
 @dataclasses.dataclass
@@ -114,23 +232,47 @@ class Opaque:
 
 
 def results(value):
-    """Names and values of all that a call returned, in the order of slots: tensors, numbers as tensors, and what else there is."""
-    found = sorted(items(value), key=lambda item: not isinstance(item[1], torch.Tensor))
-    return sorted(
-        ((name, as_tensor(one)) for name, one in found), key=lambda item: not isinstance(item[1], torch.Tensor)
-    )
+    """Names and values of all that a call returned, in the order of slots: tensors and where there is None, numbers as tensors, and what
+    else there is."""
+
+    def rank(item):
+        if isinstance(item[1], torch.Tensor) or item[1] == Said("None"):
+            return 0
+        return 1 if isinstance(item[1], NUMBERS) else 2
+
+    found = [(name, as_tensor(one)) for name, one in sorted(items(value), key=rank)]
+    return found if len(found) <= SLOTS else [("", Opaque(f"{len(found)} values are more than are recorded"))]
 
 
 def as_tensor(value):
     """A number as a tensor; anything else as it is."""
-    if not isinstance(value, NUMBERS) or (isinstance(value, int) and abs(value) >= 1 << 63):
+    if not isinstance(value, NUMBERS):
         return value
     dtype = next(dtype for kind, dtype in DTYPE_OF if isinstance(value, kind))
     return torch.tensor(value, dtype=dtype, device="cpu")
 
 
+SLOTS = 1 << 16
 NUMBERS = (bool, int, float, complex)
 DTYPE_OF = ((bool, torch.bool), (int, torch.int64), (float, torch.float64), (complex, torch.complex128))
+
+
+def in_words(error):
+    return " ".join(str(error).split())[:300]
+
+
+def named(name, reason):
+    """The text of a frame without data."""
+    return f"{name}\t{reason}" if name else reason
+
+
+def in_full(text, most):
+    """The text, or of a longer one its beginning, its length and its digest: two are the same only if these are."""
+    data = text.encode(errors="backslashreplace")
+    if len(data) <= most:
+        return text
+    beginning = data[: most - 200].decode(errors="ignore")
+    return f"{beginning} … ({len(data)} bytes, SHA-256 {hashlib.sha256(data).hexdigest()})"
 
 
 def ordered(module, kwargs):
@@ -227,10 +369,10 @@ class Recorder:
         self.is_open, self.replacement, torch.nn.Module.__call__ = True, __call__, __call__
         return self
 
-    def __exit__(self, kind, *exception):
+    def __exit__(self, *exception):
         self.close()
-        if self.error and kind is None:
-            raise self.error
+        if self.error:
+            warnings.warn(f"not all was recorded: {self.error!r}", RuntimeWarning, stacklevel=2)
 
     def close(self):
         if self.is_open and torch.nn.Module.__call__ is self.replacement:  # else what took its place goes on calling it
@@ -274,11 +416,14 @@ class Recorder:
                 self.writer.sync()  # however the program may end
 
     def reading(self, function, *arguments):
-        """Calls a function that reads. If it throws, that is not the program's error."""
+        """Calls a function that reads. If it throws, that is not the program's error, and the file says so."""
         self.thread.busy = True
         try:
             return function(*arguments)
         except Exception as error:
+            if self.error is None and self.writer:
+                self.header()
+                self.writer.write(frames.HEADER, text=f"not_recorded\t{type(error).__name__}: {in_words(error)}\n")
             self.error = self.error or error
         finally:
             self.thread.busy = False
@@ -359,23 +504,23 @@ class Recorder:
 
     def results(self, output, event):
         """Writes all that a call returned, where values are asked for those that are tensors or numbers."""
-        found = results(output) if self.wants(event) else None
-        for slot, (name, one) in enumerate([("", "None")] if found == [] else found or ()):
-            at = dict(event, slot=slot)
+        try:
+            found = results(output) if self.wants(event) else ()
+        except Exception as error:
+            found = [("", Opaque(f"{type(error).__name__}: {in_words(error)}"))]
+        for slot, (name, one) in enumerate(found):
+            name, at = in_full(name, 1000), dict(event, slot=slot)
             if isinstance(one, torch.Tensor):
                 self.write(frames.OUTPUT, one, text=name, **at)
-            elif self.values is not None:
-                continue
-            elif isinstance(one, Opaque):
-                self.writer.write(frames.OUTPUT, text=one.reason, result="fingerprint", **at)
-            else:
-                text = one if found == [] else repr(one)[:1000]
-                self.writer.write(frames.OUTPUT, text=f"{name}\t{text}", result="value", **at)
+            elif self.values is None:
+                opaque = isinstance(one, Opaque)
+                text = named(name, one.reason) if opaque else f"{name}\t{in_full(one.text, 2000)}"
+                self.writer.write(frames.OUTPUT, text=text, result="fingerprint" if opaque else "value", **at)
 
     def failed(self, begun, error):
         event = begun[0]
         if self.wants(event) and self.values is None:
-            text = f"\t{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            text = f"\t{type(error).__name__}: {in_words(error)}"
             self.writer.write(frames.OUTPUT, text=text, result="exception", slot=0, **event)
 
     def weights(self, module, path):
@@ -405,9 +550,9 @@ class Recorder:
             else:
                 data, dtype, sizes = fingerprint(tensor).tobytes(), 0, [LAYOUT.itemsize]
         except Exception as error:
-            data, dtype, sizes, event["text"] = None, 0, [], " ".join(str(error).split())[:200]
-            if torch.nn.parameter.is_lazy(tensor):
-                event["text"] = "it was not initialised before the first forward"
+            lazy = torch.nn.parameter.is_lazy(tensor)
+            reason = "it was not initialised before the first forward" if lazy else in_words(error)
+            data, dtype, sizes, event["text"] = None, 0, [], named(event.get("text", ""), reason)
         result = "" if whole else "fingerprint"
         self.writer.write(kind, data, dtype, sizes, device=tensor.device, result=result, **event)
 

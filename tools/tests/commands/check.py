@@ -226,7 +226,7 @@ def test_table(recorded):
     (dead,) = [line for line in lines if "dead_relu" in line]
     assert re.fullmatch(r"dead +output +dead_relu +(1|0\.99\d*) +0\.99  .* of .* values are zero", dead) is not None
     told = document("check", recorded, status=1)
-    assert list(told) == ["path", "reference", "rules", "modules", "findings", "notes"]
+    assert list(told) == ["path", "reference", "rules", "modules", "agree", "gaps", "findings", "notes"]
     assert told["reference"] is None
     assert told["rules"] is None
     assert told["notes"] == []

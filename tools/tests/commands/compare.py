@@ -1,6 +1,7 @@
 """torchtap compare of recordings and files: torchvision's ResNet-18 in Python and in TorchScript against itself with one
 weight changed, small folders in every way in which two can differ, and weights in .pt, .npy and .safetensors files."""
 
+import argparse
 import json
 import struct
 
@@ -21,7 +22,8 @@ def compare(a, b, *arguments, status):
     if status == 2:
         return said.err
     told = json.loads(told.out)
-    assert told["agree"] == (status == 0)
+    assert told["agree"] == {0: True, 1: False, 3: None}[status] and bool(told["gaps"]) >= (status == 3)
+    assert ("Not all was compared: " in said.out) == bool(told["gaps"])
     if told["first"] is not None:
         assert f"is {told['first'] or '(root)'}:" in said.out
     told["by_path"] = {entry["path"]: entry for entry in told["entries"]}
@@ -324,7 +326,69 @@ def test_whole_numbers_that_float64_does_not_hold(folder):
         found = compare(folder / f"{a}.npy", folder / f"{b}.npy", *EXACT, status=1)["entries"][0]
         assert found["max_abs"] == 1, "exact whole numbers"
         compare(folder / f"{a}.npy", folder / f"{a}.npy", *EXACT, status=0)
-        compare(folder / f"{a}.npy", folder / f"{b}.npy", status=0)  # within the usual tolerance
+        compare(folder / f"{a}.npy", folder / f"{b}.npy", status=1)
+        compare(folder / f"{a}.npy", folder / f"{b}.npy", "--rtol", "0.1", status=1)
+        compare(folder / f"{a}.npy", folder / f"{b}.npy", "--atol", "1", status=0)
+
+
+def test_every_value_is_compared_in_full(folder):
+    """What differs, differs; what is the same, agrees or was not compared."""
+    pairs = {
+        "ids": (torch.tensor([5, 100000]), torch.tensor([5, 100001])),
+        "large": (torch.tensor([2**63 - 1]), torch.tensor([2**63 - 2])),
+        "mixed": (torch.tensor([2**53 + 1]), torch.tensor([2.0**53], dtype=torch.float64)),
+        "beyond": (torch.tensor([2.0**63], dtype=torch.float64), torch.tensor([2**63 - 1])),
+        "boolean": (torch.tensor([True, False]), torch.tensor([2, 0], dtype=torch.uint8)),
+        "complex": (torch.tensor([complex(nan, 1)]), torch.tensor([complex(1, nan)])),
+        "imaginary": (torch.tensor([complex(nan, 1)]), torch.tensor([complex(nan, 2)])),
+        "text": ("resnet18", "resnet50"),
+        "long": ("word " * 1000 + "cat", "word " * 1000 + "dog"),
+        "texts": (["x", "y"], ["x", "z"]),
+        "beside": ([torch.ones(2), "x"], [torch.ones(2), "y"]),
+        "deep": (["x", {"y": "a"}], ["x", {"y": "b"}]),
+        "nothing": (None, 1),
+        "empty": ([], None),
+        "emptied": ([], {}),
+        "number": (1, "1"),
+    }
+    for side, name in enumerate("ab"):
+        torch.save({key: pair[side] for key, pair in pairs.items()}, folder / f"{name}.pt")
+    for a, b in ("ab", "ba"):
+        told = compare(folder / f"{a}.pt", folder / f"{b}.pt", *EXACT, status=1)
+        agree = {entry["path"] for entry in told["entries"] if entry["status"] in ("equal", "close", "not compared")}
+        assert agree == {"beside[0]", "deep[0]", "texts[0]"}
+        assert {path.split("[")[0] for path in told["by_path"]} == set(pairs)
+        same = compare(folder / f"{a}.pt", folder / f"{a}.pt", *EXACT, status=0)
+        assert {entry["status"] for entry in same["entries"]} <= {"equal", "not run"}
+    details = compare(folder / "a.pt", folder / "b.pt", *EXACT, status=1)["by_path"]
+    assert details["text"]["detail"] == "'resnet18' and 'resnet50'"
+    assert "word cat' and " in details["long"]["detail"] and len(details["long"]["detail"]) < 200
+
+
+def test_what_a_file_holds_beside_tensors(folder):
+    base = torch.randn(3, 4)
+    for name, a in (
+        ("sparse", base.to_sparse()),
+        ("quantized", torch.quantize_per_tensor(base, 0.1, 0, torch.qint8)),
+        ("namespace", argparse.Namespace(lr=1)),
+        ("set", {1, 2}),
+        ("large", 2**70),
+        ("keys", {(1, 2): base, (3, 4): base + 1}),
+    ):
+        torch.save({"a": a, "w": base}, folder / "a.pt")
+        told = compare(folder / "a.pt", folder / "a.pt", status=3)
+        assert len(told["gaps"]) == 1 and told["gaps"][0].startswith("a") and "<" in told["gaps"][0], name
+        torch.save({"a": a, "w": base + 1}, folder / "b.pt")
+        told = compare(folder / "a.pt", folder / "b.pt", status=1)
+        assert told["first"] == "w" and len(told["gaps"]) == 1
+        torch.save({"w": base}, folder / "b.pt")
+        compare(folder / "a.pt", folder / "b.pt", status=1)
+    torch.save({"weight": base}, folder / "a.pt")
+    torch.save({"bias": base}, folder / "b.pt")
+    told = compare(folder / "a.pt", folder / "b.pt", status=1)
+    assert {entry["status"] for entry in told["entries"]} == {"missing in A", "missing in B"}
+    torch.save(base, folder / "b.pt")  # which has no name
+    compare(folder / "a.pt", folder / "b.pt", *EXACT, status=0)
 
 
 def test_names_behind_another_name(folder):

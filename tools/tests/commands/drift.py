@@ -192,6 +192,27 @@ def test_what_cannot_be_compared_is_said(recorded):
     assert "--learn" in error
 
 
+def test_what_was_not_judged_is_no_agreement(recorded):
+    """It is said first, and in the exit status."""
+    folder = recorded
+    record = "record", folder / "model.pt", "--input"
+    torch.save(torch.load(folder / "new.pt")[:64], folder / "few.pt")
+    run(*record, folder / "few.pt", "--batch", "32", "--learn", folder / "few")
+    out = run("check", folder / "few", "--against", folder / "validation", status=3).out
+    assert (
+        out.startswith("Not all was judged:")
+        and "or more batches" in out
+        and "nothing found in what was judged, in" in out
+    )
+    told = document("check", folder / "few", "--against", folder / "validation", status=3)
+    assert told["agree"] is None and told["gaps"] and told["findings"] == []
+    run(*record, folder / "usual.pt", "--batch", "32", "--names", "0", "--learn", folder / "part")
+    told = document("check", folder / "part", "--against", folder / "validation", status=3)
+    assert len(told["gaps"]) == 1 and told["gaps"][0].startswith("in the reference alone: ")
+    told = document("check", folder / "usual", "--against", folder / "validation", status=0)
+    assert told["agree"] is True and told["gaps"] == []
+
+
 def test_show_reads_all_blocks_as_one_distribution(recorded, images):
     shown = document("show", recorded / "validation")["entries"]
     moments = [entry["statistics"] for entry in shown if entry["kind"] == "ForwardPre"]

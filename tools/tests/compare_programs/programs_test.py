@@ -171,3 +171,47 @@ def test_a_decoder():
     for lines in ((f"{program} 0 1 1", f"{noisy} 0 1 1"), (f"{noisy} 0 1 1", f"{program} 0 1 1")):
         error = run(TORCHTAP, "compare", "--run", lines[0], "--run", lines[1], status=2).err
         assert f'"{noisy} 0 1 1"' in error and "computes other values each time it runs" in error
+
+
+RETURNS = """
+import sys, threading, numpy, torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(2, 2)
+    def forward(self, x, what):
+        y = self.fc(x)
+        return eval(what)
+torch.manual_seed(0)
+Net()(torch.ones(1, 2), sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize(
+    "a, b, status",
+    [
+        ("'word ' * 300 + 'cat'", "'word ' * 300 + 'dog'", 1),
+        ("numpy.array([1000], dtype=numpy.uint16)", "numpy.array([1001], dtype=numpy.uint16)", 1),
+        ("(None, y)", "(y, None)", 1),
+        ("('a', y)", "(y, 'a')", 1),
+        ("{1: y}", "{'1': y}", 1),
+        ("[]", "None", 1),
+        ("{'a': y, 'b': []}", "{'a': y}", 1),
+        ("10**30", "10**30 + 1", 1),
+        ("threading.Lock()", "threading.Lock()", 3),
+        ("{'y': y, 'n': [2, None, 'text']}", "{'n': (2, None, 'text'), 'y': y}", 0),
+    ],
+)
+def test_what_a_call_returns_is_compared_in_full(a, b, status):
+    pathlib.Path("returns.py").write_text(RETURNS)
+    for file, what in (("a.prints", a), ("b.prints", b)):
+        run(sys.executable, "-m", "torchtap_compare", "--to", file, "returns.py", what)
+    answer = compare("a.prints", "b.prints", status=status)
+    assert answer["agree"] == {0: True, 1: False, 3: None}[status] and bool(answer["gaps"]) == (status == 3)
+
+
+def test_whole_numbers_are_not_acquitted_in_float64():
+    pathlib.Path("returns.py").write_text(RETURNS)
+    lines = [f"{sys.executable} returns.py 'torch.tensor([2**53 + {n}])'" for n in (0, 1)]
+    text = run(TORCHTAP, "compare", "--run", lines[0], "--run", lines[1], status=1).out
+    assert "The first difference is (root), call 0" in text and "amplified rounding" not in text

@@ -1,6 +1,7 @@
 """Records unedited programs with torchtap_compare, and compares with what their own hooks see and with fingerprints by
 docs/format.md. libtorchtap_compare.so is compared as well if TORCHTAP_COMPARE_LIBRARY names it."""
 
+import array
 import collections
 import copy
 import dataclasses
@@ -437,9 +438,10 @@ def test_calls():
     results = [(f.slot, f.result, f.text) for f in found if f.kind == 2 and f.path == ""]
     assert results == [
         (0, "fingerprint", "x"),
-        (1, "fingerprint", "more"),
-        (2, "fingerprint", "more"),
-        (3, "value", "more\t'text'"),
+        (1, "fingerprint", "more[0]"),
+        (2, "fingerprint", "more[1][0]"),
+        (3, "value", "more[2]\tNone"),
+        (4, "value", "more[3]\t'text'"),
     ]
     threw = [f for f in found if f.kind == 2 and f.path == "fails"]
     assert len(threw) == 1 and threw[0].result == "exception"
@@ -463,7 +465,8 @@ def test_calls():
     for of, expected in ((eye.to_sparse(), [torch.tensor([[0, 1, 2]] * 2)]),
                          (eye.to_sparse_csr(), [torch.tensor([0, 1, 2, 3]), torch.tensor([0, 1, 2])])):  # fmt: skip
         expected = [bits(part) for part in (*expected, torch.ones(3))]  # a sparse tensor is its parts
-        assert [kept(f) for f in record(lambda of=of: nn.Identity()(of))[1:]] == expected * 2
+        found = record(lambda of=of: nn.Identity()(of))[1:]
+        assert [kept(f) for f in found[:-1]] == expected * 2 and found[-1].text.endswith(" of shape [3, 3]")
     calls = nn.Module.__call__
     first, second = Recorder(io.BytesIO()), Recorder(io.BytesIO())
     first.__enter__(), second.__enter__()
@@ -509,20 +512,44 @@ class Plain:
         self.tensor, self.number = tensor, 3
 
 
+class Slots:
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+class Bad(dict):
+    def items(self):
+        raise RuntimeError("do not look")
+
+
 def test_results():
     """All that a call returns is written, with its names."""
     x = torch.rand(3)
     pair = collections.namedtuple("Pair", "a b")
     for function, expected in (
         (lambda t: None, [("value", "\tNone", None)]),
-        (lambda t: (t, None, 2, True, 1.5), [("fingerprint", "", x), *[("fingerprint", "", torch.tensor(v, dtype=d))
-            for v, d in ((2, torch.int64), (True, torch.bool), (1.5, torch.float64))]]),
-        (lambda t: {"b": t, "a": [t + 1, {"c": "so"}]}, [("fingerprint", "b", x), ("fingerprint", "a", x + 1), ("value", "a.c\t'so'", None)]),
+        (lambda t: (t, None, 2, True, 1.5), [("fingerprint", "[0]", x), ("value", "[1]\tNone", None),
+            *[("fingerprint", f"[{n}]", torch.tensor(v, dtype=d))
+              for n, v, d in ((2, 2, torch.int64), (3, True, torch.bool), (4, 1.5, torch.float64))]]),
+        (lambda t: {"b": t, "a": [t + 1, {"c": "so"}]}, [("fingerprint", "b", x), ("fingerprint", "a[0]", x + 1), ("value", "a[1].c\t'so'", None)]),
+        (lambda t: (None, [], {}), [("value", "[0]\tNone", None), ("value", "[1]\t[]", None), ("value", "[2]\t{}", None)]),
+        (lambda t: {1: t, "[1]": t}, [("fingerprint", "<1>", x), ("fingerprint", "<'[1]'>", x)]),
+        (lambda t: {"beta", "alpha", 3}, [("value", "\tset('alpha', 'beta', 3)", None)]),
+        (lambda t: (b"12", range(3)), [("value", "[0]\tb'12'", None), ("value", "[1]\trange(0, 3)", None)]),
+        (lambda t: [1, 2] * 40, [("fingerprint", "", torch.tensor([1, 2] * 40))]),
+        (lambda t: numpy.array([[1000]], dtype=numpy.uint16), [("value", "\tarray of uint16, shape (1, 1): [[1000]]", None)]),
+        (lambda t: numpy.array([1.5], dtype=numpy.longdouble), [("value", "\tarray of float128, shape (1,): ['1.5']", None)]),
+        (lambda t: numpy.array(["so", t], dtype=object), [("fingerprint", "[1]", x), ("value", "\tarray of object, shape (2,)", None), ("value", "[0]\t'so'", None)]),
+        (lambda t: array.array("i", [1]), [("fingerprint", "an object of array is not looked into", None)]),
+        (lambda t: (threading.Lock(), Slots(t)), [("fingerprint", "[1].tensor", x), ("fingerprint", "[0]\tan object of lock is not looked into", None)]),
+        (lambda t: Bad(), [("fingerprint", "RuntimeError: do not look", None)]),
         (lambda t: pair(t, t * 2), [("fingerprint", "a", x), ("fingerprint", "b", x * 2)]),
         (lambda t: Named(t), [("fingerprint", "logits", x), ("fingerprint", "loss", torch.tensor(0.5, dtype=torch.float64))]),
         (lambda t: t.numpy()[::-1], [("fingerprint", "", x.flip(0))]),
-        (lambda t: {t * 2}, [("fingerprint", "", x * 2)]),
-        (lambda t: Plain(t), [("fingerprint", "tensor", x)]),
+        (lambda t: {t * 2}, [("fingerprint", "[0]", x * 2)]),
+        (lambda t: Plain(t), [("fingerprint", "tensor", x), ("fingerprint", "number", torch.tensor(3))]),
         (lambda t: (u for u in [t]), [("fingerprint", "an object of generator is not looked into", None)]),
         (lambda t: 1 << 70, [("value", f"\t{1 << 70}", None)]),
     ):  # fmt: skip
@@ -531,6 +558,22 @@ def test_results():
         for f, (_, _, tensor) in zip(found, expected):
             assert (f.data is None) if tensor is None else kept_bits(f) == bits(tensor)
         assert [f.slot for f in found] == list(range(len(found)))
+    # A text that is longer than a frame holds ends with its digest.
+    texts = set()
+    for value in ("word " * 300 + "cat", "word " * 300 + "dog", 10**30 + 1, 10**5000, 10**5000 + 1):
+        for function in (lambda t, v=value: v, lambda t, v=value: {v: 1}):
+            (found,) = [f for f in record(lambda f=function: Returns()(x, f)) if f.kind == frames.OUTPUT]
+            texts.add(found.text)
+    assert len(texts) == 10
+    # What the recorder does not expect is in the file, and no error of the program's.
+    file = io.BytesIO()
+    with pytest.warns(RuntimeWarning, match="not all was recorded"), torchtap_compare.fingerprints(file) as recorder:
+        recorder.before = lambda *_: 1 // 0
+        assert nn.ReLU()(x).equal(x)
+    assert (
+        list(frames.read(io.BytesIO(file.getvalue())))[-1].text
+        == "not_recorded\tZeroDivisionError: integer division or modulo by zero\n"
+    )
     # Keyword arguments are in the module's order, and forwards that are not written are counted.
     bilinear, y = nn.Bilinear(3, 2, 1), torch.rand(2)
     given = [f for f in record(lambda: bilinear(input2=y, input1=x)) if f.kind == frames.INPUT]

@@ -412,7 +412,12 @@ BOOST_AUTO_TEST_CASE(results_are_compared_by_name_and_all_of_them) {
   const auto other = [](const char* result, const char* text) {
     return returning([=](Prints& prints) { prints.other("", "Net", result, text); });
   };
-  BOOST_TEST(first_of(returning({{"", x}}), other("value", "None")) == "module : A returns 1 value, B 0");
+  BOOST_TEST(first_of(returning({{"", x}}), other("value", "None")) ==
+             "module : it returns None in B, a tensor in A");
+  BOOST_TEST(first_of(other("value", "[]"), other("value", "None")) == "module : A returns 1 value, B 0");
+  BOOST_TEST(first_of(other("value", "'a'"), returning({{"", x}})) == "module : A returns 1 value, B 1");
+  BOOST_TEST(first_of(other("fingerprint", "it is odd"), other("fingerprint", "it is odd")) ==
+             "gap: what (root) (Net) returned in A");
   BOOST_TEST(first_of(other("value", "'a'"), other("value", "'b'")) ==
              "module : it returns 'b' in B, 'a' in A");
   BOOST_TEST(first_of(returning({{"", x}}), other("exception", "RuntimeError: no")) ==
@@ -424,6 +429,121 @@ BOOST_AUTO_TEST_CASE(results_are_compared_by_name_and_all_of_them) {
                         prints.tensor(frames::Kind::forward_output, "", "Net", x);
                         prints.other("", "Net", "value", "None", 1);
                       })) == "");
+}
+
+BOOST_AUTO_TEST_CASE(what_is_absent_keeps_its_place) {
+  const at::Tensor x = at::rand({3});
+  using Named = std::vector<std::pair<std::string, bool>>;  // whether it is x or None
+  const auto of = [&](const Named& results) {
+    return returning([=](Prints& prints) {
+      std::uint16_t slot = 0;
+      for (const auto& [name, there] : results) {
+        prints.name = name;
+        there ? prints.tensor(frames::Kind::forward_output, "", "Net", x, 0, slot++)
+              : prints.other("", "Net", "value", "None", slot++);
+      }
+    });
+  };
+  const auto first = of({{"[0]", true}, {"[1]", false}}), last = of({{"[0]", false}, {"[1]", true}});
+  BOOST_TEST(first_of(first, first) == "");
+  BOOST_TEST(first_of(last, last) == "");
+  BOOST_TEST(first_of(last, first) == "module : it returns a tensor in B, None in A");
+  BOOST_TEST(first_of(first, last) == "module : it returns None in B, a tensor in A");
+  // Of C++ slots are known, and no names.
+  BOOST_TEST(first_of(last, of({{"", false}, {"", true}})) == "");
+  BOOST_TEST(first_of(last, of({{"", true}, {"", false}})) != "");
+  BOOST_TEST(first_of(last, of({{"", true}})) == "");
+  BOOST_TEST(first_of(of({{"a", true}, {"b", false}}), of({{"a", true}, {"c", false}})) == "");
+  BOOST_TEST(first_of(of({{"1", true}}), of({{"<1>", true}})) ==
+             "module : A returns 1 value, B 1; A alone has 1; B alone has <1>");
+}
+
+BOOST_AUTO_TEST_CASE(a_value_is_compared_only_if_it_is_entered_as_such) {
+  const at::Tensor x = at::rand({3});
+  // What a model returned in B, and a part of the model in A.
+  const auto text = [&](bool within, const char* value) {
+    Prints prints;
+    prints.header("language\tpython\n");
+    if (within) prints.tensor(frames::Kind::forward_input, "", "Net", x);
+    prints.tensor(frames::Kind::forward_input, "part", "Part", x);
+    prints.other("part", "Part", "value", value);
+    if (within) prints.tensor(frames::Kind::forward_output, "", "Net", x);
+    return prints.bytes;
+  };
+  BOOST_TEST(first_of(text(false, "'a'"), text(false, "'a'")) == "");
+  BOOST_TEST(first_of(text(true, "'a'"), text(true, "'b'")) == "");  // what was made of it agrees
+  const Verdict verdict = judged(text(true, "'a'"), text(false, "'b'"));
+  BOOST_TEST(verdict.agree());
+  const auto gap = [](const Verdict& of, const std::string& what) {
+    return std::count(of.gaps.begin(), of.gaps.end(), what) == 1;
+  };
+  BOOST_TEST(gap(verdict, "what part (Part) returned in B"));
+  // A result that B alone has, inside of a call that A alone was seen to make.
+  const auto more = [&](bool whole) {
+    Prints prints;
+    prints.header("language\tpython\n");
+    if (!whole) prints.tensor(frames::Kind::forward_input, "", "Net", x);
+    prints.tensor(frames::Kind::forward_input, "part", "Part", x);
+    prints.tensor(frames::Kind::forward_output, "part", "Part", x);
+    if (whole) prints.tensor(frames::Kind::forward_output, "part", "Part", x + 1, 0, 1);
+    if (!whole) prints.tensor(frames::Kind::forward_output, "", "Net", x);
+    return prints.bytes;
+  };
+  BOOST_TEST(gap(judged(more(false), more(true)), "what part (Part) returned in B"));
+  // A call that was not seen to return anything returned what was not recorded.
+  const auto silent = [&] {
+    Prints prints;
+    prints.header("language\tpython\n");
+    prints.call("l", "Linear", x, [](const at::Tensor& t) { return t; });
+    prints.tensor(frames::Kind::forward_input, "other", "Other", x);
+    return prints.bytes;
+  }();
+  BOOST_TEST(gap(judged(silent, silent), "what other (Other) returned in A"));
+  const auto fails = [&](bool says) {
+    Prints prints;
+    prints.header("language\tpython\n");
+    prints.call("l", "Linear", x, [](const at::Tensor& t) { return t; });
+    if (says) prints.header("not_recorded\tTypeError: it is odd\n");
+    return prints.bytes;
+  };
+  BOOST_TEST(first_of(fails(true), fails(false)) ==
+             "gap: what could not be recorded in A (TypeError: it is odd)");
+  BOOST_TEST(first_of(fails(false), fails(true)) ==
+             "gap: what could not be recorded in B (TypeError: it is odd)");
+}
+
+BOOST_AUTO_TEST_CASE(whole_numbers_that_were_returned_are_exact) {
+  const auto x = [](std::int64_t number) { return at::full({1}, number, at::kLong); };
+  const std::int64_t large = std::int64_t{1} << 53;
+  const Verdict verdict = judged(returning({{"", x(large)}}), returning({{"", x(large + 1)}}));
+  BOOST_TEST_REQUIRE(!verdict.agree());
+  BOOST_TEST(verdict.suspects[0].exact);
+  // Beside a tensor that differs, too, for which rounding may be the reason.
+  const at::Tensor y = at::rand({3});
+  const Verdict both = judged(returning({{"a", y}, {"b", x(1)}}), returning({{"a", y * 1.01}, {"b", x(2)}}));
+  BOOST_TEST_REQUIRE(both.suspects.size() == 2U);
+  BOOST_TEST(!both.suspects[0].exact);
+  BOOST_TEST(both.suspects[1].exact);
+  BOOST_TEST(both.repeated == 0);
+  const auto and_text = [&](double factor, const char* value) {
+    return returning([&, value](Prints& prints) {
+      prints.tensor(frames::Kind::forward_output, "", "Net", y * factor);
+      prints.other("", "Net", "value", value, 1);
+    });
+  };
+  const Verdict text = judged(and_text(1, "'a'"), and_text(1.01, "'b'"));
+  BOOST_TEST_REQUIRE(text.suspects.size() == 2U);
+  BOOST_TEST(text.suspects[1].certain);
+  BOOST_TEST(text.gaps.empty());
+  // Only one of two calls of a module is tried, so the other is counted.
+  const auto twice = [&](double factor) {
+    Prints prints;
+    prints.header("language\tpython\n");
+    for (int i = 0; i < 2; ++i) prints.call("", "Net", y, [&](const at::Tensor& t) { return t * factor; });
+    return prints.bytes;
+  };
+  BOOST_TEST(judged(twice(1), twice(1.01)).suspects.size() == 1U);
+  BOOST_TEST(judged(twice(1), twice(1.01)).repeated == 1);
 }
 
 BOOST_AUTO_TEST_CASE(all_arguments_of_the_model_are_inputs) {
