@@ -133,7 +133,7 @@ void Record::move_to_spool() {
 
 /// The sample, or an undefined one in its place if files cannot hold it, which is counted.
 const at::Tensor& Record::held_or_left_out(const at::Tensor& sample) const {
-  static const at::Tensor none;
+  static const auto& none = *new const at::Tensor;  // models may outlive static objects
   if (storage::can_hold(sample)) return sample;
   leave_out(c10::str("files cannot hold ",
                      base::is_strided(sample)
