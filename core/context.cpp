@@ -35,7 +35,10 @@ Context::Context(std::string name, at::Tensor tensor) : outer_(innermost), befor
 }
 
 Context::Context(Names entries) : outer_(innermost), before_(innermost) {
-  for (auto& [name, tensor] : entries) set(std::move(name), std::move(tensor));
+  for (auto& [name, tensor] : entries) {
+    TORCH_CHECK_VALUE(named(named_, name) == nullptr, "core::Context: \"", name, "\" is named twice.");
+    set(std::move(name), std::move(tensor));
+  }
   innermost = this;
 }
 

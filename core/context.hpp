@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -31,13 +32,14 @@ class [[nodiscard]] TORCHTAP_API Context {
   using Names = std::vector<Entry>;
 
   /// Without own names yet: see `set`.
-  Context();
+  [[nodiscard]] Context();
   /// One name. Throws `c10::ValueError` for an undefined tensor, as all of these do.
-  Context(std::string name, at::Tensor tensor);
-  /// Several names.
-  explicit Context(Names entries);
+  [[nodiscard]] Context(std::string name, at::Tensor tensor);
+  Context(std::nullptr_t name, at::Tensor tensor) = delete;
+  /// Several names. Throws `c10::ValueError` if one is given twice.
+  [[nodiscard]] explicit Context(Names entries);
   /// The names that another thread has `here()`, and no others.
-  explicit Context(const std::shared_ptr<const Names>& names);
+  [[nodiscard]] explicit Context(const std::shared_ptr<const Names>& names);
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
   ~Context();

@@ -33,6 +33,8 @@ class TORCHTAP_API Results {
   const at::Tensor& at(const std::string& name) const&;
   /// For a temporary: returns by value.
   at::Tensor at(const std::string& name) && { return at(name); }
+  /// 0 is no name.
+  at::Tensor at(std::nullptr_t name) const = delete;
   /// Whether there is a result called `name`.
   bool contains(const std::string& name) const noexcept;
   /// The names, in order.

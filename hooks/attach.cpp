@@ -181,6 +181,10 @@ void check_reachable(const std::vector<model::ModuleRef>& modules) {
 }
 
 Handle attach(const model::ModuleRef& module, Kind kind, Callback callback, Place place) {
+  return attach(module, kind, std::move(callback), LeftOut(), place);
+}
+
+Handle attach(const model::ModuleRef& module, Kind kind, Callback callback, LeftOut left_out, Place place) {
   TORCH_CHECK_VALUE(callback != nullptr, "hooks::attach: the callback for ", quoted(module), " is empty.");
   TORCH_CHECK_VALUE(kind != Kind::backward_parameter, "hooks::attach: Kind::backward_parameter of ",
                     quoted(module),
@@ -190,6 +194,7 @@ Handle attach(const model::ModuleRef& module, Kind kind, Callback callback, Plac
   auto hook = std::make_shared<detail::Hook>();
   hook->kind = kind;
   hook->callback = std::move(callback);
+  hook->left_out = std::move(left_out);
   hook->path = module.path();
   hook->type = module.type();
   hook->on_root = module == module.root();

@@ -2,6 +2,7 @@
 
 /// Attaches hooks to the forward and backward of modules, and removes them.
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,7 +12,9 @@
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/hooks/event.hpp>
+#include <torchtap/model/extend/module_in.hpp>
 #include <torchtap/model/module_ref.hpp>
+#include <torchtap/model/walk.hpp>
 
 namespace torch::nn {
 class AnyModule;
@@ -27,6 +30,10 @@ struct ScopeHold;
 /// Called when a hook fires. It may replace tensors by assigning to them. An exception that it throws reaches
 /// the caller of `forward` or `backward`. Several threads may call it at once.
 using Callback = std::function<void(Event&)>;
+
+/// Called in the forward if it is known there that a gradient cannot be reported: with an event that has a
+/// `slot()` and no gradient, and with the reason. What it throws reaches the caller of `forward`.
+using LeftOut = std::function<void(const Event&, const std::string& why)>;
 
 /// The place of a hook among the hooks of its module that run at the same time.
 enum class Place {
@@ -54,7 +61,8 @@ class [[nodiscard]] TORCHTAP_API Handle {
   bool attached() const noexcept;
 
  private:
-  friend Handle attach(const model::ModuleRef& module, Kind kind, Callback callback, Place place);
+  friend Handle attach(const model::ModuleRef& module, Kind kind, Callback callback, LeftOut left_out,
+                       Place place);
   friend Handle attach(const model::ModuleRef& module, const std::string& parameter, Callback callback);
   /// For torchtap: programs get one from `attach`.
   Handle(std::shared_ptr<detail::Hook> hook, std::shared_ptr<detail::ScopeHold> scope) noexcept
@@ -72,7 +80,7 @@ class [[nodiscard]] TORCHTAP_API Handle {
 ///     batch.commit();
 class [[nodiscard]] TORCHTAP_API DeferredCompile {
  public:
-  DeferredCompile() noexcept;
+  [[nodiscard]] DeferredCompile() noexcept;
   /// Commits, but swallows exceptions.
   ~DeferredCompile();
   DeferredCompile(const DeferredCompile&) = delete;
@@ -93,6 +101,10 @@ class [[nodiscard]] TORCHTAP_API DeferredCompile {
 /// message names its path, its type and the remedy. The names follow PyTorch's `register_forward_hook`
 /// family.
 TORCHTAP_API Handle attach(const model::ModuleRef& module, Kind kind, Callback callback,
+                           Place place = Place::last);
+/// The same for a gradient, and calls `left_out` instead where it cannot be reported (see the kinds). Without
+/// `left_out` nothing is called then.
+TORCHTAP_API Handle attach(const model::ModuleRef& module, Kind kind, Callback callback, LeftOut left_out,
                            Place place = Place::last);
 
 /// Runs `callback` with each gradient of the module's own parameter called `parameter` ("weight"):
@@ -136,14 +148,79 @@ inline Handle attach(const torch::jit::Module& module, Kind kind, Callback callb
 /// Attaches to a parameter of a TorchScript module.
 TORCHTAP_API Handle attach(const torch::jit::Module& module, const std::string& parameter, Callback callback);
 
-/// Any other callable: an error of the compiler that says what is wanted.
-template <class Module, class Callable, class... Method,
-          class = std::enable_if_t<!std::is_convertible_v<Callable, Callback>>>
-Handle attach(Module&&, Kind, Callable&&, const Method&...) {
+namespace detail {
+
+/// Whether a callable is a hook: it is called with an event and returns nothing.
+template <class Callable>
+constexpr bool is_hook() {
+  if constexpr (!std::is_convertible_v<Callable, Callback>) {
+    return false;
+  } else if constexpr (std::is_invocable_v<std::decay_t<Callable>&, Event&>) {
+    return std::is_void_v<std::invoke_result_t<std::decay_t<Callable>&, Event&>>;
+  } else {
+    return true;  // null, which is an error when it is attached
+  }
+}
+
+/// Whether hooks are attached to a `T`.
+template <class T>
+inline constexpr bool is_module_v =
+    model::extend::is_model_v<T> || std::is_convertible_v<T&, const model::ModuleRef&> ||
+    std::is_convertible_v<T&, torch::nn::AnyModule&>;
+
+}  // namespace detail
+
+/// Attaches to the module in a holder or behind a `std::shared_ptr`, outside of a model. Throws
+/// `c10::ValueError` if it is empty.
+template <class Holder, class Callable,
+          class = std::enable_if_t<model::extend::holds_module_v<Holder> && detail::is_hook<Callable>()>>
+Handle attach(const Holder& module, Kind kind, Callable&& callback, Place place = Place::last) {
+  return attach(static_cast<torch::nn::Module&>(model::extend::module_in(module)), kind,
+                Callback(std::forward<Callable>(callback)), place);
+}
+/// Attaches to a parameter of the module in a holder or behind a `std::shared_ptr`.
+template <class Holder, class Callable,
+          class = std::enable_if_t<model::extend::holds_module_v<Holder> && detail::is_hook<Callable>()>>
+Handle attach(const Holder& module, const std::string& parameter, Callable&& callback) {
+  return attach(static_cast<torch::nn::Module&>(model::extend::module_in(module)), parameter,
+                Callback(std::forward<Callable>(callback)));
+}
+/// Attaches to the module at `path` of a model, as `model::find` finds it:
+/// `attach(net, "layer1.0", Kind::forward_output, hook)`.
+template <class Model, class Callable,
+          class = std::enable_if_t<model::extend::is_model_v<std::remove_reference_t<Model>> &&
+                                   detail::is_hook<Callable>()>>
+Handle attach(Model&& model, const std::string& path, Kind kind, Callable&& callback,
+              Place place = Place::last) {
+  return attach(model::find(model, path), kind, Callback(std::forward<Callable>(callback)), place);
+}
+/// 0 is no name.
+template <class Model, class... Rest>
+Handle attach(Model&& model, std::nullptr_t name, Rest&&... rest) = delete;
+
+/// Anything else: an error of the compiler that says what is wanted.
+template <class Module, class Callable, class... Rest,
+          class = std::enable_if_t<!detail::is_module_v<std::remove_reference_t<Module>> ||
+                                   !detail::is_hook<Callable>()>>
+Handle attach(Module&&, Kind, Callable&&, const Rest&...) {
+  static_assert(detail::is_module_v<std::remove_reference_t<Module>>,
+                "attach needs a module: a torch::nn::Module&, its holder or std::shared_ptr (of another "
+                "pointer what it points to, and not const), a torch::jit::Module, a torch::nn::AnyModule, or "
+                "what model::find and a walk return");
   static_assert(std::is_convertible_v<Callable, Callback>,
                 "a hook is a callable void(torchtap::hooks::Event& event), which has path(), inputs() and "
                 "outputs() for what PyTorch passes as module, input and output");
+  static_assert(!std::is_convertible_v<Callable, Callback> || detail::is_hook<Callable>(),
+                "a hook returns nothing: assign what PyTorch's hooks return, as in event.outputs()[0] = … "
+                "(or inputs(), or gradient())");
   return {};
+}
+/// The same with a path.
+template <class Model, class Callable, class... Rest,
+          class = std::enable_if_t<!model::extend::is_model_v<std::remove_reference_t<Model>> ||
+                                   !detail::is_hook<Callable>()>>
+Handle attach(Model&& model, const std::string& path, Kind kind, Callable&& callback, const Rest&... rest) {
+  return attach(model::find(model, path), kind, std::forward<Callable>(callback), rest...);
 }
 
 }  // namespace torchtap::hooks

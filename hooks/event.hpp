@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/hooks/values.hpp>
@@ -25,10 +26,12 @@ enum class Kind {
   /// be summed in another order than without the hook, with other rounding. The module can notice the view:
   /// its input is not a leaf, is a view with a `grad_fn`, and is not the caller's tensor by `is_same`; an
   /// input that it returns unchanged is not the caller's tensor, either. Values, shape, strides and memory
-  /// are the caller's.
+  /// are the caller's. Left out for an input of which LibTorch has no view (sparse, nested), or that cannot
+  /// be replaced where it lies.
   backward_input,
   /// When the gradient with respect to an output arrives, as for `at::Tensor::register_hook`: includes what
-  /// flowed through other outputs that the module computed from it.
+  /// flowed through other outputs that the module computed from it, and all uses of a tensor that it only
+  /// passed on. Left out for a leaf of the graph.
   backward_output,
   /// When a backward has the gradient with respect to a parameter, as for `at::Tensor::register_hook`: once a
   /// backward, summed over all uses of the parameter, before it is added to `grad()`. Needs no call of the
@@ -51,23 +54,29 @@ class TORCHTAP_API Event {
   std::int64_t call_index() const noexcept { return call_index_; }
 
   /// The inputs, before `forward` (assign to replace what the module gets) or after it. Throws
-  /// `c10::ValueError` in other kinds of hooks.
-  Tensors& inputs() const {
+  /// `c10::ValueError` in other kinds of hooks. A hook that takes a `const Event&` can only read.
+  Tensors& inputs() { return const_cast<Tensors&>(std::as_const(*this).inputs()); }
+  /// Access for reading.
+  const Tensors& inputs() const {
     TORCH_CHECK_VALUE(inputs_ != nullptr, "hooks::Event::inputs: this hook of \"", path_, "\" (", type_,
                       ") sees no inputs; attach with Kind::forward_pre or Kind::forward.");
     return *inputs_;
   }
   /// The outputs; assign to replace what the caller gets. Throws `c10::ValueError` in forward-pre and
   /// gradient hooks.
-  Tensors& outputs() const {
+  Tensors& outputs() { return const_cast<Tensors&>(std::as_const(*this).outputs()); }
+  /// Access for reading.
+  const Tensors& outputs() const {
     TORCH_CHECK_VALUE(outputs_ != nullptr, "hooks::Event::outputs: only a forward hook sees outputs; \"",
                       path_, "\" (", type_, ") has not returned yet, or this is a gradient hook.");
     return *outputs_;
   }
   /// The gradient; assign to replace it. Throws `c10::ValueError` in forward hooks.
-  at::Tensor& gradient() const {
-    TORCH_CHECK_VALUE(gradient_ != nullptr, "hooks::Event::gradient: a forward hook of \"", path_, "\" (",
-                      type_, ") sees no gradient; attach with one of the backward kinds.");
+  at::Tensor& gradient() { return const_cast<at::Tensor&>(std::as_const(*this).gradient()); }
+  /// Access for reading.
+  const at::Tensor& gradient() const {
+    TORCH_CHECK_VALUE(gradient_ != nullptr, "hooks::Event::gradient: this hook of \"", path_, "\" (", type_,
+                      ") sees no gradient; attach with one of the backward kinds.");
     return *gradient_;
   }
   /// The slot of the input or output that the gradient belongs to: its position among the flattened tensors.

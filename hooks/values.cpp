@@ -78,7 +78,7 @@ void Tensors::refuse(std::int64_t index) const {
 }
 
 void Tensors::keep(std::int64_t begin, std::function<void(Of)> replace) {
-  Copy copy{static_cast<std::size_t>(begin), {}, std::move(replace)};
+  Copy copy{static_cast<std::size_t>(begin), {}, std::move(replace), false};
   for (std::size_t i = copy.begin; i < slots_.size(); ++i) copy.before.push_back(*slots_[i]);
   seldom().kept.push_back(std::move(copy));
 }
@@ -105,13 +105,17 @@ void Tensors::push_fixed(const Tensors& found, const std::type_info& pointer) {
 }
 
 void Tensors::replace_kept(Of of) {
-  for (const Copy& copy : seldom_->kept) {
-    bool same = true;
+  for (Copy& copy : seldom_->kept) {
+    bool same = !copy.replaced;
     for (std::size_t i = 0; i < copy.before.size(); ++i) {
       same = same && copy.before[i].is_same(*slots_[copy.begin + i]);
     }
-    if (!same) copy.replace(of);
+    if (same) continue;
+    seldom_->refused = {copy.begin, copy.begin + copy.before.size()};
+    copy.replace(of);
+    copy.replaced = true;
   }
+  seldom_->refused = {};
 }
 
 }  // namespace torchtap::hooks

@@ -8,9 +8,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <list>
 #include <map>
 #include <memory>
@@ -69,10 +71,42 @@ class TORCHTAP_API Tensors {
     return *slots_[static_cast<std::size_t>(index)];
   }
 
+  /// Iterates over the tensors in the order of slots: `for (at::Tensor& tensor : event.outputs())`.
+  template <class Tensor>
+  class Iterator {
+   public:
+    using iterator_category = std::forward_iterator_tag;
+    using value_type = at::Tensor;
+    using difference_type = std::ptrdiff_t;
+    using pointer = Tensor*;
+    using reference = Tensor&;
+
+    Iterator() = default;
+    explicit Iterator(at::Tensor* const* slot) noexcept : slot_(slot) {}
+    reference operator*() const noexcept { return **slot_; }
+    pointer operator->() const noexcept { return *slot_; }
+    Iterator& operator++() noexcept {
+      ++slot_;
+      return *this;
+    }
+    Iterator operator++(int) noexcept { return Iterator(slot_++); }
+    friend bool operator==(Iterator a, Iterator b) noexcept { return a.slot_ == b.slot_; }
+    friend bool operator!=(Iterator a, Iterator b) noexcept { return a.slot_ != b.slot_; }
+
+   private:
+    at::Tensor* const* slot_ = nullptr;
+  };
+  using iterator = Iterator<at::Tensor>;
+  using const_iterator = Iterator<const at::Tensor>;
+  iterator begin() noexcept { return iterator(slots_.data()); }
+  iterator end() noexcept { return iterator(slots_.data() + slots_.size()); }
+  const_iterator begin() const noexcept { return const_iterator(slots_.data()); }
+  const_iterator end() const noexcept { return const_iterator(slots_.data() + slots_.size()); }
+
   /// Types of values that may contain tensors but that torchtap cannot look into: `Visit` is not specialised
   /// for them or, for values that pass between entries of a `Sequential`, `register_value` was not called.
   const std::vector<const std::type_info*>& unknown() const noexcept {
-    static const std::vector<const std::type_info*> none;
+    static const auto& none = *new const std::vector<const std::type_info*>;  // models may outlive statics
     return seldom_ == nullptr ? none : seldom_->unknown;
   }
   /// Whether there are any.
@@ -115,12 +149,17 @@ class TORCHTAP_API Tensors {
                       "replaced.");
     if (seldom_ != nullptr) replace_kept(of);
   }
+  /// The slots, from the first to behind the last, that `put_back` could not put back when it threw.
+  std::pair<std::int64_t, std::int64_t> refused() const noexcept {
+    return seldom_ == nullptr ? std::pair<std::int64_t, std::int64_t>() : seldom_->refused;
+  }
 
  private:
   struct Copy {
     std::size_t begin;
     std::vector<at::Tensor> before;
     std::function<void(Of)> replace;
+    bool replaced = false;
   };
 
   [[noreturn]] void refuse(std::int64_t index) const;
@@ -130,6 +169,7 @@ class TORCHTAP_API Tensors {
   struct Seldom {
     std::vector<const std::type_info*> unknown, unregistered;
     std::deque<Copy> kept;  // inner values before the values that contain them
+    std::pair<std::int64_t, std::int64_t> refused;
   };
   Seldom& seldom() {
     if (seldom_ == nullptr) seldom_ = std::make_unique<Seldom>();
@@ -156,6 +196,7 @@ class TORCHTAP_API CallTensors final : public Tensors {
   using Tensors::push_unknown_of;
   using Tensors::push_unregistered;
   using Tensors::put_back;
+  using Tensors::refused;
 };
 
 }  // namespace detail

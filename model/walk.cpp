@@ -200,6 +200,16 @@ ModuleRef find_in(const std::vector<ModuleRef>& modules, const std::string& path
 
 }  // namespace
 
+void extend::refuse_empty_holder() {
+  TORCH_CHECK_VALUE(false,
+                    "the holder that was given as a model is empty (made of nullptr, or moved from); "
+                    "assign a module to it first.");
+}
+
+void extend::refuse_null_model() {
+  TORCH_CHECK_VALUE(false, "the pointer that was given as a model is null.");
+}
+
 ModuleRef find(torch::nn::Module& root, const std::string& path) {
   return find_in(walk_modules(root), path);
 }

@@ -2,10 +2,13 @@
 
 /// Lists the modules of a model in pre-order, and finds a module by its path.
 
+#include <cstddef>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <torchtap/base/api.hpp>
+#include <torchtap/model/extend/module_in.hpp>
 #include <torchtap/model/module_ref.hpp>
 
 namespace torch::nn {
@@ -41,6 +44,23 @@ TORCHTAP_API ModuleRef find(torch::nn::Module& root, const std::string& path);
 /// Finds a module of a TorchScript model, walked for `method`.
 TORCHTAP_API ModuleRef find(const torch::jit::Module& root, const std::string& path,
                             const std::string& method = "forward");
+/// Finds a module of the model in a holder or behind a `std::shared_ptr`. Throws `c10::ValueError` if it is
+/// empty.
+template <class Model, class = std::enable_if_t<extend::holds_module_v<Model>>>
+ModuleRef find(const Model& root, const std::string& path) {
+  return find(static_cast<torch::nn::Module&>(extend::module_in(root)), path);
+}
+/// 0 is no path.
+template <class Model, class... Method>
+ModuleRef find(Model&& root, std::nullptr_t path, const Method&... method) = delete;
+/// Anything else: an error of the compiler that says what is wanted.
+template <class Model, class = std::enable_if_t<!extend::is_model_v<std::remove_reference_t<Model>>>>
+ModuleRef find(Model&&, const std::string&) {
+  static_assert(extend::is_model_v<std::remove_reference_t<Model>>,
+                "find needs a model: a torch::nn::Module&, its holder or std::shared_ptr (of another pointer "
+                "what it points to, and not const), or a torch::jit::Module");
+  extend::refuse_null_model();
+}
 
 /// The module inside `any`, under the given path. Throws `c10::ValueError` if `any` is empty.
 TORCHTAP_API ModuleRef ref(torch::nn::AnyModule& any, const std::string& path = "");

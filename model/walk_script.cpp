@@ -10,6 +10,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/model/extend/node.hpp>
+#include <torchtap/model/extend/recognise.hpp>
 #include <torchtap/model/extend/script_functions.hpp>
 #include <torchtap/model/walk.hpp>
 
@@ -33,6 +34,26 @@ std::vector<torch::jit::Function*> functions_of(const torch::jit::Module& module
     if (implements(function->name(), method)) functions.push_back(function);
   }
   return functions;
+}
+
+bool has_compiled_hooks(const torch::jit::Module& module) {
+  const auto type = module.type();
+  return !type->getForwardHooks().empty() || !type->getForwardPreHooks().empty();
+}
+
+std::function<bool(const ModuleRef&)> recogniser(const ModuleRef& module) {
+  if (module.scripted()) {
+    const c10::weak_intrusive_ptr<c10::ivalue::Object> object(module.script()._ivalue());
+    return [object, method = module.method()](const ModuleRef& other) {
+      return other.scripted() && other.method() == method && !object.expired() &&
+             object == c10::weak_intrusive_ptr<c10::ivalue::Object>(other.script()._ivalue());
+    };
+  }
+  const std::weak_ptr<torch::nn::Module> module_itself = Access::node(module).keep;
+  return [module_itself](const ModuleRef& other) {
+    const auto alive = module_itself.lock();
+    return alive != nullptr && alive == Access::node(other).keep;
+  };
 }
 
 }  // namespace extend

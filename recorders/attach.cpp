@@ -1,7 +1,9 @@
 // Attaches recorders to modules, and detaches them.
+#include <algorithm>
 #include <unordered_map>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/model/extend/recognise.hpp>
 #include <torchtap/model/held.hpp>
 #include <torchtap/recorders/detail/attached.hpp>
 #include <torchtap/recorders/detail/record.hpp>
@@ -42,8 +44,14 @@ struct Target {
   storage::EntryId parameter;  // its path is empty for a module
 };
 
+/// A path in a model that has a name.
+std::string path_in(const std::string& model, const std::string& path) {
+  return model.empty() || path.empty() ? model + path : model + "." + path;
+}
+
 /// The parameters of the modules, each once, with its further names as aliases.
-std::vector<Target> parameters_of(const std::vector<model::ModuleRef>& modules, const std::string& kind) {
+std::vector<Target> parameters_of(const std::vector<model::ModuleRef>& modules, const std::string& kind,
+                                  const std::string& model) {
   std::vector<Target> targets;
   std::unordered_map<const c10::TensorImpl*, std::size_t> known;
   for (const auto& module : modules) {
@@ -58,7 +66,7 @@ std::vector<Target> parameters_of(const std::vector<model::ModuleRef>& modules, 
       if (is_new) targets.push_back({module, {"", {}, module.type(), kind}});
       storage::EntryId& id = targets[target->second].parameter;
       const auto add = [&](const std::string& path) {
-        std::string name = path.empty() ? held.name : path + "." + held.name;
+        std::string name = path_in(model, path.empty() ? held.name : path + "." + held.name);
         if (id.path.empty()) {
           id.path = std::move(name);
         } else {
@@ -84,6 +92,7 @@ std::string name_in_module(const std::string& path) {
 
 void Recorder::Attached::hook(const model::ModuleRef& module) {
   const auto& record = subrecorder.record_;
+  is_its_module = model::extend::recogniser(module);
   if (traits(record->kind).parameters) {
     const std::string name = name_in_module(record->id.path);
     companions = record->pair(module);  // throws if there are any
@@ -97,14 +106,16 @@ void Recorder::Attached::hook(const model::ModuleRef& module) {
   if (record->options->defer() > 0 && !traits(record->kind).gradients && module.root().reachable())
     record->end_with(module.root());
   companions = record->pair(module);
-  handle = hooks::attach(module, traits(record->kind).hook,
-                         [record](hooks::Event& event) { record->on_event(event); });
+  handle = hooks::attach(
+      module, traits(record->kind).hook, [record](hooks::Event& event) { record->on_event(event); },
+      [record](const hooks::Event& event, const std::string& why) { record->on_left_out(event, why); });
   forward = watch_forward(module, record);
 }
 
-Recorder& Recorder::attach(const selectors::ModuleView& model, const selectors::Selector& selector) {
+Recorder& Recorder::attach(const selectors::ModuleView& model, const selectors::Selector& selector,
+                           const AttachOptions& options) {
   check_not_moved("attach");
-  return attach(selectors::select(model.vector(), selector, /*called=*/!traits(kind_).parameters));
+  return attach(selectors::select(model.vector(), selector, /*called=*/!traits(kind_).parameters), options);
 }
 
 Recorder& Recorder::module(torch::nn::AnyModule& module, const std::string& name) {
@@ -112,12 +123,20 @@ Recorder& Recorder::module(torch::nn::AnyModule& module, const std::string& name
   return attach(std::vector<model::ModuleRef>{model::ref(module, name)});
 }
 
-Recorder& Recorder::attach(const std::vector<model::ModuleRef>& modules) {
+Recorder::Attached* Recorder::detached_of(const model::ModuleRef& module, const std::string& path) const {
+  const auto found = std::find_if(attached_->begin(), attached_->end(), [&](const auto& one) {
+    return one != nullptr && !one->handle.attached() && one->subrecorder.path() == path &&
+           one->is_its_module != nullptr && one->is_its_module(module);
+  });
+  return found == attached_->end() ? nullptr : found->get();
+}
+
+Recorder& Recorder::attach(const std::vector<model::ModuleRef>& modules, const AttachOptions& options) {
   check_not_moved("attach");
   const bool parameters = traits(kind_).parameters;
   std::vector<Target> targets;
   if (parameters) {
-    targets = parameters_of(modules, kind());
+    targets = parameters_of(modules, kind(), options.name());
   } else {
     hooks::check_reachable(modules);
     for (const auto& module : modules) targets.push_back({module, {}});
@@ -125,6 +144,7 @@ Recorder& Recorder::attach(const std::vector<model::ModuleRef>& modules) {
   const bool alone = modules.size() == 1;
   hooks::DeferredCompile batch;
   AttachedList added;
+  std::vector<std::pair<Attached*, std::unique_ptr<Attached>>> continued;
   struct Withdraw {  // undoes `store_in` unless all were attached
     detail::Store& store;
     std::int64_t count = 0;
@@ -133,8 +153,19 @@ Recorder& Recorder::attach(const std::vector<model::ModuleRef>& modules) {
     }
   } withdraw{*store_};
   for (const auto& [module, parameter] : targets) {
-    auto record = parameters ? std::make_shared<Record>(kind_, options_, parameter, alone)
-                             : std::make_shared<Record>(kind_, options_, module, alone);
+    const std::string path = parameters ? parameter.path : path_in(options.name(), module.path());
+    if (Attached* const former = detached_of(module, path); former != nullptr) {
+      continued.emplace_back(former, std::make_unique<Attached>(former->subrecorder.record_));
+      continued.back().second->hook(module);
+      continue;
+    }
+    storage::EntryId id = parameter;
+    if (!parameters) {
+      id = {path, {}, module.type(), kind()};
+      for (const auto& alias : module.aliases()) id.aliases.push_back(path_in(options.name(), alias));
+    }
+    auto record = parameters ? std::make_shared<Record>(kind_, options_, std::move(id), alone)
+                             : std::make_shared<Record>(kind_, options_, module, std::move(id), alone);
     record->store_in(store_);
     ++withdraw.count;
     added.push_back(std::make_unique<Attached>(std::move(record)));
@@ -144,6 +175,7 @@ Recorder& Recorder::attach(const std::vector<model::ModuleRef>& modules) {
   // Last, so that a module that cannot be reached leaves the recorder as it was.
   attached_->reserve(attached_->size() + added.size());
   for (auto& attached : added) attached_->push_back(std::move(attached));
+  for (auto& [former, hooked] : continued) former->take_hooks(std::move(*hooked));
   withdraw.count = 0;
   return *this;
 }
@@ -161,9 +193,7 @@ Recorder& Recorder::replace(std::int64_t index, const model::ModuleRef& module) 
     attached.former.push_back(std::move(attached.handle));
     if (attached.former.size() > kMostFormer) attached.former.pop_front();
   }
-  attached.handle = std::move(next.handle);
-  attached.forward = std::move(next.forward);
-  attached.companions = std::move(next.companions);
+  attached.take_hooks(std::move(next));
   return *this;
 }
 
@@ -174,17 +204,19 @@ void Recorder::detach() noexcept {
   }
 }
 
-Scope::Scope(Recorder& recorder) : first_(recorder.attached().size()) {
+Scope::Scope(Recorder& recorder) {
   recorder.check_not_moved("Scope");
   attached_ = recorder.attached_;
+  for (const auto& one : recorder.attached()) before_.push_back(one != nullptr && one->handle.attached());
 }
 
 Scope::~Scope() {
   const auto attached = attached_.lock();
   if (attached == nullptr) return;
   hooks::DeferredCompile batch;
-  for (std::size_t i = first_; i < attached->size(); ++i) {
-    if ((*attached)[i] != nullptr) (*attached)[i]->detach();
+  for (std::size_t i = 0; i < attached->size(); ++i) {
+    const bool was_attached = i < before_.size() && before_[i];
+    if ((*attached)[i] != nullptr && !was_attached) (*attached)[i]->detach();
   }
 }
 

@@ -21,11 +21,11 @@ const std::vector<std::string>& names() {
 
 }  // namespace
 
-const std::string& name_of(Kind kind) noexcept {
+const std::string& name_of(RecorderKind kind) noexcept {
   return names()[static_cast<std::size_t>(kind)];
 }
 
-Kind kind_of(const std::string& name) {
+RecorderKind kind_of(const std::string& name) {
   const KindTraits* const found = find_kind(name);
   TORCH_CHECK_VALUE(found != nullptr, "recorders::make: there is no recorder called \"", name,
                     "\"; the kinds are ", base::quoted(names()), ".");

@@ -14,7 +14,7 @@
 namespace torchtap::recorders {
 
 /// The tensors of a module's call that a recorder sees.
-enum class Kind {
+enum class RecorderKind {
   forward_pre,
   forward_input,
   forward_output,
@@ -25,7 +25,7 @@ enum class Kind {
 
 /// The facts about a kind.
 struct KindTraits {
-  Kind kind;
+  RecorderKind kind;
   const char* name;  ///< "ForwardOutput"
   hooks::Kind hook;  ///< where the data comes from
   bool gradients;    ///< not values
@@ -33,23 +33,24 @@ struct KindTraits {
   bool parameters;   ///< a subrecorder for each parameter, not for each module
 };
 
-/// In the order of `Kind`.
+/// In the order of `RecorderKind`.
 inline constexpr std::array<KindTraits, 6> kKinds{{
-    {Kind::forward_pre, "ForwardPre", hooks::Kind::forward_pre, false, false, false},
-    {Kind::forward_input, "ForwardInput", hooks::Kind::forward, false, false, false},
-    {Kind::forward_output, "ForwardOutput", hooks::Kind::forward_output, false, true, false},
-    {Kind::backward_input, "BackwardInput", hooks::Kind::backward_input, true, false, false},
-    {Kind::backward_output, "BackwardOutput", hooks::Kind::backward_output, true, true, false},
-    {Kind::backward_parameter, "BackwardParameter", hooks::Kind::backward_parameter, true, false, true},
+    {RecorderKind::forward_pre, "ForwardPre", hooks::Kind::forward_pre, false, false, false},
+    {RecorderKind::forward_input, "ForwardInput", hooks::Kind::forward, false, false, false},
+    {RecorderKind::forward_output, "ForwardOutput", hooks::Kind::forward_output, false, true, false},
+    {RecorderKind::backward_input, "BackwardInput", hooks::Kind::backward_input, true, false, false},
+    {RecorderKind::backward_output, "BackwardOutput", hooks::Kind::backward_output, true, true, false},
+    {RecorderKind::backward_parameter, "BackwardParameter", hooks::Kind::backward_parameter, true, false,
+     true},
 }};
 
 /// The facts about `kind`.
-constexpr const KindTraits& traits(Kind kind) noexcept {
+constexpr const KindTraits& traits(RecorderKind kind) noexcept {
   return kKinds[static_cast<std::size_t>(kind)];
 }
 
 /// The name of a kind: "ForwardOutput".
-TORCHTAP_API const std::string& name_of(Kind kind) noexcept;
+TORCHTAP_API const std::string& name_of(RecorderKind kind) noexcept;
 /// The facts about the kind called `name`; null if there is no such kind.
 constexpr const KindTraits* find_kind(std::string_view name) noexcept {
   for (const KindTraits& kind : kKinds) {
@@ -58,6 +59,6 @@ constexpr const KindTraits* find_kind(std::string_view name) noexcept {
   return nullptr;
 }
 /// The kind called `name`. Throws `c10::ValueError` that lists the names.
-TORCHTAP_API Kind kind_of(const std::string& name);
+TORCHTAP_API RecorderKind kind_of(const std::string& name);
 
 }  // namespace torchtap::recorders

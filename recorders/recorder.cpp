@@ -9,7 +9,7 @@ namespace torchtap::recorders {
 
 using detail::Record;
 
-Recorder::Recorder(Kind kind, RecorderOptions options)
+Recorder::Recorder(RecorderKind kind, RecorderOptions options)
     : kind_(kind),
       options_(std::make_shared<const RecorderOptions>(std::move(options))),
       attached_(std::make_shared<AttachedList>()) {
@@ -79,7 +79,7 @@ void Recorder::check_kept(const char* call) const {
 }
 
 const Recorder::AttachedList& Recorder::attached() const noexcept {
-  static const AttachedList none;
+  static const auto& none = *new const AttachedList;  // recorders may outlive static objects
   return attached_ != nullptr ? *attached_ : none;
 }
 
@@ -293,19 +293,19 @@ std::unique_ptr<Recorder> make(const std::string& kind, RecorderOptions options)
   return make(kind_of(kind), std::move(options));
 }
 
-std::unique_ptr<Recorder> make(Kind kind, RecorderOptions options) {
+std::unique_ptr<Recorder> make(RecorderKind kind, RecorderOptions options) {
   switch (kind) {
-    case Kind::forward_pre:
+    case RecorderKind::forward_pre:
       return std::make_unique<ForwardPre>(std::move(options));
-    case Kind::forward_input:
+    case RecorderKind::forward_input:
       return std::make_unique<ForwardInput>(std::move(options));
-    case Kind::forward_output:
+    case RecorderKind::forward_output:
       return std::make_unique<ForwardOutput>(std::move(options));
-    case Kind::backward_input:
+    case RecorderKind::backward_input:
       return std::make_unique<BackwardInput>(std::move(options));
-    case Kind::backward_output:
+    case RecorderKind::backward_output:
       return std::make_unique<BackwardOutput>(std::move(options));
-    case Kind::backward_parameter:
+    case RecorderKind::backward_parameter:
       return std::make_unique<BackwardParameter>(std::move(options));
   }
   return nullptr;

@@ -34,6 +34,24 @@ namespace detail {
 class Store;
 }  // namespace detail
 
+/// How a recorder attaches to a model.
+class TORCHTAP_API AttachOptions {
+ public:
+  /// A name for the model, with which the paths of its subrecorders begin, here and in files: "teacher.head",
+  /// and "teacher" for the root. So one recorder can have several models. Selectors see the model's own
+  /// paths.
+  AttachOptions& name(std::string model) {
+    name_ = std::move(model);
+    return *this;
+  }
+  AttachOptions& name(std::nullptr_t) = delete;
+  /// The name; "" unless it was set.
+  const std::string& name() const noexcept { return name_; }
+
+ private:
+  std::string name_;
+};
+
 /// Collects one kind of data from many modules, with a subrecorder for each of them. Subrecorder `i` belongs
 /// to the i-th module attached, whatever the order in which modules run, and keeps this index when others are
 /// removed.
@@ -77,38 +95,48 @@ class TORCHTAP_API Recorder {
   virtual ~Recorder();
 
   /// Attaches to the modules of `model` that `selector` selects, at any depth, the root included; without a
-  /// selector to every module that has a forward. May be called again, on the same or another model:
-  /// subrecorders are added. `model` is whatever a `ModuleView` is made of, among it the modules of a walk:
+  /// selector to every module that has a forward. May be called again, on the same or another model (see
+  /// `AttachOptions::name`): subrecorders are added. A module that this recorder was detached from goes on
+  /// with its subrecorder instead. `model` is whatever a `ModuleView` is made of, among it the modules of a
+  /// walk:
   ///
   ///     recorder.attach(net, "layer1.*");
   ///     recorder.attach(selectors::children(net), selectors::indices({2}));
   ///
   /// Throws `c10::ValueError` if a module cannot be reached, nothing is selected, or a TorchScript model was
   /// frozen; nothing is attached then.
-  Recorder& attach(const selectors::ModuleView& model, const selectors::Selector& selector = {});
+  Recorder& attach(const selectors::ModuleView& model, const selectors::Selector& selector = {},
+                   const AttachOptions& options = {});
+  /// Attaches to every module that has a forward.
+  Recorder& attach(const selectors::ModuleView& model, const AttachOptions& options) {
+    return attach(model, {}, options);
+  }
   /// Attaches to a TorchScript model, around `method`.
   Recorder& attach(const torch::jit::Module& model, const selectors::Selector& selector,
                    const std::string& method) {
     return attach(selectors::modules(model, method), selector);
   }
   /// Attaches to these modules, say from a range-v3 pipeline, each of which has to be reached.
-  Recorder& attach(const std::vector<model::ModuleRef>& modules);
+  Recorder& attach(const std::vector<model::ModuleRef>& modules, const AttachOptions& options = {});
   /// Any other arguments: an error of the compiler that says what is wanted.
   template <class Model, class... Rest,
             class = std::enable_if_t<
                 !selectors::is_model_v<std::remove_reference_t<Model>> ||
                 !std::conjunction_v<std::disjunction<std::is_convertible<Rest, selectors::Selector>,
-                                                     std::is_convertible<Rest, std::string>>...>>>
+                                                     std::is_convertible<Rest, std::string>,
+                                                     std::is_convertible<Rest, const AttachOptions&>>...>>>
   Recorder& attach(Model&&, Rest&&...) {
     using Given = std::remove_reference_t<Model>;
     static_assert(!(std::is_const_v<Given> && std::is_base_of_v<torch::nn::Module, Given>),
                   "attach changes how the modules of a model are called: pass a model that is not const");
     static_assert(selectors::is_model_v<Given> || std::is_base_of_v<torch::nn::Module, Given>,
                   "attach needs a model: a torch::nn::Module&, its holder or std::shared_ptr (of another "
-                  "pointer what it points to), a torch::jit::Module, or modules of a walk");
+                  "pointer what it points to), a torch::jit::Module, or modules of a walk; for a "
+                  "torch::nn::AnyModule call module(any)");
     static_assert(
         !selectors::is_model_v<Given> || (... && (std::is_convertible_v<Rest, selectors::Selector> ||
-                                                  std::is_convertible_v<Rest, std::string>)),
+                                                  std::is_convertible_v<Rest, std::string> ||
+                                                  std::is_convertible_v<Rest, const AttachOptions&>)),
         "attach needs a selector: one of torchtap::selectors, a string with the path of a module "
         "(or a glob), or a callable "
         "bool(const torchtap::model::ModuleRef&)");
@@ -129,6 +157,8 @@ class TORCHTAP_API Recorder {
 
   /// Attaches to the module in an `AnyModule`, under the path `name`.
   Recorder& module(torch::nn::AnyModule& module, const std::string& name = "");
+  /// 0 is no name.
+  Recorder& module(torch::nn::AnyModule& module, std::nullptr_t name) = delete;
   /// Attaches subrecorder `index` to `module` instead of its previous module, for example because the program
   /// made it anew. Further samples are added; its path and type stay. Gradients of the last 64 modules that
   /// were replaced are still recorded. Throws `c10::IndexError` as `operator[]` does and `c10::ValueError` if
@@ -149,6 +179,10 @@ class TORCHTAP_API Recorder {
   Subrecorder& operator[](std::int64_t index);
   /// Access for reading.
   const Subrecorder& operator[](std::int64_t index) const;
+  /// The same under another name, as a recording has it.
+  Subrecorder& at(std::int64_t index) { return (*this)[index]; }
+  /// Access for reading.
+  const Subrecorder& at(std::int64_t index) const { return (*this)[index]; }
   /// The subrecorder of the module at `path` (or alias). Throws `c10::IndexError` listing the nearest; if
   /// several models have that path, ask by index.
   Subrecorder& at(const std::string& path);
@@ -230,7 +264,7 @@ class TORCHTAP_API Recorder {
 
  protected:
   /// For the kinds.
-  Recorder(Kind kind, RecorderOptions options);
+  Recorder(RecorderKind kind, RecorderOptions options);
   // Protected, because assigning through a `Recorder&` could change its kind.
   Recorder& operator=(Recorder&&) noexcept;
 
@@ -242,12 +276,14 @@ class TORCHTAP_API Recorder {
 
   std::vector<std::pair<std::int64_t, detail::Record*>> live() const;
   const AttachedList& attached() const noexcept;
+  /// What this recorder has of the module and is detached from it; null if there is nothing.
+  Attached* detached_of(const model::ModuleRef& module, const std::string& path) const;
   std::size_t next_attached(std::size_t position) const noexcept;
   void finish_spool() noexcept;
   void check_not_moved(const char* call) const;
   void check_kept(const char* call) const;
 
-  Kind kind_;
+  RecorderKind kind_;
   std::shared_ptr<const RecorderOptions> options_;
   // Null in a recorder that was moved from.
   std::shared_ptr<detail::Store> store_;
@@ -323,29 +359,29 @@ inline Recorder::const_iterator Recorder::cend() const {
 class [[nodiscard]] TORCHTAP_API Scope {
  public:
   /// Begins the scope. Throws `c10::ValueError` for a recorder that was moved from.
-  explicit Scope(Recorder& recorder);
+  [[nodiscard]] explicit Scope(Recorder& recorder);
   ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
  private:
   std::weak_ptr<Recorder::AttachedList> attached_;
-  std::size_t first_;
+  std::vector<bool> before_;  // whether each subrecorder was attached
 };
 
 /// Defines a recorder that is made from options, from a reduction, or from nothing, and then keeps every
 /// sample. For any other argument the compiler names the member of a reduction that it lacks.
-#define TORCHTAP_RECORDER(Name, value)                                                         \
-  class TORCHTAP_API Name : public Recorder {                                                  \
-    static_assert(std::string_view(traits(Kind::value).name) == #Name);                        \
-                                                                                               \
-   public:                                                                                     \
-    explicit Name(RecorderOptions options = {}) : Recorder(Kind::value, std::move(options)) {} \
-    template <class Reduction,                                                                 \
-              class = std::enable_if_t<!std::is_convertible_v<Reduction, RecorderOptions> &&   \
-                                       !std::is_base_of_v<Recorder, std::decay_t<Reduction>>>> \
-    explicit Name(Reduction&& reduction)                                                       \
-        : Name(RecorderOptions().reduction(std::forward<Reduction>(reduction))) {}             \
+#define TORCHTAP_RECORDER(Name, value)                                                                 \
+  class TORCHTAP_API Name : public Recorder {                                                          \
+    static_assert(std::string_view(traits(RecorderKind::value).name) == #Name);                        \
+                                                                                                       \
+   public:                                                                                             \
+    explicit Name(RecorderOptions options = {}) : Recorder(RecorderKind::value, std::move(options)) {} \
+    template <class Reduction,                                                                         \
+              class = std::enable_if_t<!std::is_convertible_v<Reduction, RecorderOptions> &&           \
+                                       !std::is_base_of_v<Recorder, std::decay_t<Reduction>>>>         \
+    explicit Name(Reduction&& reduction)                                                               \
+        : Name(RecorderOptions().reduction(std::forward<Reduction>(reduction))) {}                     \
   }
 
 /// Inputs before `forward`.
@@ -389,7 +425,7 @@ TORCHTAP_RECORDER(BackwardParameter, backward_parameter);
 #undef TORCHTAP_RECORDER
 
 /// Makes a recorder of a kind.
-TORCHTAP_API std::unique_ptr<Recorder> make(Kind kind, RecorderOptions options = {});
+TORCHTAP_API std::unique_ptr<Recorder> make(RecorderKind kind, RecorderOptions options = {});
 /// Makes a recorder of the kind called `kind`, such as "ForwardOutput", as in `Recorder::kind` and manifests.
 /// Throws `c10::ValueError` listing the kinds for any other name.
 TORCHTAP_API std::unique_ptr<Recorder> make(const std::string& kind, RecorderOptions options = {});

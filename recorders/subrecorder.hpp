@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -60,13 +61,16 @@ class TORCHTAP_API Subrecorder {
   std::int64_t left_out() const noexcept;
   /// Why there may be no samples although the module ran: the program calls it in a way that cannot be seen
   /// (docs/compatibility.md). Or what is missing among the samples: how many were `left_out`, and why the
-  /// first, `dropped`, or `unmatched`. Empty if nothing is known.
+  /// first, `dropped`, or `unmatched`. Or that hooks which Python compiled into a TorchScript file run around
+  /// what was recorded. Empty if nothing is known.
   std::string note() const;
   /// The reduced value. Throws `c10::ValueError` if there are no samples, if every sample is kept (see
   /// `tensors`), or if the reduction has several results (it lists their names).
   at::Tensor tensor() const;
   /// One of the results of the reduction: `tensor("variance")`. Throws `c10::IndexError` listing the names.
   at::Tensor tensor(const std::string& result) const;
+  /// 0 is no name; see `tensors` and `slot`.
+  at::Tensor tensor(std::nullptr_t result) const = delete;
   /// All kept samples in order, undefined where the module was given no tensor. They are the recorder's
   /// memory, not copies: recording never changes it, and who writes to one of them changes what is recorded
   /// and what others have read; `clone()` it first. Throws `c10::ValueError` if the samples are reduced, or

@@ -34,7 +34,8 @@ struct Applying {
 };
 
 const std::vector<Applying>& all_applying() {
-  static const std::vector<Applying> all{
+  static const auto& all = *new const std::vector<Applying>{
+      // programs may parse when they end
       {"by(NAME[:N], REDUCTION, …)", 1,
        [](const Expression& first, Any inner) {
          auto options = ByOptions(first.word);
@@ -65,7 +66,7 @@ struct Beside {
 };
 
 const std::vector<Beside>& all_beside() {
-  static const std::vector<Beside> all{
+  static const auto& all = *new const std::vector<Beside>{
       {"cka(NAME)", [](const std::string& other,
                        CovarianceOptions options) { return Any(LinearCKA(other, std::move(options))); }},
       {"cross_covariance(NAME)",

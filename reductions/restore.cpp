@@ -32,7 +32,8 @@ using Combine = std::function<Any(std::vector<Any> parts)>;
 
 /// The combinators by name. Numbers are placeholders; the configuration is read with the state.
 const Combine* combinator(const std::string& name) {
-  static const std::map<std::string, Combine> all{
+  static const auto& all = *new const std::map<std::string, Combine>{
+      // also when a program ends
       {"Series", [](auto parts) { return Any(AnySeries(std::move(parts))); }},
       {"Every", [](auto parts) { return Any(Every<Any>(1, std::move(parts.at(0)))); }},
       {"By", [](auto parts) { return Any(By(ByOptions(""), std::move(parts.at(0)))); }},

@@ -96,6 +96,7 @@ TORCHTAP_API Selector operator&&(const Selector& a, const Selector& b) {
   both.required_paths_ = joined(a.required_paths_, b.required_paths_);
   both.required_indices_ = joined(a.required_indices_, b.required_indices_);
   both.required_types_ = joined(a.required_types_, b.required_types_);
+  both.cpp_types_ = a.cpp_types_ || b.cpp_types_;
   both.allow_none_ = a.allow_none_ || b.allow_none_;
   both.atomic_ = a.everything_ && b.atomic_;
   return both;
@@ -110,6 +111,7 @@ TORCHTAP_API Selector operator||(const Selector& a, const Selector& b) {
   either.required_paths_ = joined(a.required_paths_, b.required_paths_);
   either.required_indices_ = joined(a.required_indices_, b.required_indices_);
   either.required_types_ = joined(a.required_types_, b.required_types_);
+  either.cpp_types_ = a.cpp_types_ && b.cpp_types_;
   either.allow_none_ = a.allow_none_ && b.allow_none_;
   either.atomic_ = false;
   return either;
@@ -178,7 +180,9 @@ Selector names(std::vector<std::string> patterns) {
   return selector;
 }
 
-Selector::Selector(const std::string& name) : Selector(names(name)) {}
+Selector::Selector(const std::string& name) : Selector(selectors::names(name)) {}
+
+Selector::Selector(std::initializer_list<const char*> names) : Selector(selectors::names(names)) {}
 
 Selector indices(std::vector<std::int64_t> wanted) {
   TORCH_CHECK_VALUE(!wanted.empty(), "selectors::indices: no index was given.");
@@ -225,11 +229,13 @@ Selector types(std::vector<std::string> names) {
 
 Selector detail::types(std::function<bool(const torch::nn::Module&)> predicate,
                        std::vector<std::string> names) {
-  return Selector(
+  Selector selector(
       [predicate = std::move(predicate)](const model::ModuleRef& module) {
         return !module.scripted() && !module.exported() && predicate(module.module());
       },
       "types(" + list(names) + ")");
+  selector.cpp_types_ = true;
+  return selector;
 }
 
 std::string detail::type_name(const std::type_info& type) {
@@ -247,6 +253,7 @@ std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& module
       "names(\"\") selects the model as a whole.");
   selector.check_existence(modules);
   std::vector<model::ModuleRef> selected;
+  bool lacks_method = false;
   for (const auto& module : modules) {
     // Everything is everything with a forward, unless nobody calls it.
     const bool wanted = selector(module) || (!called && selector.everything_);
@@ -255,14 +262,25 @@ std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& module
       TORCH_CHECK_VALUE(!selector.names_explicitly(module), "selectors: \"", module.path(), "\" (",
                         module.type(), ") was named, but it has no ", module.method(),
                         ", so there is nothing to hook; name the modules inside of it.");
+      lacks_method = true;
       continue;
     }
     selected.push_back(module);
   }
-  TORCH_CHECK_VALUE(!selected.empty() || selector.allow_none_, "selectors: ", selector.describe(),
-                    " matches none of the ", modules.size(), " modules: ", listing(modules),
-                    ". Use allow_none() if that is fine.");
-  return selected;
+  if (!selected.empty() || selector.allow_none_) return selected;
+  // Of everything, those that lack the method are not wanted.
+  lacks_method = lacks_method || (called && !modules.empty() && selector.everything_);
+  TORCH_CHECK_VALUE(!lacks_method, "selectors: none of the modules that ", selector.describe(),
+                    " matches has a method ", modules.front().method(), "; there are ", listing(modules),
+                    ".");
+  const bool no_cpp = !modules.empty() && (modules.front().scripted() || modules.front().exported());
+  TORCH_CHECK_VALUE(!selector.cpp_types_ || !no_cpp, "selectors: ", selector.describe(),
+                    " asks for C++ types, and the ", modules.size(),
+                    " modules of this model have none, only the names of theirs; ask for names, as in "
+                    "types(\"",
+                    types_of(modules, "").back(), "\").");
+  TORCH_CHECK_VALUE(false, "selectors: ", selector.describe(), " matches none of the ", modules.size(),
+                    " modules: ", listing(modules), ". Use allow_none() if that is fine.");
 }
 
 }  // namespace torchtap::selectors

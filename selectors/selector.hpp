@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <iosfwd>
 #include <string>
 #include <type_traits>
@@ -19,6 +20,12 @@ class Module;
 }
 
 namespace torchtap::selectors {
+
+class Selector;
+namespace detail {
+TORCHTAP_API Selector types(std::function<bool(const torch::nn::Module&)> predicate,
+                            std::vector<std::string> names);
+}  // namespace detail
 
 /// Says which modules. A predicate on `model::ModuleRef` that composes with `&&`, `||` and `!`, and that
 /// knows enough about itself for errors to say what was asked for.
@@ -47,6 +54,8 @@ class TORCHTAP_API Selector {
   /// A literal is a selector, too.
   Selector(const char* name) : Selector(std::string(name)) {}  // NOLINT: as it says
   Selector(std::nullptr_t) = delete;                           // NOLINT: as above; and with it 0
+  /// Several literals are one: `recorder.attach(model, {"conv1", "layer*"})`.
+  Selector(std::initializer_list<const char*> names);  // NOLINT: as it says
 
   /// Whether the predicate holds for the module, which may have no forward.
   bool operator()(const model::ModuleRef& module) const { return predicate_(module); }
@@ -74,6 +83,8 @@ class TORCHTAP_API Selector {
   friend Selector names(std::vector<std::string> patterns);
   friend Selector indices(std::vector<std::int64_t> wanted);
   friend Selector types(std::vector<std::string> names);
+  friend Selector detail::types(std::function<bool(const torch::nn::Module&)> predicate,
+                                std::vector<std::string> names);
   friend std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& modules,
                                               const Selector& selector, bool called);
 
@@ -87,6 +98,7 @@ class TORCHTAP_API Selector {
   std::vector<std::string> paths_, required_paths_;
   std::vector<std::int64_t> indices_, required_indices_;
   std::vector<std::string> required_types_;  // each has to exist unless allow_none() was said of it
+  bool cpp_types_ = false;                   // asks for C++ types
   bool allow_none_ = false;
   bool everything_ = false;  // was made without a predicate
   bool atomic_ = true;       // needs no brackets when it is described as a part of another
@@ -100,6 +112,12 @@ template <class... Names>
 Selector names(const char* first, const Names&... more) {
   return names(std::vector<std::string>{first, more...});
 }
+/// The same in braces.
+inline Selector names(std::initializer_list<const char*> patterns) {
+  return names(std::vector<std::string>(patterns.begin(), patterns.end()));
+}
+/// 0 is no name.
+Selector names(std::nullptr_t name) = delete;
 /// One pattern.
 inline Selector names(const std::string& name) {
   return names(std::vector<std::string>{name});
@@ -131,8 +149,6 @@ Selector types(const char* first, const Names&... more) {
 
 namespace detail {
 
-TORCHTAP_API Selector types(std::function<bool(const torch::nn::Module&)> predicate,
-                            std::vector<std::string> names);
 /// "Linear" for the mangled name of `torch::nn::LinearImpl`.
 TORCHTAP_API std::string type_name(const std::type_info& type);
 

@@ -12,6 +12,7 @@
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/model/extend/has_forward.hpp>
+#include <torchtap/model/extend/module_in.hpp>
 #include <torchtap/model/walk.hpp>
 
 namespace torchtap::selectors {
@@ -46,12 +47,12 @@ class TORCHTAP_API ModuleView : public ranges::view_interface<ModuleView> {
   ModuleView(Model& model) : ModuleView(noted(model)) {}  // NOLINT
   /// A view of the module in a holder (`torch::nn::Sequential`, a `TORCH_MODULE`).
   template <class Holder, class = typename Holder::ContainedType, class = void>
-  ModuleView(const Holder& model) : ModuleView(*model.ptr()) {}  // NOLINT
+  ModuleView(const Holder& model) : ModuleView(model::extend::module_in(model)) {}  // NOLINT
   /// A view of a shared model, as `std::make_shared<Net>()` makes it. Throws `c10::ValueError` for a null
   /// pointer.
   template <class Model,
             class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model> && !std::is_const_v<Model>>>
-  ModuleView(const std::shared_ptr<Model>& model) : ModuleView(*not_null(model)) {}  // NOLINT
+  ModuleView(const std::shared_ptr<Model>& model) : ModuleView(model::extend::module_in(model)) {}  // NOLINT
   /// A view of a TorchScript model; hooks run around `method`. "forward" includes the copies ("forward1", …)
   /// that tracing makes for a module that is called several times.
   ModuleView(const torch::jit::Module& model, const std::string& method = "forward")  // NOLINT
@@ -73,12 +74,6 @@ class TORCHTAP_API ModuleView : public ranges::view_interface<ModuleView> {
     model::extend::note_model<Model>();
     return model;
   }
-  template <class Model>
-  static const std::shared_ptr<Model>& not_null(const std::shared_ptr<Model>& model) {
-    if (model == nullptr) throw_null();
-    return model;
-  }
-  [[noreturn]] static void throw_null();
 
   std::shared_ptr<const std::vector<model::ModuleRef>> modules_;
 };
@@ -108,11 +103,13 @@ TORCHTAP_API ModuleView children(const torch::jit::Module& model, const std::str
 /// The children of the module in a holder.
 template <class Holder, class = typename Holder::ContainedType>
 ModuleView children(const Holder& model) {
-  return children(*model.ptr());
+  return children(static_cast<torch::nn::Module&>(model::extend::module_in(model)));
 }
 
 /// The children of a shared model. Throws `c10::ValueError` for a null pointer.
-TORCHTAP_API ModuleView children(const std::shared_ptr<torch::nn::Module>& model);
+inline ModuleView children(const std::shared_ptr<torch::nn::Module>& model) {
+  return children(model::extend::module_in(model));
+}
 
 /// The children of a model that lists its modules itself.
 template <class Model, class = IfListsModules<Model>, class = void>

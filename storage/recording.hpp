@@ -132,6 +132,8 @@ class TORCHTAP_API RecordedEntry {
   /// The result called `key`, such as "variance". Throws `c10::IndexError` listing the names if there is no
   /// such result, `c10::ValueError` for an entry without samples.
   at::Tensor tensor(const std::string& key) const;
+  /// 0 is no name; see `tensors`.
+  at::Tensor tensor(std::nullptr_t key) const = delete;
   /// The samples, in the order they were recorded; a single tensor is a list of one, no samples an empty
   /// list. Throws `c10::TypeError` for a dict.
   std::vector<at::Tensor> tensors() const;

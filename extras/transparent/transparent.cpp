@@ -177,8 +177,8 @@ bool sees_inside_torch() {
       return Linkage::instance().why_not(module);
     }
   };
-  static const Lazy lazy;
-  model::extend::set_interposed_calls(&lazy);
+  static const auto* lazy = new const Lazy;  // models may outlive static objects
+  model::extend::set_interposed_calls(lazy);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <mutex>
 
@@ -112,6 +113,26 @@ std::int64_t next_call_index(ThreadState& state, const Hook& hook) {
   return counter.calls++;
 }
 
+/// Throws if a hook took the gradient away.
+void check_given(const Hook& hook, const at::Tensor& gradient) {
+  TORCH_CHECK_VALUE(gradient.defined(), "hooks: a hook of \"", hook.path, "\" (", hook.type,
+                    ") replaced the gradient by an undefined tensor; assign zeros instead.");
+}
+
+/// The tensors that are there.
+std::int64_t defined_in(const CallTensors* tensors) {
+  if (tensors == nullptr) return 0;
+  return std::count_if(tensors->begin(), tensors->end(), [](const at::Tensor& one) { return one.defined(); });
+}
+
+/// Throws if hooks of the module took tensors away.
+void check_given(const Plan& plan, std::int64_t defined, const CallTensors* tensors, const char* where) {
+  if (defined_in(tensors) >= defined) return;
+  const Hook& hook = *plan.hooks.back();
+  TORCH_CHECK_VALUE(false, "hooks: a hook of \"", hook.path, "\" (", hook.type, ") replaced a tensor of the ",
+                    where, " by an undefined one; assign a tensor, say zeros.");
+}
+
 /// The hooks to call when one gradient arrives. Weak, so that the graph does not keep removed hooks alive.
 struct GradientHooks {
   struct One {
@@ -130,6 +151,7 @@ struct GradientHooks {
       CallEvent event(hook->kind, hook->path, hook->type, one.call_index);
       event.set_gradient(&gradient, slot);
       hook->callback(event);
+      check_given(*hook, gradient);
     }
   }
 };
@@ -137,9 +159,46 @@ struct GradientHooks {
 /// Set once a gradient was reported at its own node, so that the base's node does not report it again.
 using Reported = std::shared_ptr<std::atomic<bool>>;
 
+/// Calls `function` such that scopes of operations/ do not see its operations.
+template <class Function>
+decltype(auto) unseen(Function&& function) {
+  const c10::impl::ExcludeDispatchKeyGuard guard(base::operations_key);
+  return function();
+}
+
+/// The gradient of an input that a module used before it changed it in place: what comes through those uses,
+/// and what comes through the change. Both go on to the node that made the tensor, which runs after them.
+class Halves {
+ public:
+  enum Half { before, changed };
+
+  void put(Half half, const at::Tensor& gradient) {
+    const std::lock_guard lock(mutex_);
+    if (halves_[half].defined()) halves_ = {};  // of a backward that did not get to the end
+    // A copy: LibTorch adds to gradients in place if nobody else has them.
+    halves_[half] = unseen([&] { return gradient.clone(); });
+  }
+  /// Their sum, which is forgotten; undefined if nothing came.
+  at::Tensor take() {
+    const std::lock_guard lock(mutex_);
+    const auto halves = std::exchange(halves_, {});
+    if (!halves[before].defined() || !halves[changed].defined()) {
+      return halves[before].defined() ? halves[before] : halves[changed];
+    }
+    return unseen([&] { return halves[before] + halves[changed]; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::array<at::Tensor, 2> halves_;
+};
+
+/// The hooks of modules' tensors, among other hooks of a node.
+struct OfModule : torch::autograd::FunctionPreHook {};
+
 /// Attached to the node that made a tensor. Unlike Tensor::register_hook it stays with this version of the
 /// tensor when the tensor is later changed in place.
-class NodeHook final : public torch::autograd::FunctionPreHook {
+class NodeHook final : public OfModule {
  public:
   NodeHook(GradientHooks hooks, std::uint32_t output, Reported reported = nullptr)
       : hooks_(std::move(hooks)), output_(output), reported_(std::move(reported)) {}
@@ -148,14 +207,25 @@ class NodeHook final : public torch::autograd::FunctionPreHook {
     torch::autograd::variable_list result = gradients;
     if (output_ >= result.size() || !result[output_].defined()) return result;
     if (reported_ != nullptr) reported_->store(true);
-    hooks_.fire(result[output_]);
+    if (whole_ != nullptr) {
+      whole_->put(half_, result[output_]);
+    } else {
+      hooks_.fire(result[output_]);
+    }
     return result;
+  }
+  /// From now on what arrives is a half of `whole`.
+  void be_half_of(std::shared_ptr<Halves> whole, Halves::Half half) {
+    whole_ = std::move(whole);
+    half_ = half;
   }
 
  private:
   GradientHooks hooks_;
   std::uint32_t output_;
   Reported reported_;
+  std::shared_ptr<Halves> whole_;
+  Halves::Half half_ = Halves::before;
 };
 
 void add_pre_hook(Node& node, std::unique_ptr<torch::autograd::FunctionPreHook> hook) {
@@ -167,11 +237,23 @@ void add_pre_hook(Node& node, std::unique_ptr<torch::autograd::FunctionPreHook> 
 #endif
 }
 
-/// Calls `function` such that scopes of operations/ do not see its operations.
-template <class Function>
-decltype(auto) unseen(Function&& function) {
-  const c10::impl::ExcludeDispatchKeyGuard guard(base::operations_key);
-  return function();
+std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>& pre_hooks_of(Node& node) {
+#if TORCH_VERSION_MAJOR >= 2
+  return node.tensor_pre_hooks();
+#else
+  return node.pre_hooks();
+#endif
+}
+
+/// Adds the hook before those of outputs and inputs that are there: the tensor went through their modules
+/// first, so its gradient comes to this one first.
+void add_pre_hook_first(Node& node, std::unique_ptr<torch::autograd::FunctionPreHook> hook) {
+  add_pre_hook(node, std::move(hook));
+  auto& all = pre_hooks_of(node);
+  const auto first = std::find_if(all.begin(), all.end(), [](const auto& other) {
+    return dynamic_cast<const OfModule*>(other.get()) != nullptr;
+  });
+  std::rotate(first, all.end() - 1, all.end());
 }
 
 at::Tensor base_of(const at::Tensor& tensor) {
@@ -208,27 +290,36 @@ class Part {
            view.is_conj() == base.is_conj() && view.is_neg() == base.is_neg();
   }
 
+  /// The view's part of the base's gradient.
+  at::Tensor of(const at::Tensor& gradient) const {
+    if (whole_) return gradient;
+    return unseen([&] {
+      const bool fits = gradient.strides() == at::IntArrayRef(base_strides_);
+      const at::Tensor all = fits ? gradient : laid_out_as_base(gradient);
+      return all.as_strided(sizes_, strides_, all.storage_offset() + offset_);
+    });
+  }
+  /// The base's gradient with another part.
+  at::Tensor with(const at::Tensor& gradient, const at::Tensor& part) const {
+    if (whole_) return part;
+    return unseen([&] {
+      at::Tensor all = laid_out_as_base(gradient);
+      all.as_strided(sizes_, strides_, offset_).copy_(part);
+      return all;
+    });
+  }
   void fire(const GradientHooks& hooks, at::Tensor& gradient) const {
-    if (whole_) {
-      hooks.fire(gradient);
-      return;
-    }
-    at::Tensor all = gradient;
-    if (all.strides() != at::IntArrayRef(base_strides_)) {
-      all = unseen(
-          [&] { return at::empty_strided(base_sizes_, base_strides_, gradient.options()).copy_(gradient); });
-    }
-    at::Tensor part =
-        unseen([&] { return all.as_strided(sizes_, strides_, all.storage_offset() + offset_); });
+    at::Tensor part = of(gradient);
     const at::Tensor before = part;
     hooks.fire(part);
-    if (part.is_same(before)) return;
-    const c10::impl::ExcludeDispatchKeyGuard guard(base::operations_key);
-    gradient = at::empty_strided(base_sizes_, base_strides_, all.options()).copy_(all);
-    gradient.as_strided(sizes_, strides_, offset_).copy_(part);
+    if (!part.is_same(before)) gradient = with(gradient, part);
   }
 
  private:
+  at::Tensor laid_out_as_base(const at::Tensor& gradient) const {
+    return at::empty_strided(base_sizes_, base_strides_, gradient.options()).copy_(gradient);
+  }
+
   std::vector<std::int64_t> sizes_, strides_, base_sizes_, base_strides_;
   std::int64_t offset_;
   bool whole_;
@@ -237,7 +328,7 @@ class Part {
 /// Attached to the node that made the base of a view. Autograd records an in-place change of a view on its
 /// base and recreates the view, so nothing flows through the node of the view's previous version. The
 /// gradient that arrives here is then that version's, provided that nothing else leads here (see lone_base).
-class BaseHook final : public torch::autograd::FunctionPreHook {
+class BaseHook final : public OfModule {
  public:
   BaseHook(GradientHooks hooks, const at::Tensor& view, const at::Tensor& base, Reported reported)
       : hooks_(std::move(hooks)),
@@ -281,19 +372,50 @@ at::Tensor lone_base(const at::Tensor& view) {
 /// gradient with respect to the tensor before the change.
 class InplaceHook final : public torch::autograd::FunctionPostHook {
  public:
-  InplaceHook(GradientHooks hooks, const at::Tensor& input, const at::Tensor& base)
-      : hooks_(std::move(hooks)), part_(input, base) {}
+  InplaceHook(GradientHooks hooks, Part part, std::shared_ptr<Halves> whole)
+      : hooks_(std::move(hooks)), part_(std::move(part)), whole_(std::move(whole)) {}
 
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                             const torch::autograd::variable_list& /*inputs*/) override {
     torch::autograd::variable_list result = outputs;
-    if (!result.empty() && result[0].defined()) part_.fire(hooks_, result[0]);
+    if (result.empty() || !result[0].defined()) return result;
+    if (whole_ != nullptr) {
+      whole_->put(Halves::changed, part_.of(result[0]));
+    } else {
+      part_.fire(hooks_, result[0]);
+    }
     return result;
   }
 
  private:
   GradientHooks hooks_;
   Part part_;
+  std::shared_ptr<Halves> whole_;  // null if the module did not use the input before
+};
+
+/// Attached to the node to which both halves go.
+class WholeHook final : public OfModule {
+ public:
+  WholeHook(GradientHooks hooks, Part part, std::uint32_t output, std::shared_ptr<Halves> whole)
+      : hooks_(std::move(hooks)), part_(std::move(part)), output_(output), whole_(std::move(whole)) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    torch::autograd::variable_list result = gradients;
+    const at::Tensor whole = whole_->take();
+    if (!whole.defined() || output_ >= result.size() || !result[output_].defined()) return result;
+    at::Tensor given = whole;
+    hooks_.fire(given);
+    if (given.is_same(whole)) return result;
+    at::Tensor& all = result[output_];
+    all = part_.with(all, unseen([&] { return part_.of(all) + (given - whole); }));
+    return result;
+  }
+
+ private:
+  GradientHooks hooks_;
+  Part part_;
+  std::uint32_t output_;
+  std::shared_ptr<Halves> whole_;
 };
 
 GradientHooks select(const Plan& plan, std::size_t begin, std::size_t end,
@@ -373,9 +495,9 @@ Plan::Plan(const std::vector<std::shared_ptr<Hook>>& attached) : hooks(attached)
   forward_pre_end = count(1);
   forward_end = count(2);
   backward_input_end = count(3);
-  sees_inputs = has_backward_input() || has_backward_output() ||
-                std::any_of(hooks.begin(), hooks.end(),
-                            [](const auto& hook) { return !hook->is_scope && hook->kind == Kind::forward; });
+  sees_inputs = has_backward_input() || std::any_of(hooks.begin(), hooks.end(), [](const auto& hook) {
+                  return !hook->is_scope && hook->kind == Kind::forward;
+                });
   wants_inputs = forward_pre_begin != forward_pre_end || sees_inputs;
   wants_outputs = forward_end != forward_pre_end || has_backward_input() || has_backward_output();
 }
@@ -441,6 +563,7 @@ void Call::own_plan() {
 
 C10_ALWAYS_INLINE void Call::fire(std::size_t begin, std::size_t end, CallTensors* inputs,
                                   CallTensors* outputs) {
+  const std::int64_t defined_inputs = defined_in(inputs), defined_outputs = defined_in(outputs);
   firing_ = true;
   for (std::size_t i = begin; i < end; ++i) {
     const Hook& hook = *plan_->hooks[i];
@@ -448,6 +571,20 @@ C10_ALWAYS_INLINE void Call::fire(std::size_t begin, std::size_t end, CallTensor
     CallEvent event(hook.kind, hook.path, hook.type, indices_[i]);
     event.set_forward(hook.kind == Kind::forward_output ? nullptr : inputs, outputs);
     hook.callback(event);
+  }
+  firing_ = false;
+  check_given(*plan_, defined_inputs, inputs, "inputs");
+  check_given(*plan_, defined_outputs, outputs, "outputs");
+}
+
+void Call::leave_out(std::size_t begin, std::size_t end, std::int64_t slot, const std::string& why) {
+  firing_ = true;
+  for (std::size_t i = begin; i < end; ++i) {
+    const Hook& hook = *plan_->hooks[i];
+    if (hook.left_out == nullptr || !hook.active.load(std::memory_order_relaxed)) continue;
+    CallEvent event(hook.kind, hook.path, hook.type, indices_[i]);
+    event.set_gradient(nullptr, slot);
+    hook.left_out(event, why);
   }
   firing_ = false;
 }
@@ -458,20 +595,44 @@ void Call::before(CallTensors& inputs) {
   }
   if (plan_->has_backward_input()) {
     alias_inputs(inputs);
-  } else if (plan_->sees_inputs) {
-    keep_inputs(inputs);
+    put_back_inputs(inputs);
+  } else {
+    if (plan_->sees_inputs) keep_inputs(inputs);
+    put_back(inputs, CallTensors::Of::inputs, *plan_);
   }
-  put_back(inputs, CallTensors::Of::inputs, *plan_);
   if (inputs.has_unknown()) unknown_inputs_ = &inputs;
+}
+
+/// Aliases that an argument cannot take up are none of the program's mistakes: it gets its own tensors.
+void Call::put_back_inputs(CallTensors& inputs) {
+  for (;;) {
+    try {
+      return put_back(inputs, CallTensors::Of::inputs, *plan_);
+    } catch (const c10::NotImplementedError& error) {
+      if (!take_back_aliases(inputs, error.msg())) throw;
+    }
+  }
+}
+
+/// False if the tensors that cannot be replaced have no aliases.
+bool Call::take_back_aliases(CallTensors& inputs, const std::string& why) {
+  const auto [begin, end] = inputs.refused();
+  bool any = false;
+  for (std::int64_t i = begin; i < end; ++i) {
+    Input& input = inputs_[static_cast<std::size_t>(i)];
+    if (!input.original.defined() || !inputs[i].is_same(input.tensor)) continue;
+    any = true;
+    inputs[i] = input.original;
+    input = Input();
+    input.tensor = inputs[i];
+    leave_out_input(i, c10::str("the module has to get a view of input ", i, ". ", why));
+  }
+  return any;
 }
 
 void Call::keep_inputs(CallTensors& inputs) {
   for (std::int64_t i = 0; i < inputs.size(); ++i) {
-    const at::Tensor& input = inputs[i];
-    Input kept;
-    kept.tensor = input;
-    if (input.defined() && plan_->has_backward_output()) kept.node = input.grad_fn();
-    inputs_.push_back(std::move(kept));
+    inputs_.emplace_back().tensor = inputs[i];
   }
 }
 
@@ -504,24 +665,30 @@ void Call::after(CallTensors& outputs, CallTensors& inputs) {
 void Call::alias_inputs(CallTensors& inputs) {
   for (std::int64_t i = 0; i < inputs.size(); ++i) {
     at::Tensor& input = inputs[i];
-    if (!input.defined() || !input.requires_grad() || !at::GradMode::is_enabled()) {
-      Input kept;
-      kept.tensor = input;
-      inputs_.push_back(std::move(kept));
+    const bool flows = input.defined() && input.requires_grad() && at::GradMode::is_enabled();
+    const bool has_views = flows && input.layout() == c10::kStrided && !input.is_nested();
+    if (!has_views) {
+      inputs_.emplace_back().tensor = input;
+      if (flows) {
+        leave_out_input(i, c10::str("input ", i, " is ",
+                                    input.is_nested() ? "nested" : c10::str("of layout ", input.layout()),
+                                    ", and LibTorch has no views of such tensors; record BackwardOutput of "
+                                    "the module before it."));
+      }
       continue;
     }
-    const Hook& first = *plan_->hooks[plan_->forward_end];
-    TORCH_CHECK_NOT_IMPLEMENTED(input.layout() == c10::kStrided, "BackwardInput: input ", i, " of \"",
-                                first.path, "\" (", first.type, ") has layout ", input.layout(),
-                                ", which cannot be aliased; record BackwardOutput of the module before it.");
     Input kept;
-    kept.tensor = unseen([&] { return input.view_as(input); });
     kept.original = input;
+    kept.tensor = unseen([&] { return input.view_as(input); });
     kept.node = kept.tensor.grad_fn();
-    kept.base_node = base_of(input).grad_fn();
-    add_pre_hook(*kept.node, std::make_unique<NodeHook>(
-                                 select(*plan_, plan_->forward_end, plan_->backward_input_end, indices_, i),
-                                 static_cast<std::uint32_t>(kept.tensor.output_nr())));
+    const at::Tensor base = base_of(input);
+    kept.base_node = base.grad_fn();
+    kept.base_output = static_cast<std::uint32_t>(base.output_nr());
+    auto hook =
+        std::make_unique<NodeHook>(select(*plan_, plan_->forward_end, plan_->backward_input_end, indices_, i),
+                                   static_cast<std::uint32_t>(kept.tensor.output_nr()));
+    kept.hook = hook.get();
+    add_pre_hook(*kept.node, std::move(hook));
     if (input.is_leaf()) {
       kept.gradient = accumulated(input);
       torch::autograd::impl::get_autograd_meta(kept.tensor)->grad_ = kept.gradient;
@@ -550,60 +717,72 @@ void Call::carry_over(const Input& input) {
 }
 
 // A module that changed its input in place has cut the alias's first version out of the graph: autograd
-// routes the gradient through the node that records the change on the base.
+// routes the gradient through the node that records the change on the base. What the module computed before
+// the change still flows through the first version.
 void Call::follow_inplace(const Input& input, std::int64_t slot) {
   if (!input.original.defined() || input.tensor.grad_fn() == input.node) return;
-  const Hook& first = *plan_->hooks[plan_->forward_end];
   const at::Tensor base = base_of(input.original);
-  const bool used_before = input.node.use_count() > 2;      // by more than `input` and the recorded change
-  if (base.grad_fn() == input.base_node && !used_before) {  // changed under NoGradGuard: a view made anew
-    add_pre_hook(*input.tensor.grad_fn(),
-                 std::make_unique<NodeHook>(
-                     select(*plan_, plan_->forward_end, plan_->backward_input_end, indices_, slot),
-                     static_cast<std::uint32_t>(input.tensor.output_nr())));
-    return;
+  const auto hooks = [&] {
+    return select(*plan_, plan_->forward_end, plan_->backward_input_end, indices_, slot);
+  };
+  auto& first_version = static_cast<NodeHook&>(*input.hook);
+  std::shared_ptr<Halves> whole;
+  if (input.node.use_count() > 2) {  // by more than `input` and the recorded change
+    whole = std::make_shared<Halves>();
+    first_version.be_half_of(whole, Halves::before);
   }
-  Node* node = base.grad_fn().get();
+  const bool under_no_grad = base.grad_fn() == input.base_node;  // the view was made anew
+  Node* node = under_no_grad ? nullptr : base.grad_fn().get();
   for (int steps = 0; node != nullptr && steps < 64; ++steps) {
     NodePtr next;
     if (node->num_outputs() > 0) next = node->next_edge(0).function;
     if (next == input.base_node) break;
     node = next.get();
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(node != nullptr && !used_before, "BackwardInput: \"", first.path, "\" (",
-                              first.type, ") changes its input ", slot,
-                              " in place and also uses it elsewhere, so the gradient through this module "
-                              "cannot be separated from others; make the operation out of place, or record "
-                              "BackwardOutput of the module before it.");
-  node->add_post_hook(std::make_unique<InplaceHook>(
-      select(*plan_, plan_->forward_end, plan_->backward_input_end, indices_, slot), input.original, base));
+  if ((node == nullptr && !under_no_grad) || (whole != nullptr && input.base_node == nullptr)) {
+    // What the first version is given would be a part of the gradient only.
+    first_version.be_half_of(std::make_shared<Halves>(), Halves::before);
+    return leave_out_input(slot, c10::str("the module changes its input ", slot,
+                                          " in place in a way that LibTorch does not record; make the "
+                                          "operation out of place, or record BackwardOutput of the module "
+                                          "before it."));
+  }
+  if (under_no_grad) {
+    auto hook = std::make_unique<NodeHook>(hooks(), static_cast<std::uint32_t>(input.tensor.output_nr()));
+    if (whole != nullptr) hook->be_half_of(whole, Halves::changed);
+    add_pre_hook(*input.tensor.grad_fn(), std::move(hook));
+  } else {
+    node->add_post_hook(std::make_unique<InplaceHook>(hooks(), Part(input.original, base), whole));
+  }
+  if (whole != nullptr) {
+    add_pre_hook_first(*input.base_node, std::make_unique<WholeHook>(hooks(), Part(input.original, base),
+                                                                     input.base_output, whole));
+  }
 }
 
-bool Call::entered_as_is(const at::Tensor& output) const {
-  return std::any_of(inputs_.begin(), inputs_.end(), [&](const Input& input) {
-    return input.tensor.defined() && input.tensor.is_same(output) && output.grad_fn() == input.node;
-  });
-}
-
-void Call::hook_outputs(CallTensors& outputs) {
+// An output stays what the module returned, also if that is its input or stands in two slots: the gradient is
+// that of the tensor, with all its uses.
+void Call::hook_outputs(const CallTensors& outputs) {
+  const std::size_t begin = plan_->backward_input_end, end = plan_->hooks.size();
   for (std::int64_t i = 0; i < outputs.size(); ++i) {
-    at::Tensor& output = outputs[i];
+    const at::Tensor& output = outputs[i];
     if (!output.defined() || !output.requires_grad()) continue;
-    bool repeated = false;
-    for (std::int64_t j = 0; j < i; ++j) repeated = repeated || outputs[j].is_same(output);
-    // A tensor that the module only passes on (Identity, Dropout in eval mode) also has gradients from
-    // elsewhere.
-    if (output.is_leaf() || repeated || entered_as_is(output)) {
-      output = unseen([&] { return output.view_as(output); });
+    if (output.is_leaf()) {  // hooks of a leaf would outlive the graph of this forward
+      leave_out(begin, end, i,
+                c10::str("output ", i,
+                         " is a leaf of the graph, such as a parameter or an input that the program made: "
+                         "its grad() has the gradient, and BackwardParameter records those of parameters."));
+      continue;
     }
-    const GradientHooks hooks = select(*plan_, plan_->backward_input_end, plan_->hooks.size(), indices_, i);
+    const GradientHooks hooks = select(*plan_, begin, end, indices_, i);
     Reported reported;
     if (const at::Tensor base = lone_base(output); base.defined()) {
       reported = std::make_shared<std::atomic<bool>>(false);
-      add_pre_hook(*base.grad_fn(), std::make_unique<BaseHook>(hooks, output, base, reported));
+      add_pre_hook_first(*base.grad_fn(), std::make_unique<BaseHook>(hooks, output, base, reported));
     }
-    add_pre_hook(*output.grad_fn(),
-                 std::make_unique<NodeHook>(hooks, static_cast<std::uint32_t>(output.output_nr()), reported));
+    add_pre_hook_first(
+        *output.grad_fn(),
+        std::make_unique<NodeHook>(hooks, static_cast<std::uint32_t>(output.output_nr()), reported));
   }
 }
 
@@ -642,6 +821,7 @@ void OneSide::fire(std::size_t begin, std::size_t end, Kind kind, CallTensors& t
     const Hook& hook = *plan_->hooks[i];
     indices.push_back(hook.on_root || !is_seen(hook) ? 0 : next_call_index(state, hook));
   }
+  const std::int64_t defined = defined_in(&tensors);
   for (std::size_t i = begin; i < end; ++i) {
     const Hook& hook = *plan_->hooks[i];
     if (!is_seen(hook) || !hook.active.load(std::memory_order_relaxed)) continue;
@@ -650,6 +830,7 @@ void OneSide::fire(std::size_t begin, std::size_t end, Kind kind, CallTensors& t
                       kind == Kind::forward_pre ? nullptr : &tensors);
     hook.callback(event);
   }
+  check_given(*plan_, defined, &tensors, kind == Kind::forward_pre ? "inputs" : "outputs");
 }
 
 }  // namespace torchtap::hooks::detail

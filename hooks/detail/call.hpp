@@ -19,7 +19,7 @@
 #include <torchtap/hooks/detail/hook_point.hpp>
 
 namespace torch::autograd {
-struct Node;
+struct FunctionPreHook;
 }
 
 namespace torchtap::hooks::detail {
@@ -36,6 +36,7 @@ struct Hook {
   bool is_scope = false;  ///< no callback: counts the forwards of the root
   bool on_root = false;   ///< attached to the root: each call is a new forward
   Callback callback;
+  LeftOut left_out;  ///< empty if nobody asks
   std::string path;
   std::string type;
   std::shared_ptr<Hook> scope;            ///< the root's scope hook; null if the root cannot be hooked
@@ -130,21 +131,29 @@ class TORCHTAP_API Call {
 
  private:
   struct Input {
-    at::Tensor tensor;        // as passed to the module
-    at::Tensor original;      // as passed by the caller, if the module got an alias
-    NodePtr node, base_node;  // of `tensor` and of the base of `original`
-    at::Tensor gradient;      // what the alias shows as the accumulated gradient of `original`
+    at::Tensor tensor;                                 // as passed to the module
+    at::Tensor original;                               // as passed by the caller, if the module got an alias
+    NodePtr node, base_node;                           // of `tensor` and of the base of `original`
+    std::uint32_t base_output = 0;                     // the base's place among the outputs of its node
+    torch::autograd::FunctionPreHook* hook = nullptr;  // on `node`, which owns it
+    at::Tensor gradient;  // what the alias shows as the accumulated gradient of `original`
   };
 
   void end() noexcept;
   void leave() noexcept;
   void fire(std::size_t begin, std::size_t end, CallTensors* inputs, CallTensors* outputs);
+  /// Tells the hooks from `begin` to `end` that they will not hear of the gradient of a slot.
+  void leave_out(std::size_t begin, std::size_t end, std::int64_t slot, const std::string& why);
+  void leave_out_input(std::int64_t slot, const std::string& why) {
+    leave_out(plan_->forward_end, plan_->backward_input_end, slot, why);
+  }
+  void put_back_inputs(CallTensors& inputs);
+  bool take_back_aliases(CallTensors& inputs, const std::string& why);
   void keep_inputs(CallTensors& inputs);
   void alias_inputs(CallTensors& inputs);
   void follow_inplace(const Input& input, std::int64_t slot);
   static void carry_over(const Input& input);
-  void hook_outputs(CallTensors& outputs);
-  bool entered_as_is(const at::Tensor& output) const;
+  void hook_outputs(const CallTensors& outputs);
 
   Gate* gate_;
   const Plan* plan_ = nullptr;

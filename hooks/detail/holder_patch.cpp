@@ -260,8 +260,8 @@ struct Lender final : AnyModulePlaceholder {
 };
 
 const void* lent(std::size_t slot) {
-  static const Lender lender;
-  return table_of(&lender)[slot];
+  static const auto* lender = new Lender;  // models may outlive static objects
+  return table_of(lender)[slot];
 }
 
 template <std::size_t Slot>

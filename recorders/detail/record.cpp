@@ -10,6 +10,7 @@
 #include <torchtap/core/unfit.hpp>
 #include <torchtap/model/extend/interposed_calls.hpp>
 #include <torchtap/model/extend/node.hpp>
+#include <torchtap/model/extend/script_functions.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 
 namespace torchtap::recorders::detail {
@@ -19,14 +20,16 @@ Awaited*& awaited_in_this_thread() noexcept {
   return awaited;
 }
 
-Record::Record(Kind kind, std::shared_ptr<const RecorderOptions> options, const model::ModuleRef& module,
-               bool alone)
-    : Record(kind, std::move(options),
-             storage::EntryId{module.path(), module.aliases(), module.type(), name_of(kind)}, alone) {
+Record::Record(RecorderKind kind, std::shared_ptr<const RecorderOptions> options,
+               const model::ModuleRef& module, storage::EntryId id, bool alone)
+    : Record(kind, std::move(options), std::move(id), alone) {
   watched_ = model::extend::Access::node(module).keep;
+  inside_hooks_ =
+      module.scripted() && !traits(kind).parameters && model::extend::has_compiled_hooks(module.script());
 }
 
-Record::Record(Kind kind, std::shared_ptr<const RecorderOptions> options, storage::EntryId id, bool alone)
+Record::Record(RecorderKind kind, std::shared_ptr<const RecorderOptions> options, storage::EntryId id,
+               bool alone)
     : id(std::move(id)),
       kind(kind),
       options(std::move(options)),
@@ -58,8 +61,17 @@ std::string Record::describe() const {
 }
 
 std::string Record::note() const {
-  const std::string text = counts_.now().note();
-  if (!text.empty()) return text;
+  const std::string counted = counts_.now().note(), more = words();
+  return counted + (counted.empty() || more.empty() ? "" : " ") + more;
+}
+
+/// What there is to say beside the counts.
+std::string Record::words() const {
+  if (inside_hooks_) {
+    return "the file has hooks of this module compiled in, which its callers run around it: what its forward "
+           "itself is given and returns was recorded.";
+  }
+  if (!counts_.now().note().empty()) return {};
   if (parameter_.has_value() && samples() == 0) {
     const at::Tensor parameter(parameter_->lock());
     return !parameter.defined() || parameter.requires_grad()
@@ -141,6 +153,17 @@ bool Record::keep_event(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t 
   return true;
 }
 
+/// The answer of a condition; its error names the module.
+template <class Condition>
+bool Record::asked(const Condition& condition) const {
+  try {
+    return condition();
+  } catch (c10::Error& error) {
+    error.add_context("in the condition of " + describe());
+    throw;
+  }
+}
+
 void Record::record(hooks::Event& event) {
   const RecorderOptions& how = *options;
   if (source_ != nullptr && how.reduction() == nullptr) return stream_sample(event);
@@ -152,7 +175,7 @@ void Record::record(hooks::Event& event) {
     } else if (!tensors->empty()) {
       check_capture((*tensors)[0]);
     }
-    if (!how.nullary_condition()()) return refuse(event);
+    if (!asked(how.nullary_condition())) return refuse(event);
   }
 
   if (tensors != nullptr) {
@@ -193,6 +216,15 @@ bool Record::leaves_out(const c10::Error& error) {
   return options->on_error() == nullptr;
 }
 
+void Record::on_left_out(const hooks::Event& event, const std::string& why) {
+  if (!options->all_tensors() && event.slot() != options->slot()) return;
+  counts_.leave_out(why);
+  if (options->on_error() == nullptr) return;
+  const auto error = core::UnfitSample<c10::NotImplementedError>(
+      {__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, describe() + ": " + why);
+  options->on_error()(id.path, std::make_exception_ptr(error));
+}
+
 /// The inputs or outputs that are recorded; null for gradients, which arrive one by one.
 hooks::Tensors* Record::tensors_of(hooks::Event& event) const {
   if (traits(kind).gradients) return nullptr;
@@ -205,7 +237,7 @@ bool Record::wanted(hooks::Event& event, const hooks::Tensors* tensors, const at
   if (tensors == nullptr) slot = event.slot();
   const Sample sample(event.path(), event.type(), event.call_index(), counted(), slot, first,
                       options->all_tensors() ? tensors : nullptr);
-  return options->condition()(sample);
+  return asked([&] { return options->condition()(sample); });
 }
 
 /// Ends the forward of `until_recorded` if this is the last record that it waits for.

@@ -80,10 +80,10 @@ struct RecordData {
 class Record : public std::enable_shared_from_this<Record> {
  public:
   /// `alone`: one call attached only to this module.
-  Record(Kind kind, std::shared_ptr<const RecorderOptions> options, const model::ModuleRef& module,
-         bool alone);
+  Record(RecorderKind kind, std::shared_ptr<const RecorderOptions> options, const model::ModuleRef& module,
+         storage::EntryId id, bool alone);
   /// For a parameter, or for a module that is not in this process.
-  Record(Kind kind, std::shared_ptr<const RecorderOptions> options, storage::EntryId id, bool alone);
+  Record(RecorderKind kind, std::shared_ptr<const RecorderOptions> options, storage::EntryId id, bool alone);
   Record(const Record&) = delete;
   Record& operator=(const Record&) = delete;
   ~Record();
@@ -98,7 +98,7 @@ class Record : public std::enable_shared_from_this<Record> {
   void store_in(std::shared_ptr<Store> store);
 
   const storage::EntryId id;
-  const Kind kind;
+  const RecorderKind kind;
   const std::shared_ptr<const RecorderOptions> options;
 
   /// Called by the hook.
@@ -109,6 +109,9 @@ class Record : public std::enable_shared_from_this<Record> {
       record_or_report(event);
     }
   }
+
+  /// Called by the hook for a gradient that cannot be reported.
+  void on_left_out(const hooks::Event& event, const std::string& why);
 
   /// Pairs samples of `module` with the companions of `RecorderOptions::with`, as long as the hooks are kept.
   std::vector<hooks::Handle> pair(const model::ModuleRef& module);
@@ -161,6 +164,7 @@ class Record : public std::enable_shared_from_this<Record> {
   /// Why there may be no samples although the module ran, or how many were left out and why; empty if nothing
   /// is known.
   std::string note() const;
+  std::string words() const;
   /// "ForwardOutput "layer1" (Conv2d)": how messages begin.
   std::string describe() const;
 
@@ -212,6 +216,8 @@ class Record : public std::enable_shared_from_this<Record> {
   void record(hooks::Event& event);
   void record_or_report(hooks::Event& event);
   hooks::Tensors* tensors_of(hooks::Event& event) const;
+  template <class Condition>
+  bool asked(const Condition& condition) const;
   bool wanted(hooks::Event& event, const hooks::Tensors* tensors, const at::Tensor& first) const;
   bool take(hooks::Event& event, const hooks::Tensors* tensors, const at::Tensor& first);
   bool keep_event(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_slot, bool one);
@@ -326,6 +332,7 @@ class Record : public std::enable_shared_from_this<Record> {
   const bool as_it_is_;  // a tensor is recorded as it comes, without transform, device and dtype
   const bool copied_;    // as it comes, into a copy, and without a budget
   const bool alone_;
+  bool inside_hooks_ = false;                        // of its module, that were compiled into the file
   std::atomic<ThreadSinks*> thread_sinks_{nullptr};  // null until two threads record at the same time
   std::once_flag thread_sinks_once_;
   std::unique_ptr<ThreadSinks> thread_sinks_owner_;

@@ -140,7 +140,7 @@ std::string Record::why_not_held(const at::Tensor& tensor) {
 
 /// The sample, or an undefined one in its place if files cannot hold it, which is counted.
 const at::Tensor& Record::held_or_left_out(const at::Tensor& sample) const {
-  static const at::Tensor none;
+  static const auto& none = *new const at::Tensor;  // models may outlive static objects
   if (storage::can_hold(sample)) return sample;
   counts_.leave_out(why_not_held(sample), /*none=*/true);
   return none;
@@ -158,7 +158,7 @@ storage::Spool::Stream* Record::spooled() const {
   if (store_ == nullptr || !store_->spooling()) return nullptr;
   const std::lock_guard lock(mutex_);
   if (stream_ == nullptr) const_cast<Record*>(this)->move_to_spool();
-  stream_->note(note());
+  stream_->note(words());
   stream_->not_recorded(counts_.now());
   return stream_;
 }

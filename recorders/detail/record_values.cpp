@@ -100,7 +100,7 @@ storage::Entry Record::entry() const {
   if (options->reduction() != nullptr) entry.reduction = options->reduction()->describe();
   const RecordData now = copied();
   entry.samples = now.samples;
-  entry.note = note();
+  entry.note = words();
   entry.not_recorded = now.not_recorded;
   if (entry.samples == 0) return entry;
   entry.value = holdable(value_of(now.slots), [&](const at::Tensor& tensor) {

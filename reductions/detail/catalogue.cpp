@@ -77,7 +77,8 @@ std::int64_t whole_number(const std::string& argument) {
 namespace {
 
 std::vector<Named>& list() {
-  static std::vector<Named> all{
+  static auto& all = *new std::vector<Named>{
+      // models may outlive static objects
       plain<Sum, SumOptions>("Sum", "sum", "the sum"),
       plain<Mean, MeanOptions>("Mean", "mean", "the arithmetic mean"),
       named<Moments>(

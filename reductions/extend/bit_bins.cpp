@@ -9,7 +9,7 @@
 namespace torchtap::reductions::extend {
 namespace {
 
-const detail::Folding all{{}, true};
+const auto& all = *new const detail::Folding{{}, true};  // never destroyed
 
 }  // namespace
 

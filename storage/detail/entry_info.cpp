@@ -16,10 +16,11 @@ std::int64_t saturating_add(std::int64_t a, std::int64_t b) noexcept {
   return a < 0 ? std::numeric_limits<std::int64_t>::min() : std::numeric_limits<std::int64_t>::max();
 }
 
+/// The note in the manifest: what is missing, and what there is to say beside that.
 template <class Entry>
 std::string note_of(const Entry& entry) {
-  const std::string note = entry.not_recorded.note();
-  return note.empty() ? entry.note : note;
+  const std::string missing = entry.not_recorded.note();
+  return missing + (missing.empty() || entry.note.empty() ? "" : " ") + entry.note;
 }
 
 }  // namespace
@@ -43,7 +44,13 @@ std::int64_t SpooledEntry::samples() const noexcept {
 }
 
 SpooledEntry Description::spooled() const {
-  return {*this, shards, not_recorded, note};
+  return {*this, shards, not_recorded, words_beside(not_recorded, note)};
+}
+
+std::string words_beside(const core::NotRecorded& not_recorded, const std::string& note) {
+  const std::string missing = not_recorded.note();
+  if (missing.empty() || note.compare(0, missing.size(), missing) != 0) return note;
+  return note.substr(std::min(missing.size() + 1, note.size()));
 }
 
 const char* holds(const core::Value& value) {

@@ -89,6 +89,8 @@ Description describe(const Entry& entry, std::size_t index);
 /// Describes an entry as the sum of its shards. Sums saturate instead of overflowing.
 Description describe(const SpooledEntry& entry, std::size_t index);
 
+/// What a note of the manifest says beside `not_recorded`.
+std::string words_beside(const core::NotRecorded& not_recorded, const std::string& note);
 /// "tensor", "list", "dict", "text" or "none".
 const char* holds(const core::Value& value);
 /// Whether `value` is nothing, or an empty list or dict.

@@ -136,9 +136,11 @@ core::NotRecorded JoinedEntry::not_recorded() const {
 }
 
 std::string JoinedEntry::note() const {
-  const auto known =
-      std::find_if(parts.begin(), parts.end(), [](const auto& part) { return !part.note().empty(); });
-  return known == parts.end() ? std::string() : known->note();
+  for (const auto& part : parts) {
+    std::string words = words_beside(part.not_recorded(), part.note());
+    if (!words.empty()) return words;
+  }
+  return {};
 }
 
 ShardedEntry with_all_shards(const JoinedEntry& joined) {

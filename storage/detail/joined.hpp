@@ -16,7 +16,7 @@ struct JoinedEntry {
 
   /// What is missing in all of them.
   core::NotRecorded not_recorded() const;
-  /// Their first note.
+  /// What the first of them says beside that.
   std::string note() const;
 };
 

@@ -21,7 +21,8 @@ namespace {
 
 /// The classes and functions that a file may name.
 const std::unordered_set<std::string>& callables() {
-  static const std::unordered_set<std::string> names{
+  static const auto& names = *new const std::unordered_set<std::string>{
+      // also when a program ends
       "collections.OrderedDict",
       "torch._utils._rebuild_tensor",
       "torch._utils._rebuild_tensor_v2",
@@ -294,7 +295,7 @@ class Unpickler : private PickleMachine {
       }
       case Kind::dict:
         if (node.text == kObject) {
-          static const Node none;
+          static const auto& none = *new const Node;
           return dict(node.items.empty() ? none : *node.items[0], where, depth);
         }
         return dict(node, where, depth);

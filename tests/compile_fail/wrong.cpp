@@ -1,6 +1,7 @@
 // Wrong uses that the compiler has to refuse in words of ours: check.py compiles this file, and looks for
 // each text that stands after `says:` among the errors.
 #include <torch/nn/module.h>
+#include <torch/nn/modules/container/any.h>
 #include <torch/nn/pimpl.h>
 
 #include <map>
@@ -15,6 +16,7 @@
 #include <torchtap/reductions/mean.hpp>
 #include <torchtap/reductions/series.hpp>
 #include <torchtap/selectors/selector.hpp>
+#include <torchtap/storage/recording.hpp>
 
 namespace {
 
@@ -109,6 +111,36 @@ void first(Net net, const NetImpl& constant) {
   torchtap::selectors::types<int>();
   // says: a hook is a callable void(torchtap::hooks::Event& event)
   hooks::attach(*net, hooks::Kind::forward, [](auto& module, auto& input, auto& output) {});
+  // says: a hook returns nothing: assign what PyTorch's hooks return
+  hooks::attach(*net, hooks::Kind::forward, [](hooks::Event& event) { return event.outputs()[0] * 0; });
+  // says: a hook returns nothing: assign what PyTorch's hooks return
+  hooks::attach(net, "0", hooks::Kind::forward, [](const auto& event) { return event.outputs()[0] * 0; });
+  // says: attach needs a module: a torch::nn::Module&, its holder or std::shared_ptr
+  hooks::attach(net.get(), hooks::Kind::forward, [](hooks::Event& event) {});
+  // says: attach needs a module: a torch::nn::Module&, its holder or std::shared_ptr
+  hooks::attach(constant, hooks::Kind::forward, [](hooks::Event& event) {});
+  // says: find needs a model: a torch::nn::Module&, its holder or std::shared_ptr
+  torchtap::model::find(constant, "0");
+  // says: for a torch::nn::AnyModule call module(any)
+  recorder.attach(torch::nn::AnyModule());
+}
+
+/// What a hook may only read, and 0 for a name.
+void refused(Net net, const torchtap::hooks::Event& event, const torchtap::storage::RecordedEntry& entry) {
+  namespace hooks = torchtap::hooks;
+  torchtap::recorders::ForwardOutput recorder;
+  // is refused
+  event.outputs()[0] = at::Tensor();
+  // is refused
+  recorder[0].tensor(0);
+  // is refused
+  recorder[0].results().at(0);
+  // is refused
+  entry.tensor(0);
+  // is refused
+  hooks::attach(net, 0, [](hooks::Event& event) {});
+  // is refused
+  torchtap::model::find(net, 0);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <torch/script.h>
 #include <torch/torch.h>
 
+#include <cstdlib>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -1161,6 +1162,91 @@ BOOST_AUTO_TEST_CASE(a_path_that_is_not_there) {
   const auto message = message_of<c10::IndexError>([&] { torchtap::model::find(*model, "fs"); });
   BOOST_TEST(contains(message, "\"fs\""), message);
   BOOST_TEST(contains(message, "\"fc\""), message);
+}
+
+BOOST_AUTO_TEST_CASE(tensors_are_a_range) {
+  torch::nn::Sequential model(torch::nn::Bilinear(2, 2, 3));
+  const auto double_all = hooks::attach(model, "0", Kind::forward_pre, [](Event& event) {
+    for (at::Tensor& input : event.inputs()) input = input * 2;
+  });
+  std::vector<at::Tensor> seen;
+  const auto look = hooks::attach(model, "0", Kind::forward, [&](const Event& event) {
+    for (const at::Tensor& input : event.inputs()) seen.push_back(input);
+    seen.insert(seen.end(), event.outputs().begin(), event.outputs().end());
+  });
+  const at::Tensor x = at::ones({1, 2}), y = at::full({1, 2}, 3.);
+  const at::Tensor result = model->forward(x, y);
+  BOOST_REQUIRE(seen.size() == 3);
+  BOOST_TEST(at::equal(seen[0], x * 2));
+  BOOST_TEST(at::equal(seen[1], y * 2));
+  BOOST_TEST(seen[2].is_same(result));
+}
+
+BOOST_AUTO_TEST_CASE(a_tensor_that_a_hook_takes_away_is_an_error) {
+  torch::nn::Sequential model(torch::nn::Linear(2, 2));
+  const auto message = [&](Kind kind, const std::function<at::Tensor&(Event&)>& tensor) {
+    const auto handle = hooks::attach(model, "0", kind, [&](Event& event) { tensor(event) = at::Tensor(); });
+    return message_of<c10::ValueError>([&] { model->forward(at::ones({1, 2})).sum().backward(); });
+  };
+  const auto input = [](Event& event) -> at::Tensor& { return event.inputs()[0]; };
+  const auto output = [](Event& event) -> at::Tensor& { return event.outputs()[0]; };
+  const auto gradient = [](Event& event) -> at::Tensor& { return event.gradient(); };
+  BOOST_TEST(contains(message(Kind::forward_pre, input), "\"0\" (Linear) replaced a tensor of the inputs"));
+  BOOST_TEST(contains(message(Kind::forward_output, output), "tensor of the outputs by an undefined one"));
+  BOOST_TEST(contains(message(Kind::backward_output, gradient), "replaced the gradient by an undefined"));
+  BOOST_TEST(model->forward(at::ones({1, 2})).defined());
+}
+
+BOOST_AUTO_TEST_CASE(hooks_take_what_recorders_take) {
+  int fired = 0;
+  const auto count = [&](Event&) { ++fired; };
+  nn::Linear holder(2, 2);
+  const auto shared = std::make_shared<hooks::Hooked<torch::nn::LinearImpl>>(2, 2);
+  torch::nn::Sequential model(torch::nn::Linear(2, 2), torch::nn::ReLU());
+  const auto a = hooks::attach(holder, Kind::forward, count);
+  const auto b = hooks::attach(shared, Kind::forward, count, hooks::Place::first);
+  const auto c = hooks::attach(model, "1", Kind::forward, count);
+  const auto d = hooks::attach(model.ptr(), "0", Kind::forward, count);
+  const auto e = hooks::attach(*model, "0", Kind::forward, count, hooks::Place::first);
+  const auto f = hooks::attach(holder, "bias", count);
+  BOOST_TEST(torchtap::model::find(model, "1").type() == "ReLU");
+  BOOST_TEST(torchtap::model::find(shared, "").type() == "Linear");
+  model->forward(at::ones({1, 2}));
+  BOOST_TEST(fired == 3);
+  shared->forward(at::ones({1, 2}));
+  holder(at::ones({1, 2})).sum().backward();
+  BOOST_TEST(fired == 6);
+  const torch::nn::Linear empty{nullptr};
+  const std::shared_ptr<torch::nn::LinearImpl> null;
+  BOOST_TEST(contains(message_of<c10::ValueError>([&] { (void)hooks::attach(empty, Kind::forward, count); }),
+                      "empty"));
+  BOOST_TEST(contains(message_of<c10::ValueError>([&] { torchtap::model::find(null, "0"); }), "null"));
+}
+
+namespace {
+
+/// Runs its model once more after main has ended, and ends with an error if the hook is not called.
+struct Late {
+  torch::nn::Sequential model{nullptr};
+  Handle handle;
+  int fired = 0;
+
+  ~Late() {
+    if (model.is_empty()) return;
+    const torch::NoGradGuard no_grad;
+    model->forward(at::ones({2}));
+    if (fired != 2) std::_Exit(4);
+  }
+};
+Late late;  // older than what the library makes when it is first used
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_model_may_run_in_the_destructor_of_a_static_object) {
+  late.model = torch::nn::Sequential(torch::nn::Identity(), torch::nn::Identity());
+  late.handle = hooks::attach(late.model, "1", Kind::forward_output, [](Event&) { ++late.fired; });
+  late.model->forward(at::ones({2}));
+  BOOST_TEST(late.fired == 1);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

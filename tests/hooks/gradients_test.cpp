@@ -10,9 +10,29 @@
 
 #include "support.hpp"
 
+namespace gradient_types {
+
+/// A value that hooks can only read behind a constant pointer.
+struct Unknowing {
+  explicit Unknowing(at::Tensor tensor) : tensor(std::move(tensor)) {}
+  Unknowing(const Unknowing&) = delete;
+  at::Tensor tensor;
+};
+
+}  // namespace gradient_types
+
+template <>
+struct torchtap::hooks::Visit<gradient_types::Unknowing> {
+  template <class Visitor>
+  static void apply(gradient_types::Unknowing& value, Visitor&& visit) {
+    visit(value.tensor);
+  }
+};
+
 BOOST_AUTO_TEST_SUITE(gradients)
 
 namespace hooks = torchtap::hooks;
+using gradient_types::Unknowing;
 namespace nn = torchtap::nn;
 using hooks::Event;
 using hooks::Handle;
@@ -41,6 +61,20 @@ struct Gradients {
   at::Tensor at(std::int64_t call, std::int64_t slot = 0) const {
     const auto found = seen.find({call, slot});
     return found != seen.end() && found->second.size() == 1 ? found->second[0] : at::Tensor();
+  }
+};
+
+/// The gradients that were left out, by slot, and why the last one.
+struct LeftOut {
+  std::vector<std::int64_t> slots;
+  std::string why;
+
+  hooks::LeftOut callback() {
+    return [this](const Event& event, const std::string& reason) {
+      slots.push_back(event.slot());
+      why = reason;
+      BOOST_CHECK_THROW(event.gradient(), c10::ValueError);
+    };
   }
 };
 
@@ -75,6 +109,29 @@ struct ResidualImpl : torch::nn::Module {
   nn::Linear block{nullptr};
 };
 TORCHTAP_MODULE(Residual);
+
+/// Returns its parameter.
+struct ConstantImpl : torch::nn::Module {
+  ConstantImpl() { w = register_parameter("w", at::ones({3})); }
+  at::Tensor forward() { return w; }
+  at::Tensor w;
+};
+TORCHTAP_MODULE(Constant);
+
+/// Returns one tensor twice.
+struct PairImpl : torch::nn::Module {
+  Tensors forward(const at::Tensor& x) {
+    const at::Tensor y = x * 2;
+    return {y, y};
+  }
+};
+TORCHTAP_MODULE(Pair);
+
+/// Takes a value that cannot be copied.
+struct BoxedImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x, const std::shared_ptr<const Unknowing>& y) { return x * y->tensor; }
+};
+TORCHTAP_MODULE(Boxed);
 
 /// Calls the same module twice.
 struct TwiceImpl : torch::nn::Module {
@@ -331,7 +388,8 @@ BOOST_AUTO_TEST_CASE(in_place_on_a_leaf_fails_as_without_hooks) {
   BOOST_CHECK_NO_THROW(model->forward(x.detach().clone()));
 }
 
-// An input that a module returns also has gradients from elsewhere; the hooks report the module's own.
+// The gradient of an input that a module returns is the one of that tensor, with all its uses, for the
+// output; for the input it is the module's own.
 BOOST_AUTO_TEST_CASE(output_that_is_the_input) {
   at::manual_seed(0);
   const auto check = [](const std::string& name, auto module) {
@@ -347,21 +405,208 @@ BOOST_AUTO_TEST_CASE(output_that_is_the_input) {
       BOOST_TEST(same(watch.output.only(), w));
       BOOST_TEST(same(x.grad(), 2 * (w + 5)));
     }
-    BOOST_TEST_CONTEXT(name << ", a leaf, BackwardOutput only") {
+    BOOST_TEST_CONTEXT(name << ", BackwardOutput only") {
       torch::nn::Sequential model(module);
       model->eval();
       const auto x = leaf({3, 4}), w = randn({3, 4});
       Gradients output;
-      const auto handle =
-          hooks::attach(torchtap::model::find(*model, "0"), Kind::backward_output, output.callback());
-      ((model->forward(x) * w).sum() + (x * 5).sum()).backward();
-      BOOST_TEST(same(output.only(), w));
-      BOOST_TEST(same(x.grad(), w + 5));
+      const auto handle = hooks::attach(model, "0", Kind::backward_output, output.callback());
+      const auto h = x * 2;
+      const auto y = model->forward(h);
+      BOOST_TEST(y.is_same(h));
+      ((y * w).sum() + (h * 5).sum()).backward();
+      BOOST_TEST(same(output.only(), w + 5));
+      BOOST_TEST(same(x.grad(), 2 * (w + 5)));
+      const auto detached = model->forward(x * 2);
+      BOOST_CHECK_NO_THROW(detached.detach_());
+      BOOST_TEST(!detached.requires_grad());
+    }
+    BOOST_TEST_CONTEXT(name << ", a leaf, BackwardOutput only") {
+      torch::nn::Sequential model(module);
+      model->eval();
+      const auto x = leaf({3, 4}), w = randn({3, 4});
+      LeftOut left_out;
+      Gradients output;
+      const auto handle = hooks::attach(torchtap::model::find(model, "0"), Kind::backward_output,
+                                        output.callback(), left_out.callback());
+      const auto y = model->forward(x);
+      BOOST_TEST(y.is_same(x));
+      ((y * w).sum() + (x * 5).sum()).backward();
+      BOOST_TEST(output.count() == 0);
+      BOOST_TEST(left_out.slots == std::vector<std::int64_t>{0});
+      BOOST_TEST(support::contains(left_out.why, "leaf"), left_out.why);
+      BOOST_TEST(same(y.grad(), w + 5));
+      y.set_requires_grad(false);
+      BOOST_TEST(!x.requires_grad());
     }
   };
   check("Identity", torch::nn::Identity());
   check("Dropout", torch::nn::Dropout());
   check("Flatten", torch::nn::Flatten());
+}
+
+BOOST_AUTO_TEST_CASE(outputs_are_what_the_module_returned) {
+  at::manual_seed(0);
+  {
+    Constant constant;
+    LeftOut left_out;
+    Gradients output;
+    const auto handle = hooks::attach(torchtap::model::walk_modules(*constant).front(), Kind::backward_output,
+                                      output.callback(), left_out.callback());
+    const auto w = constant();
+    BOOST_TEST(w.is_same(constant->w));
+    torch::optim::SGD optimizer({w}, 0.1);
+    (w * 3).sum().backward();
+    optimizer.step();
+    BOOST_TEST(at::allclose(constant->w.detach(), at::full({3}, 0.7)));
+    BOOST_TEST(output.count() == 0);
+    BOOST_TEST(left_out.slots.size() == 1);
+  }
+  Pair pair;
+  Gradients output;
+  const auto handle = hooks::attach(pair, Kind::backward_output, output.callback());
+  const auto x = leaf({3}), w = randn({3});
+  const auto both = pair(x);
+  BOOST_TEST(both[0].is_same(both[1]));
+  ((both[0] * w).sum() + (both[1] * 5).sum()).backward();
+  BOOST_TEST(same(output.at(0, 0), w + 5));
+  BOOST_TEST(same(output.at(0, 1), w + 5));
+  BOOST_TEST(same(x.grad(), 2 * (w + 5)));
+}
+
+// What a hook makes of the gradient of a tensor is what the modules get that the tensor came through before.
+BOOST_AUTO_TEST_CASE(a_tensor_that_modules_pass_on_gives_its_gradient_to_the_last_one_first) {
+  torch::nn::Sequential model(torch::nn::Linear(3, 3), torch::nn::Identity());
+  Gradients layer;
+  const auto a = hooks::attach(model, "0", Kind::backward_output, layer.callback());
+  const auto times = [&](const std::string& path, double factor) {
+    return hooks::attach(model, path, Kind::backward_output,
+                         [=](Event& event) { event.gradient() = event.gradient() * factor; });
+  };
+  const auto b = times("1", 10), c = times("", 3);
+  Gradients whole;
+  const auto d = hooks::attach(model, "", Kind::backward_output, whole.callback());
+  model->forward(leaf({2, 3})).sum().backward();
+  BOOST_TEST(same(whole.only(), at::full({2, 3}, 3.)));
+  BOOST_TEST(same(layer.only(), at::full({2, 3}, 30.)));
+}
+
+// The gradient with respect to the input as it came: through what was computed before the change, and through
+// the change. Compared with the same forward on a tensor that has no other uses.
+BOOST_AUTO_TEST_CASE(input_that_is_used_and_then_changed_in_place) {
+  using Forward = std::function<at::Tensor(at::Tensor)>;
+  const std::vector<std::pair<const char*, Forward>> forwards{
+      {"centred",
+       [](at::Tensor x) {
+         const at::Tensor mean = x.mean();
+         return x.sub_(mean);
+       }},
+      {"residual",
+       [](at::Tensor x) {
+         const at::Tensor y = x + 1;
+         x.relu_();
+         return x * y;
+       }},
+      {"twice",
+       [](at::Tensor x) {
+         const at::Tensor y = x.sigmoid();
+         x.mul_(2);
+         const at::Tensor z = x + 3;
+         x.add_(y);
+         return x * 2 + z;
+       }},
+      {"only before",
+       [](at::Tensor x) {
+         const at::Tensor y = x + 1;
+         x.relu_();
+         return y;
+       }},
+      {"hardswish", [](at::Tensor x) { return at::hardswish_(x); }},
+      {"silu", [](at::Tensor x) { return at::silu_(x); }},
+      {"relu6", [](at::Tensor x) { return at::relu6_(x); }},
+      {"leaky_relu", [](at::Tensor x) { return at::leaky_relu_(x, 0.1); }},
+      {"elu", [](at::Tensor x) { return at::elu_(x); }}};
+  const std::vector<std::pair<const char*, Forward>> inputs{
+      {"whole", [](const at::Tensor& x) { return x * 1; }},
+      {"transposed", [](const at::Tensor& x) { return (x * 1).t(); }},
+      {"slice", [](const at::Tensor& x) { return (x * 1).slice(1, 1, 4); }}};
+  at::manual_seed(0);
+  for (const auto& [name, forward] : forwards) {
+    for (const auto& [shape, input] : inputs) {
+      BOOST_TEST_CONTEXT(name << " of " << shape) {
+        const auto given = randn({4, 5});
+        const auto w = randn(forward(input(given).clone()).sizes());
+        const auto want = [&] {
+          const auto begin = input(given).clone().requires_grad_();
+          return gradient_of((forward(begin * 1) * w).sum(), begin);
+        }();
+        const auto run = [&](const at::Tensor& x, bool elsewhere) {
+          const at::Tensor h = input(x);
+          const at::Tensor other = h * 5;
+          nn::Functional module(forward);
+          Watch watch(torchtap::model::walk_modules(*module).front());
+          at::Tensor loss = (module(h) * w).sum();
+          if (elsewhere) loss = loss + other.sum();
+          loss.backward({}, /*retain_graph=*/true);
+          loss.backward();
+          BOOST_TEST(watch.output.count() == 2);
+          BOOST_REQUIRE(watch.input.count() == 2);
+          for (const auto& gradient : watch.input.seen.begin()->second) {
+            BOOST_TEST(at::allclose(gradient, want));
+          }
+          return x.grad();
+        };
+        const auto bare = [&](const at::Tensor& x, bool elsewhere) {
+          const at::Tensor h = input(x);
+          const at::Tensor other = h * 5;
+          at::Tensor loss = (forward(h) * w).sum();
+          if (elsewhere) loss = loss + other.sum();
+          loss.backward({}, /*retain_graph=*/true);
+          loss.backward();
+          return x.grad();
+        };
+        for (const bool elsewhere : {false, true}) {
+          const auto x = given.clone().requires_grad_(), plain = given.clone().requires_grad_();
+          BOOST_TEST(at::allclose(run(x, elsewhere), bare(plain, elsewhere)));
+        }
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(gradient_of_an_input_changed_in_place_can_be_replaced) {
+  nn::Functional module([](at::Tensor x) {
+    const at::Tensor y = x + 1;
+    x.mul_(3);
+    return x + y;
+  });
+  const auto stop = hooks::attach(module, Kind::backward_input,
+                                  [](Event& event) { event.gradient() = event.gradient() * 10; });
+  const auto x = leaf({2, 3});
+  const auto h = x * 1;
+  const auto other = h * 5;
+  const auto y = module(h.slice(1, 1, 3));
+  (y.sum() + other.sum()).backward();
+  const auto want = at::full({2, 3}, 5.);
+  want.slice(1, 1, 3).fill_(45);
+  BOOST_TEST(at::allclose(x.grad(), want));
+}
+
+// What LibTorch has no view of, and what cannot be given to a module anew.
+BOOST_AUTO_TEST_CASE(inputs_that_have_no_view_are_left_out) {
+  Boxed boxed;
+  LeftOut left_out;
+  Gradients input;
+  const auto handle = hooks::attach(torchtap::model::walk_modules(*boxed).front(), Kind::backward_input,
+                                    input.callback(), left_out.callback());
+  const auto x = leaf({3}), y = leaf({3});
+  const auto shared = std::make_shared<const Unknowing>(y);
+  const auto result = boxed(x, shared);
+  result.sum().backward();
+  BOOST_TEST(same(input.only(), y.detach()));
+  BOOST_TEST(same(y.grad(), x.detach()));
+  BOOST_TEST(left_out.slots == std::vector<std::int64_t>{1});
+  BOOST_TEST(support::contains(left_out.why, "Unknowing"), left_out.why);
 }
 
 // The module gets a view, and the caller's tensor what the module did to the view.
@@ -599,8 +844,7 @@ BOOST_AUTO_TEST_CASE(other_dtypes) {
   }
 }
 
-// Also for tensors that have no alias: a clear refusal instead of a crash or of silence.
-BOOST_AUTO_TEST_CASE(sparse_input_is_refused_or_passed_through) {
+BOOST_AUTO_TEST_CASE(sparse_input_is_left_out) {
   torch::nn::Sequential model(torch::nn::Functional([](const at::Tensor& x) { return x * 2; }));
   const auto x = at::ones({3, 3}).to_sparse().requires_grad_();
   int fired = 0;
@@ -612,12 +856,18 @@ BOOST_AUTO_TEST_CASE(sparse_input_is_refused_or_passed_through) {
     model->forward(x);
     BOOST_TEST(fired == 1);
   }
-  const auto input = hooks::attach(torchtap::model::find(*model, "0"), Kind::backward_input, [&](Event&) {});
-  const auto message = support::message_of<c10::NotImplementedError>([&] { model->forward(x); });
-  BOOST_TEST(support::contains(message, "\"0\""), message);
-  BOOST_TEST(support::contains(message, "Sparse"), message);
-  // Without a gradient, no alias is needed.
-  BOOST_CHECK_NO_THROW(model->forward(x.detach()));
+  LeftOut left_out;
+  const auto input = hooks::attach(
+      torchtap::model::find(model, "0"), Kind::backward_input, [&](Event&) { fired = 10; },
+      left_out.callback());
+  at::_sparse_sum(model->forward(x)).backward();
+  BOOST_TEST(at::equal(x.grad().to_dense(), at::full({3, 3}, 2.)));
+  BOOST_TEST(fired == 1);
+  BOOST_TEST(left_out.slots == std::vector<std::int64_t>{0});
+  BOOST_TEST(support::contains(left_out.why, "Sparse"), left_out.why);
+  // Without a gradient, no view is needed.
+  model->forward(x.detach());
+  BOOST_TEST(left_out.slots.size() == 1);
 }
 
 BOOST_AUTO_TEST_CASE(quantized_input_passes_through) {

@@ -146,6 +146,57 @@ BOOST_AUTO_TEST_CASE(what_the_program_asked_for_is_still_an_error) {
   BOOST_CHECK_THROW(model->forward(torch::full({3}, NAN)), c10::ValueError);
 }
 
+BOOST_AUTO_TEST_CASE(errors_of_conditions_name_the_module_and_contexts_refuse_a_name_twice) {
+  torch::nn::Sequential model(torch::nn::Linear(3, 2));
+  const auto fail = [] { TORCH_CHECK_VALUE(false, "own words"); };
+  ForwardOutput nullary(torchtap::recorders::RecorderOptions().condition([&] {
+    fail();
+    return true;
+  }));
+  ForwardOutput unary(torchtap::recorders::RecorderOptions().condition([&](const Sample&) {
+    fail();
+    return true;
+  }));
+  for (auto* recorder : {&nullary, &unary}) {
+    recorder->attach(model, "0");
+    const auto error = torchtap_test::error_of([&] { model->forward(torch::ones({3})); });
+    BOOST_TEST(contains(error, "own words"), error);
+    BOOST_TEST(contains(error, "in the condition of ForwardOutput \"0\" (Linear)"), error);
+    recorder->detach();
+  }
+  const auto x = torch::ones({3});
+  BOOST_CHECK_THROW(const Context named(Context::Names{{"a", x}, {"b", x}, {"a", x}}), c10::ValueError);
+  BOOST_TEST(!Context::find("b").defined());
+}
+
+/// A gradient that no hook can see ends no forward.
+BOOST_AUTO_TEST_CASE(a_gradient_that_cannot_be_reported_is_left_out_and_counted) {
+  Makes odd;
+  odd->make = [](const at::Tensor& x) { return at::_sparse_sum(x); };
+  torch::nn::Sequential model(odd);
+  int errors = 0;
+  torchtap::recorders::BackwardInput gradients,
+      told(torchtap::recorders::RecorderOptions().on_error(
+          [&](const std::string&path, const std::exception_ptr&error) {
+            BOOST_TEST(path == "0");
+            BOOST_CHECK_THROW(std::rethrow_exception(error), c10::Error);
+            ++errors;
+          }));
+  torchtap::recorders::BackwardInput second(torchtap::recorders::RecorderOptions().slot(1));
+  for (auto* recorder : {&gradients, &told, &second}) recorder->attach(model, "0");
+  const at::Tensor x = torch::eye(3).to_sparse().requires_grad_();
+  for (int i = 0; i < 2; ++i) model->forward(x).backward();
+  BOOST_TEST(x.grad().defined());
+  BOOST_TEST(gradients[0].samples() == 0);
+  BOOST_TEST(gradients[0].left_out() == 2);
+  BOOST_TEST(gradients[0].events() == 2);
+  BOOST_TEST(contains(gradients[0].note(), "2 of its samples were left out: input 0 is of layout Sparse"),
+             gradients[0].note());
+  BOOST_TEST(errors == 2);
+  BOOST_TEST(told[0].left_out() == 2);
+  BOOST_TEST(second[0].events() == 0);
+}
+
 /// A graph computes nothing while it is captured, and everything again in each replay.
 BOOST_AUTO_TEST_CASE(a_stream_that_captures_a_graph_is_an_error_that_names_the_module) {
   const at::Device device(c10::kPrivateUse1, 0);

@@ -631,6 +631,58 @@ BOOST_AUTO_TEST_CASE(several_models_and_pipelines_add_subrecorders) {
   BOOST_CHECK_EXCEPTION(outputs.at("0"), c10::IndexError, says({"several", "[0, 1]"}));
 }
 
+BOOST_AUTO_TEST_CASE(a_module_that_is_attached_again_goes_on_with_its_subrecorder) {
+  auto model = mlp();
+  ForwardOutput outputs;
+  tap::recorders::BackwardParameter gradients(Sum{});
+  for (int round = 1; round <= 3; ++round) {
+    {
+      const tap::recorders::Scope scope(outputs);
+      outputs.attach(model);
+      gradients.attach(model, "0");
+      model->forward(torch::ones({1, 6})).sum().backward();
+    }
+    gradients.detach();
+    model->forward(torch::ones({1, 6})).sum().backward();
+    BOOST_TEST(outputs.size() == 6);
+    BOOST_TEST(outputs.at("0").samples() == round);
+    BOOST_TEST(gradients.size() == 2);
+    BOOST_TEST(gradients.at("0.weight").samples() == round);
+  }
+  // While it is attached, it is added, as is another model's module of that path.
+  outputs.attach(model, "0");
+  outputs.attach(model, "0");
+  BOOST_TEST(outputs.size() == 7);
+  auto other = mlp();
+  outputs.detach();
+  outputs.attach(other, {"0", "2"});
+  BOOST_TEST(outputs.size() == 9);
+  other->forward(torch::ones({1, 6}));
+  BOOST_TEST(outputs[1].samples() == 3);
+  BOOST_TEST(outputs[7].samples() == 1);
+  BOOST_TEST(outputs[8].path() == "2");
+}
+
+BOOST_AUTO_TEST_CASE(several_models_in_one_recorder_have_names) {
+  using tap::recorders::AttachOptions;
+  auto teacher = mlp(), student = mlp();
+  ForwardOutput outputs;
+  outputs.attach(teacher, sel::names("0") || sel::names(""), AttachOptions().name("teacher"));
+  outputs.attach(student, "0", AttachOptions().name("student"));
+  outputs.attach(student, "2");
+  teacher->forward(torch::ones({1, 6}));
+  BOOST_TEST(outputs.at("teacher.0").samples() == 1);
+  BOOST_TEST(outputs.at("teacher").samples() == 1);
+  BOOST_TEST(outputs.at("student.0").samples() == 0);
+  BOOST_TEST(outputs.at(3).path() == "2");
+  BOOST_TEST(outputs.entries()[2].path == "student.0");
+  tap::recorders::BackwardParameter gradients(Sum{});
+  gradients.attach(teacher, AttachOptions().name("teacher")).attach(student, AttachOptions().name("student"));
+  student->forward(torch::ones({1, 6})).sum().backward();
+  BOOST_TEST(gradients.at("student.4.bias").samples() == 1);
+  BOOST_TEST(gradients.at("teacher.4.bias").samples() == 0);
+}
+
 BOOST_AUTO_TEST_CASE(scopes_remove_what_they_added_and_nothing_else) {
   auto model = mlp();
   ForwardOutput outputs;

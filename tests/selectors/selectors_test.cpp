@@ -379,7 +379,7 @@ BOOST_AUTO_TEST_CASE(what_does_not_exist_is_an_error) {
   CHECK_SAME(selected(types("ReLU") || types("Lienar").allow_none()), Names({"layers.1"}));
   CHECK_SAME(selected(types("ReLU", "Lienar").allow_none()), Names({"layers.1"}));
   CHECK_SAME(selected(leaves() && !types("Conv2d", "Lienar") && depth(1)), Names({"head[0]"}));
-  BOOST_TEST(contains(message_of(types("ModuleList")), "matches none"));  // it exists, without a forward
+  BOOST_TEST(contains(message_of(types("ModuleList")), "types(ModuleList) matches has a method forward"));
 
   BOOST_TEST(selected(types("Conv3d").allow_none()).empty());
   BOOST_TEST(selected(names("stern").allow_none()).empty());
@@ -389,6 +389,34 @@ BOOST_AUTO_TEST_CASE(what_does_not_exist_is_an_error) {
 
 BOOST_AUTO_TEST_CASE(one_part_that_may_match_nothing_does_not_excuse_the_others) {
   BOOST_TEST(contains(message_of(names("stern") || types("Conv3d").allow_none()), "\"stern\""));
+}
+
+BOOST_AUTO_TEST_CASE(what_torchscript_lacks_is_said) {
+  torch::jit::Module inner("Inner"), script("Script");
+  inner.define("def forward(self, x):\n  return x\n");
+  script.register_module("inner", inner);
+  script.define("def forward(self, x):\n  return self.inner.forward(x)\n");
+  const auto message = [&](const Selector& selector, const std::string& method) {
+    try {
+      select(model::walk_modules(script, method), selector);
+    } catch (const c10::ValueError& error) {
+      return std::string(error.msg());
+    }
+    return std::string();
+  };
+  const auto method = message(everything(), "encode");
+  BOOST_TEST(contains(method, "none of the modules that everything matches has a method encode"), method);
+  BOOST_TEST(contains(message(depth(1), "encode"), "has a method encode"));
+  const auto type = message(types<torch::nn::Linear>(), "forward");
+  BOOST_TEST(contains(type, "asks for C++ types"), type);
+  BOOST_TEST(contains(type, "types(\"Inner\")"), type);
+  BOOST_TEST(message(types<torch::nn::Linear>() || names("inner"), "forward") == "");
+}
+
+BOOST_AUTO_TEST_CASE(names_in_braces) {
+  CHECK_SAME(selected(names({"stem", "layers.1"})), Names({"stem", "layers.1"}));
+  CHECK_SAME(selected({"stem", "layers.1"}), Names({"stem", "layers.1"}));
+  BOOST_TEST(names({"a", "b*"}).describe() == "names(\"a\", \"b*\")");
 }
 
 BOOST_AUTO_TEST_CASE(prints_as_it_would_be_written) {

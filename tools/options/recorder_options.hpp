@@ -19,21 +19,21 @@ namespace torchtap::tools {
 /// The command's names for the kinds of recorders.
 struct KindWord {
   const char* word;
-  recorders::Kind kind;
+  recorders::RecorderKind kind;
 };
-inline constexpr KindWord kKindWords[] = {{"pre", recorders::Kind::forward_pre},
-                                          {"input", recorders::Kind::forward_input},
-                                          {"output", recorders::Kind::forward_output},
-                                          {"grad-input", recorders::Kind::backward_input},
-                                          {"grad-output", recorders::Kind::backward_output},
-                                          {"grad-parameter", recorders::Kind::backward_parameter}};
+inline constexpr KindWord kKindWords[] = {{"pre", recorders::RecorderKind::forward_pre},
+                                          {"input", recorders::RecorderKind::forward_input},
+                                          {"output", recorders::RecorderKind::forward_output},
+                                          {"grad-input", recorders::RecorderKind::backward_input},
+                                          {"grad-output", recorders::RecorderKind::backward_output},
+                                          {"grad-parameter", recorders::RecorderKind::backward_parameter}};
 
 inline const std::vector<std::string>& recorder_names() {
-  static const std::vector<std::string> names = [] {
+  static const auto& names = *new const std::vector<std::string>([] {
     std::vector<std::string> words;
     for (const auto& [word, kind] : kKindWords) words.emplace_back(word);
     return words;
-  }();
+  }());
   return names;
 }
 

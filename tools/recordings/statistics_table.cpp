@@ -62,8 +62,8 @@ std::vector<Column> columns_of(const std::vector<Row>& rows) {
         columns.push_back({one.name, one.base(), one.detail, one.bins.has_value()});
     }
   }
-  static const std::set<std::string> taken{"index",     "path",    "slot", "type", "kind",
-                                           "reduction", "samples", "mark", "marks"};
+  static const auto& taken = *new const std::set<std::string>{"index",     "path",    "slot", "type", "kind",
+                                                              "reduction", "samples", "mark", "marks"};
   std::map<std::string, int> plain, all;
   for (const auto& column : columns) {
     ++all[column.title];
@@ -82,7 +82,7 @@ std::vector<Column> columns_of(const std::vector<Row>& rows) {
 }
 
 int importance_of(const Column& column) {
-  static const std::map<std::string, int> known{
+  static const auto& known = *new const std::map<std::string, int>{
       {"std", 90},      {"mean", 88}, {"max", 84},      {"min", 82},    {"abs_max", 80},
       {"norm", 78},     {"nan", 74},  {"inf", 73},      {"zeros", 72},  {"skewness", 60},
       {"kurtosis", 58}, {"rows", 40}, {"elements", 38}, {"indices", 36}};

@@ -34,9 +34,9 @@ namespace {
 constexpr std::string_view kResult = "fingerprint";
 
 /// Inputs are seen before the call, which may overwrite them.
-frames::Kind kind_of(recorders::Kind recorder) {
-  return recorder == recorders::Kind::forward_pre ? frames::Kind::forward_input
-                                                  : frames::kind_of(recorders::name_of(recorder));
+frames::Kind kind_of(recorders::RecorderKind recorder) {
+  return recorder == recorders::RecorderKind::forward_pre ? frames::Kind::forward_input
+                                                          : frames::kind_of(recorders::name_of(recorder));
 }
 
 /// The first frame of a file.
@@ -404,7 +404,7 @@ Fingerprints& Fingerprints::attach(const selectors::ModuleView& model) {
   TORCH_CHECK_VALUE(!reachable.empty(), "views::compare::Fingerprints::attach: no module has a forward.");
   hooks::DeferredCompile batch;
   std::vector<std::unique_ptr<recorders::Recorder>> both;
-  for (const auto kind : {recorders::Kind::forward_pre, recorders::Kind::forward_output}) {
+  for (const auto kind : {recorders::RecorderKind::forward_pre, recorders::RecorderKind::forward_output}) {
     recorders::RecorderOptions options;
     options.all_tensors().stream(state_).on_error(
         [state = state_.get(), kind = kind_of(kind)](

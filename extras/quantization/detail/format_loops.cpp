@@ -331,7 +331,7 @@ void tally_formats(const std::vector<FormatLoop>& formats, const float* x, std::
 
 const std::vector<NumberFormat>& number_formats() {
   using Scale = NumberFormat::Scale;
-  static const std::vector<NumberFormat> all{
+  static const auto& all = *new const std::vector<NumberFormat>{
       {"e4m3", Scale::given, false, 3, -6, 448},  // OCP OFP8: no infinity, so 480 is NaN
       {"e5m2", Scale::given, false, 2, -14, 57344},    {"bf16", Scale::given, false, 7, -126, 0x1.FEp127},
       {"f16", Scale::given, false, 10, -14, 65504},    {"int8", Scale::given, true, 0, 0, 127},

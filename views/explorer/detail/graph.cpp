@@ -103,7 +103,7 @@ void ModeGraph::see(std::int32_t call, bool output, const std::vector<PortInfo>&
 }
 
 const ModeGraph::Ports& ModeGraph::ports(std::int32_t call) const {
-  static const Ports none;
+  static const auto& none = *new const Ports;
   const auto found = ports_.find(call);
   return found == ports_.end() ? none : found->second;
 }

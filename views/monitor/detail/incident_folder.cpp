@@ -149,7 +149,7 @@ bool write_inputs(const std::string& folder, const IncidentContent& content, con
   }
   storage::Entry entry;
   entry.type = type;
-  entry.kind = name_of(recorders::Kind::forward_pre);
+  entry.kind = name_of(recorders::RecorderKind::forward_pre);
   entry.samples = static_cast<std::int64_t>(content.forwards.size());
   entry.value = std::move(dict);
   storage::save(folder, {entry}, storage::SaveOptions().mkdir(true));

@@ -154,7 +154,8 @@ void Watcher::load_reference() {
   std::vector<std::string> missing;
   bool any = false;  // every model has a root, so a common root counts only if nothing else is watched
   for (const std::size_t i : chosen_) {
-    const bool known = learned_.find(modules_[i].path(), name_of(recorders::Kind::forward_output)) != nullptr;
+    const bool known =
+        learned_.find(modules_[i].path(), name_of(recorders::RecorderKind::forward_output)) != nullptr;
     if (!known) missing.push_back(modules_[i].path());
     any = any || (known && (i != 0 || chosen_.size() == 1));
   }
@@ -276,10 +277,10 @@ void Watcher::attach_all() {
     hook(tops_[i], hooks::Kind::forward_pre,
          [i](Watcher& self, hooks::Event& event) { self.begin_hidden(i, event); });
   }
-  if (!hidden) add_recorder(recorders::Kind::forward_pre, {0}, rules::Tensor::input);
-  add_recorder(recorders::Kind::forward_output, chosen_, rules::Tensor::output);
+  if (!hidden) add_recorder(recorders::RecorderKind::forward_pre, {0}, rules::Tensor::input);
+  add_recorder(recorders::RecorderKind::forward_output, chosen_, rules::Tensor::output);
   if (options_.gradients() && options_.learn().empty()) {
-    add_recorder(recorders::Kind::backward_output, chosen_, rules::Tensor::gradient);
+    add_recorder(recorders::RecorderKind::backward_output, chosen_, rules::Tensor::gradient);
   }
   // Behind the recorders.
   if (!hidden)
@@ -291,7 +292,7 @@ void Watcher::attach_all() {
   batch.commit();
 }
 
-void Watcher::add_recorder(recorders::Kind kind, const std::vector<std::size_t>& modules,
+void Watcher::add_recorder(recorders::RecorderKind kind, const std::vector<std::size_t>& modules,
                            rules::Tensor tensor) {
   recorders::RecorderOptions how;
   how.all_tensors().on_error(

@@ -123,7 +123,8 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   void check_learn() const;
   void not_counted(const std::string& path);
   void attach_all();
-  void add_recorder(recorders::Kind kind, const std::vector<std::size_t>& modules, rules::Tensor tensor);
+  void add_recorder(recorders::RecorderKind kind, const std::vector<std::size_t>& modules,
+                    rules::Tensor tensor);
   void save_learned();
   void find_failed_here();
   /// Counts exceptions, which the model must not see.

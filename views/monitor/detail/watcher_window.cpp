@@ -32,11 +32,11 @@ constexpr std::size_t kept_windows = 8;
 const std::string& kind_of(rules::Tensor tensor) {
   switch (tensor) {
     case rules::Tensor::input:
-      return name_of(recorders::Kind::forward_pre);
+      return name_of(recorders::RecorderKind::forward_pre);
     case rules::Tensor::gradient:
-      return name_of(recorders::Kind::backward_output);
+      return name_of(recorders::RecorderKind::backward_output);
     default:
-      return name_of(recorders::Kind::forward_output);
+      return name_of(recorders::RecorderKind::forward_output);
   }
 }
 

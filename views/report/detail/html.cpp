@@ -1,6 +1,8 @@
 // Writes measurements as a page for a browser: the page of views/report/page/ with the results as JSON in it.
 #include <c10/util/Exception.h>
 
+#include <string_view>
+
 #include <torchtap/views/report/detail/page.hpp>
 #include <torchtap/views/report/detail/write_json.hpp>
 #include <torchtap/views/report/save.hpp>
@@ -32,7 +34,7 @@ std::string in_html(const std::string& json) {
 }  // namespace
 
 std::string html(const Measurements& results) {
-  static const std::string marker = "<!--data-->";
+  constexpr std::string_view marker = "<!--data-->";
   std::string page = detail::kPage;
   const std::size_t place = page.find(marker);
   TORCH_INTERNAL_ASSERT(place != std::string::npos);

@@ -92,11 +92,12 @@ class FieldReader {
 
 /// The rule that a mark of an earlier format is by now.
 std::string rule_of(const std::string& mark) {
-  static const std::map<std::string, const char*> rules{{"dead", "dead_relu"},
-                                                        {"exploding", "exploding_gradient"},
-                                                        {"vanishing", "vanishing_gradient"},
-                                                        {"non-finite", "nonfinite"},
-                                                        {"never ran", "never_ran"}};
+  static const auto& rules =
+      *new const std::map<std::string, const char*>{{"dead", "dead_relu"},
+                                                    {"exploding", "exploding_gradient"},
+                                                    {"vanishing", "vanishing_gradient"},
+                                                    {"non-finite", "nonfinite"},
+                                                    {"never ran", "never_ran"}};
   const auto found = rules.find(mark);
   return found == rules.end() ? mark : found->second;
 }
