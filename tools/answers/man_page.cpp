@@ -19,13 +19,26 @@ std::string escaped(const std::string& text) {
   std::string result = text.find_first_of(".'") == 0 ? "\\&" : "";
   for (const char c : text) {
     switch (c) {
-      case '\\': result += "\\e"; break;
-      case '-': result += "\\-"; break;
-      case '\'': result += "\\(aq"; break;
-      case '`': result += "\\(ga"; break;
-      case '^': result += "\\(ha"; break;
-      case '~': result += "\\(ti"; break;
-      default: result += c;
+      case '\\':
+        result += "\\e";
+        break;
+      case '-':
+        result += "\\-";
+        break;
+      case '\'':
+        result += "\\(aq";
+        break;
+      case '`':
+        result += "\\(ga";
+        break;
+      case '^':
+        result += "\\(ha";
+        break;
+      case '~':
+        result += "\\(ti";
+        break;
+      default:
+        result += c;
     }
   }
   return result;
@@ -62,7 +75,8 @@ void write_footer(std::ostream& out, const std::string& footer) {
 
 void write_man_page(const std::string& file, const std::vector<Answer>& all) {
   std::ofstream out(file);
-  out << ".TH TORCHTAP 1 \"\" \"torchtap " TORCHTAP_VERSION "\"\n.SH NAME\ntorchtap \\- see inside LibTorch models\n";
+  out << ".TH TORCHTAP 1 \"\" \"torchtap " TORCHTAP_VERSION
+         "\"\n.SH NAME\ntorchtap \\- see inside LibTorch models\n";
   for (const auto& [words, text] : all) {
     const auto option = words.find("--help");
     if (option == std::string::npos) continue;
