@@ -71,6 +71,13 @@ explorer::ServeOptions serve_options(const ExploreOptions& options) {
 void serve_until_interrupted(const std::string& url, const ExploreOptions& options,
                              const Interrupt& interrupt) {
   std::cout << url << std::endl;
+  std::cerr << "torchtap: open this in a browser; Ctrl-C ends.\n";
+  if (options.address == "127.0.0.1" || options.address == "localhost" || options.address == "::1") {
+    const auto end = url.find("/#"), colon = url.rfind(':', end);
+    const std::string port = url.substr(colon + 1, end - colon - 1);
+    std::cerr << "torchtap: to open it on another machine, run ssh -L " << port << ":localhost:" << port
+              << " there, with the name of this one.\n";
+  }
   if (options.address == "0.0.0.0" || options.address == "::")
     std::cerr
         << "torchtap: from other machines, open this with the IP address of this machine instead of localhost"

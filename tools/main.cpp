@@ -140,6 +140,13 @@ int run(int argc, char** argv, tools::Notes& notes) {
   tools::set_help(app);
   app.set_version_flag("-V,--version", "torchtap " TORCHTAP_VERSION " (LibTorch " TORCH_VERSION ")");
   app.require_subcommand(1);
+  app.footer(
+      "torchtap COMMAND --help says what a command takes, with examples; man torchtap has all of them.");
+  std::size_t titled = 0;
+  const auto title = [&](const char* text) {  // of the commands that were added since the last one
+    const auto commands = app.get_subcommands({});
+    for (; titled < commands.size(); ++titled) commands[titled]->group(text);
+  };
   tools::add_list(app);
   tools::add_record(app);
   tools::add_trace(app);
@@ -147,29 +154,38 @@ int run(int argc, char** argv, tools::Notes& notes) {
 #ifdef TORCHTAP_HAVE_EXPLORER
   tools::add_explore(app);
 #endif
+  title("Run a model");
   tools::preload::add_command(app);
+  tools::add_replay(app);
+  title("Run a program, or what its monitor kept");
   tools::add_show(app);
   tools::add_check(app);
   tools::add_formats(app);
   tools::add_compare(app);
-  tools::add_replay(app);
+  title("Look at recordings");
+  tools::add_merge(app);
+  tools::add_convert(app);
+  tools::recover::add_command(app);
+  title("Make other recordings and files");
   tools::add_calibrate(app);
   tools::add_evaluate(app);
   tools::add_quantize(app);
-  tools::add_merge(app);
-  tools::add_convert(app);
-  tools::add_completion(app);
-  tools::recover::add_command(app);
+  title("Quantize");
   tools::stream::add_streams(app);
   tools::stream::add_tail(app);
   tools::stream::add_watch(app);
   tools::stream::add_video(app);
+  title("Watch what programs publish");
+  tools::add_completion(app);
+  title("Shells");
   for (CLI::App* command : app.get_subcommands({})) {
     notes.add_option(*command);
     tools::guard_values(*command);
   }
-  if (argc == 3 && std::strcmp(argv[1], "--write-answers") == 0) {  // asked by the build
-    tools::write_answers(argv[2], tools::answers_of(app));
+  if (argc == 4 && std::strcmp(argv[1], "--write-answers") == 0) {  // asked by the build
+    const auto all = tools::answers_of(app);
+    tools::write_answers(argv[2], all);
+    tools::write_man_page(argv[3], all);
     return 0;
   }
   try {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -135,6 +136,11 @@ void add_merge(CLI::App& app) {
     });
     storage::merge(options->parts, options->save, reductions::restore, merging);
     progress.reset();
+    std::set<std::filesystem::path> known;
+    for (const std::string& part : options->parts) {
+      if (!known.insert(std::filesystem::weakly_canonical(part)).second)
+        std::cerr << "torchtap: \"" << printable(part) << "\" was given twice, so its samples count twice.\n";
+    }
     std::int64_t samples = 0;
     const storage::Recording merged = storage::load(options->save);
     for (const auto& entry : merged) samples += entry.samples();

@@ -240,29 +240,29 @@ void list_incidents(const ReplayCommand& command) {
 }  // namespace
 
 void add_replay(CLI::App& app) {
-  auto* command = app.add_subcommand("replay", "Run the forwards of an incident again, or list incidents.");
+  auto* command = app.add_subcommand("replay", "Run the forwards of an incident again, or list incidents");
   command->footer(kReplayExamples);
   auto options = std::make_shared<ReplayCommand>();
-  command->add_option("INCIDENT", options->incident, "An incident, or a folder of incidents.")->required();
-  command->add_option("MODEL", options->model, "TorchScript file of the incident's model.");
+  command->add_option("INCIDENT", options->incident, "An incident, or a folder of incidents")->required();
+  command->add_option("MODEL", options->model, "TorchScript file of the incident's model");
   command
       ->add_option("--from", options->from,
-                   "Number of the first forward; by default the oldest in the incident.")
+                   "Number of the first forward; by default the oldest in the incident")
       ->check(whole_number(0));
   command
       ->add_option("--save", options->save,
-                   "Save the outputs of all modules in the last forward as a recording.")
+                   "Save the outputs of all modules in the last forward as a recording")
       ->check(place());
   add_overwrite(*command, options->overwrite);
   command
       ->add_option(
           "--rtol", options->rtol,
           "Accept outputs whose sum is as near to the recorded one, relative to the sum of their absolute "
-          "values, and whose counts of NaN and infinities are those recorded.")
+          "values, and whose counts of NaN and infinities are those recorded")
       ->check(tolerance());
-  command->add_option("--method", options->method, "The method that ran.")->capture_default_str();
+  command->add_option("--method", options->method, "The method that ran")->capture_default_str();
   add_library_option(*command);
-  command->add_flag("--json", options->json, "Print JSON.");
+  command->add_flag("--json", options->json, "Print JSON");
   command->callback([options] {
     std::error_code error;
     TORCH_CHECK_VALUE(std::filesystem::is_directory(options->incident, error), "\"", options->incident,

@@ -9,6 +9,12 @@
 namespace figure {
 namespace {
 
+/// For browsers in dark mode: the page, the words and the lines; colours that mean a value stay.
+constexpr char kDark[] = R"(<style>@media (prefers-color-scheme: dark) {
+rect[width="100%"] { fill: #0d1117 } text[fill="#222"] { fill: #e6edf3 } text[fill="#667"] { fill: #9aa4b2 }
+[stroke="#222"] { stroke: #e6edf3 } [stroke="#667"] { stroke: #9aa4b2 } [stroke="#e6e8ee"] { stroke: #2a313c }
+}</style>
+)";
 constexpr double kWidth = 1200, kHeight = 1000;
 constexpr double kLeft = 130, kRight = 1070;  // shared by all panels
 constexpr const char* kInk = "#222";
@@ -92,7 +98,8 @@ class Svg {
     all << "<svg xmlns='http://www.w3.org/2000/svg' width='" << kWidth << "' height='" << kHeight
         << "' viewBox='0 0 " << kWidth << " " << kHeight
         << "' font-family='\"Helvetica Neue\", Helvetica, Arial, \"Liberation Sans\", \"DejaVu Sans\", "
-           "sans-serif'>\n<rect width='100%' height='100%' fill='white'/>\n"
+           "sans-serif'>\n"
+        << kDark << "<rect width='100%' height='100%' fill='white'/>\n"
         << out_.str() << "</svg>\n";
     return all.str();
   }

@@ -6,6 +6,7 @@
     snippets.py cmake PREFIX FOLDER                         builds the CMake blocks, each with the program of its page
     snippets.py project PAGE FOLDER                         writes the CMake block and the program of a page to a folder
     snippets.py links                                       follows relative links and anchors
+    snippets.py names [--command EXE]                       looks up what running text and tables call `code` (names.py)
 
 Blocks are run in the order of their page, in a folder of the page's own, so that a shell block finds what a C++ block
 before it saved. By language:
@@ -60,6 +61,7 @@ import time
 import traceback
 
 import commands
+import names as named
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 OPTIONS = {
@@ -599,6 +601,8 @@ def main():
     one.add_argument("page")
     one.add_argument("folder")
     commands.add_parser("links")
+    one = commands.add_parser("names")
+    one.add_argument("--command", help="torchtap, whose --help says what it takes")
     arguments = parser.parse_args()
     if arguments.what == "generate":
         generate(arguments.out, arguments.transparent, installed_parts(arguments.prefix))
@@ -609,6 +613,8 @@ def main():
     elif arguments.what == "project":
         block = next(block for block in blocks(arguments.page)[0] if block.language == "cmake")
         write_project(block, pathlib.Path(arguments.folder))
+    elif arguments.what == "names":
+        named.check(ROOT, pages(), arguments.command)
     else:
         links()
 

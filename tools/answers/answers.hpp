@@ -25,5 +25,7 @@ const std::vector<Answer>& answers();
 std::vector<Answer> answers_of(const CLI::App& app);
 /// Writes C++ that defines `answers()` as `all`. Throws `c10::Error` if the file cannot be written.
 void write_answers(const std::string& file, const std::vector<Answer>& all);
+/// Writes the answers of --help as a page for `man`. Throws `c10::Error` if the file cannot be written.
+void write_man_page(const std::string& file, const std::vector<Answer>& all);
 
 }  // namespace torchtap::tools

@@ -105,6 +105,9 @@ void show(const report::Measurements& results, const ReportOptions& options) {
 }
 
 void report_or_show(const ReportOptions& options, const CLI::App& command) {
+  TORCH_CHECK_VALUE(!std::filesystem::is_directory(options.run.model), "\"", options.run.model,
+                    "\" is a directory, and no TorchScript file or saved report (.json). torchtap show reads "
+                    "recordings, trace saved traces, and explore runs of an explorer.");
   std::vector<std::string> files = options.save;
   if (!options.html.empty()) files.push_back(options.html);
   for (const std::string& file : files) {  // before the model runs, which may take long
@@ -170,7 +173,7 @@ void add_report(CLI::App& app) {
           "source", options->run.model,
           "A file of torch.jit.script or torch.jit.trace, a tapped package (.pt2), or a saved report (.json)")
       ->required()
-      ->check(CLI::ExistingFile);
+      ->check(CLI::ExistingPath);
   add_options_of_runs(*command, options->run);
   command
       ->add_option("-o,--save", options->save,

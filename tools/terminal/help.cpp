@@ -67,8 +67,7 @@ class Formatter : public CLI::Formatter {
   }
   static std::string titled(std::string text) {
     const std::pair<const char*, const char*> titles[]{{"\nPOSITIONALS:\n", "\nPositionals:\n"},
-                                                       {"\nOPTIONS:\n", "\nOptions:\n"},
-                                                       {"\nSUBCOMMANDS:\n", "\nSubcommands:\n"}};
+                                                       {"\nOPTIONS:\n", "\nOptions:\n"}};
     for (const auto& [since_2_5, title] : titles) {
       const auto at = text.find(since_2_5);
       if (at != std::string::npos) text.replace(at, std::strlen(since_2_5), title);
@@ -109,7 +108,7 @@ void Notes::end_process(int status) {
 
 void Notes::add_option(CLI::App& command) {
   command.add_flag_callback(
-      "-q,--quiet", [this] { keep(); }, "No notes and no progress, only errors");
+      "-q,--quiet", [this] { keep(); }, "No notes and no progress; results and errors are printed");
 }
 
 void Notes::keep() {

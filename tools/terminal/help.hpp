@@ -9,7 +9,7 @@
 /// The common part of all commands on the command line.
 namespace torchtap::tools {
 
-/// Makes --help as wide as the terminal, at most 100 columns. Call it before commands are added.
+/// Makes --help as wide as the terminal, at most 80 columns. Call it before commands are added.
 void set_help(CLI::App& app);
 /// The text of --help of `command`, which is called `name`, for `laid_out` of help_layout.hpp.
 std::string help_before_layout(const CLI::App& command, const std::string& name);

@@ -230,9 +230,12 @@ std::ostream& Node::print(std::ostream& out) const {
       << "  spouses:      " << labels_of(spouses()) << "\n"
       << "  from inputs:  " << labels_of(input_ancestors());
   const std::string from = distance_text(distance_from_input()), to = distance_text(distance_to_output());
-  out << (from.empty() || kind() == NodeKind::input ? "" : ", " + from + " steps") << "\n"
+  const auto steps = [](const std::string& distance) {
+    return ", " + distance + (distance == "1" ? " step" : " steps");
+  };
+  out << (from.empty() || kind() == NodeKind::input ? "" : steps(from)) << "\n"
       << "  to outputs:   " << labels_of(output_descendants())
-      << (to.empty() || kind() == NodeKind::output ? "" : ", " + to + " steps") << "\n";
+      << (to.empty() || kind() == NodeKind::output ? "" : steps(to)) << "\n";
   print_parameters(out, *this);
   print_function(out, *this);
   const auto print_calls = [&](const char* title, const std::vector<ModuleCall>& calls) {

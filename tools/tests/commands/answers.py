@@ -22,7 +22,24 @@ def both(*arguments, **environment):
     return done
 
 
-NAMES = re.findall(r"^  ([a-z]+)  ", ask("--help").out.split("Subcommands:")[1], re.M)
+NAMES = re.findall(r"^  ([a-z]+)  ", ask("--help").out, re.M)
+
+
+def test_man_page():
+    """Written by the build of the same texts: every command with all of its options."""
+    file = pathlib.Path(TORCHTAP).parent / "torchtap.1"
+    page = file.read_text()
+    sections = dict(re.findall(r"^\.SH TORCHTAP (\w+)\n(.*?)(?=^\.SH|\Z)", page, re.M | re.S))
+    assert list(sections) == NAMES
+    for name, section in sections.items():
+        plain = section.replace("\\-", "-")
+        options = re.findall(r"^  (-\S+)", ask(name, "--help", COLUMNS="80").out, re.M)
+        assert options and not [option for option in options if f"\\fB{option}" not in plain]
+        assert not re.findall(r"^\.TP\n.*\n.*\.$", section, re.M), "a description is no sentence"
+        assert section.count("\n.nf\n") == section.count("\n.fi\n") and "Exit status" in plain
+    if shutil.which("groff"):
+        done = call("groff", "-man", "-Tutf8", "-ww", "-Kutf8", file)
+        assert done.err == "" and "torchtap show" in done.out
 
 
 def test_the_command_does_not_load_libtorch():

@@ -61,6 +61,8 @@ def test_merge(folder):
     errors = run("merge", folder / "mean/1", manifest.parent, "--save", folder / "x", status=2).err
     assert "entry 2" in errors and '"1"' in errors and '"9"' in errors, "merge: other modules"
     # Every second sample of parts of odd length differs from every second sample of the whole.
+    notes = run("merge", folder / "mean/1", folder / "mean/../mean/1", "--save", folder / "doubled").err
+    assert "was given twice" in notes, "merge: overlapping globs"
     errors = run("merge", folder / "mean/1", folder / "mean/2", "--save", folder / "mean/12", status=2).err
     assert "overwrite" in errors, "merge: a recording that is there"
     run("merge", folder / "mean/1", folder / "mean/2", "--save", folder / "mean/12", "--overwrite")

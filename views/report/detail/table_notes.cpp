@@ -102,8 +102,8 @@ void add_sums(const Measurements& results, bool ascii, std::vector<std::string>&
                        " were torchtap's own, and are in no time above";
     if (const double rest = other_seconds(results); rest > 0) {
       text += "; " + duration_text(rest, ascii) +
-              " passed outside of the modules, where TorchScript compiles the model and the program does "
-              "other things";
+              " passed outside of the modules: in the rest of the program, or while TorchScript compiled the "
+              "model";
     }
     lines.push_back(text);
   }

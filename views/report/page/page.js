@@ -234,7 +234,7 @@
       if (!timed(info, inclusive) && !work.operations) continue;
       group(title, [
         ["calls", info.summed ? "none was seen: sums of the modules inside" : exact(inclusive.calls)],
-        ["time", time(inclusive.median_seconds) + " median, " + time(inclusive.min_seconds) + " least, " + time(inclusive.p90_seconds) + " p90"],
+        ["time", time(inclusive.median_seconds) + " median, " + time(inclusive.min_seconds) + " minimum, " + time(inclusive.p90_seconds) + " p90"],
         ["own time", time(self.median_seconds) + " median"],
         ["first call", time(inclusive.first_seconds)],
         ["in all", time(inclusive.total_seconds)],
@@ -292,7 +292,7 @@
       const times = info[way].inclusive;
       if (timed(info, times)) {
         const several = (info.summed ? "sum of the modules inside; " : "") +
-          (report.repeats > 1 ? time(times.min_seconds) + " least, " + time(times.p90_seconds) + " p90, first " + time(times.first_seconds) : "one repeat");
+          (report.repeats > 1 ? time(times.min_seconds) + " minimum, " + time(times.p90_seconds) + " p90, first " + time(times.first_seconds) : "one repeat");
         card(title, time(times.median_seconds), several, way);
       }
     }
@@ -360,7 +360,7 @@
     report.repeats ? counted(report.repeats, "repeat") + (report.warmup ? " after " + report.warmup + " to warm up" : "") : ""].filter(Boolean).join("; ");
   by("made").textContent = "Made by torchtap " + report.torchtap +
     (report.seconds ? ". The run took " + time(report.seconds) + "; " + time(report.own_seconds) + " were torchtap's own, and are in no time above" : "") +
-    (other > 0.1 * report.seconds ? "; " + time(other) + " passed outside of the modules, where TorchScript compiles the model and the program does other things." : ".");
+    (other > 0.1 * report.seconds ? "; " + time(other) + " passed outside of the modules: in the rest of the program, or while TorchScript compiled the model." : ".");
   cards();
   findings();
 
