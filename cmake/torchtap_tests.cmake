@@ -17,6 +17,13 @@ set(TORCHTAP_TEST_FORMATS "${PROJECT_SOURCE_DIR}/tests/formats")
 # TorchScript models that the test script_models writes, which is a fixture of that name.
 set(TORCHTAP_SCRIPT_MODELS "${PROJECT_BINARY_DIR}/tests/script_models")
 
+# The locale of `torchtap_comma_test`, where it can be made.
+find_program(TORCHTAP_LOCALEDEF localedef)
+if(TORCHTAP_LOCALEDEF AND NOT EXISTS "${PROJECT_BINARY_DIR}/tests/locales/de_DE.UTF-8")
+  file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/tests/locales")
+  execute_process(COMMAND "${TORCHTAP_LOCALEDEF}" -i de_DE -f UTF-8 "${PROJECT_BINARY_DIR}/tests/locales/de_DE.UTF-8" OUTPUT_QUIET ERROR_QUIET)
+endif()
+
 # What tests of hidden functions link in place of the library: its objects.
 add_library(torchtap_internals STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:torchtap> $<TARGET_OBJECTS:torchtap_kernels>)
 target_include_directories(torchtap_internals PUBLIC $<TARGET_PROPERTY:torchtap,INTERFACE_INCLUDE_DIRECTORIES>)
@@ -77,6 +84,12 @@ function(torchtap_test name)
     torchtap_torch_headers(test test_${name})
   endif()
   add_test(NAME ${name} COMMAND test_${name} ${test_ARGUMENTS})
+endfunction()
+
+# torchtap_comma_test(NAME [ARGUMENTS...]): the test NAME once more, in a program whose user's locale has a decimal comma.
+function(torchtap_comma_test name)
+  add_test(NAME ${name}_comma COMMAND test_${name} ${ARGN})
+  set_tests_properties(${name}_comma PROPERTIES ENVIRONMENT "TORCHTAP_TEST_COMMA=de_DE.UTF-8;LOCPATH=${PROJECT_BINARY_DIR}/tests/locales")
 endfunction()
 
 # torchtap_python_test(NAME FILE [GIVEN...]): the tests of a Python file, by pytest with tests/python/harness.py. Each GIVEN is a

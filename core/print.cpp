@@ -11,6 +11,7 @@
 #include <ostream>
 
 #include <torchtap/base/dtypes.hpp>
+#include <torchtap/base/numbers.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/value.hpp>
 
@@ -22,9 +23,7 @@ constexpr std::size_t kMostEntries = 8;
 constexpr std::size_t kMostLetters = 80;
 
 std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.6g", value);
-  return text;
+  return base::number_text(value, 6);
 }
 
 std::string number(c10::complex<double> value) {

@@ -276,7 +276,7 @@ core::Results Blocks::results() const {
 }
 
 std::string Blocks::describe() const {
-  return c10::str("Blocks(", most_, ")");
+  return "Blocks(" + std::to_string(most_) + ")";
 }
 
 void Blocks::restored() {

@@ -32,8 +32,9 @@ class TORCHTAP_API Blocks : public SharesPass {
   void update(const at::Tensor& sample);
   /// Throws the error that `update` would throw for this sample. Changes nothing.
   void check(const at::Tensor& sample) const;
-  /// Appends the blocks of `other`, joined until all have as many samples and there are at most `most`.
-  /// Throws `c10::ValueError` if `most` differs; the state is unchanged then.
+  /// Appends the blocks of `other`. Neighbours are joined until whole blocks of both have as many samples and
+  /// there are at most `most` blocks; one that was the last of its part may keep fewer samples. Throws
+  /// `c10::ValueError` if `most` differs; the state is unchanged then.
   void merge(const Blocks& other);
   /// Samples.
   std::int64_t count() const { return samples_; }

@@ -29,13 +29,14 @@ class TORCHTAP_API Count : public Reduction {
   /// Number of elements over all samples.
   std::int64_t elements() const noexcept { return elements_; }
   /// `nan`, `inf` and `zeros` are int64 tensors without dimensions on the samples' device, 0 if there are no
-  /// samples. A complex number counts as NaN or infinite if either part is.
+  /// rows. A complex number counts as NaN or infinite if either part is.
   at::Tensor nan() const;
   /// Number of infinite elements.
   at::Tensor inf() const;
   /// Number of zeros.
   at::Tensor zeros() const;
-  /// "rows", "elements", "nan", "inf" and "zeros": int64 tensors without dimensions.
+  /// "rows", "elements", "nan", "inf" and "zeros": int64 tensors without dimensions. Empty before the
+  /// first row, as of samples without any.
   core::Results results() const;
   Count fresh() const;
 

@@ -17,6 +17,11 @@ at::Tensor power(double decay, const at::Tensor& n) {
   return at::pow(decay, n);
 }
 
+/// 1 - decay^n, with all digits also where the decay is nearly 1.
+at::Tensor weight(double decay, const at::Tensor& n) {
+  return at::mul(n, std::log1p(decay - 1)).expm1_().neg_();
+}
+
 }  // namespace
 
 EMA::EMA(EMAOptions options)
@@ -106,14 +111,14 @@ void EMA::assign(const at::Tensor& value) {
   detail::Intake next = intake_;
   next.assign(value);
   sum_ = detail::own_copy(
-      at::mul(value.to(detail::wide_type(value.scalar_type())), at::rsub(power(decay_, next.taken()), 1.0)));
+      at::mul(value.to(detail::wide_type(value.scalar_type())), weight(decay_, next.taken())));
   intake_ = std::move(next);
 }
 
 at::Tensor EMA::value() const {
   intake_.require_samples("value");
   const base::RecordingMode quiet;
-  return at::div(*sum_, at::rsub(power(decay_, intake_.taken()), 1.0)).to(detail::mean_type(intake_.dtype()));
+  return at::div(*sum_, weight(decay_, intake_.taken())).to(detail::mean_type(intake_.dtype()));
 }
 
 core::Results EMA::results() const {

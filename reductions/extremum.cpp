@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include <torchtap/base/magnitude.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/abs_max.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
@@ -34,7 +35,8 @@ at::Tensor Extremum::of(const detail::Rows& rows) const {
   at::Tensor x = rows.view;
   if (kind_ == Kind::abs_max) {
     const bool integral = c10::isIntegralType(x.scalar_type(), /*includeBool=*/true);
-    x = at::abs(integral ? x.to(at::kLong) : x);  // abs(int8(-128)) would be -128; bool has no abs
+    // abs(int8(-128)) would be -128; bool has no abs
+    x = x.is_complex() ? base::magnitude(x) : at::abs(integral ? x.to(at::kLong) : x);
   }
   if (rows.finite.defined()) x = x.masked_fill(rows.finite.logical_not(), identity());
   if (rows.count == 1) return x.reshape(rows.kept());

@@ -9,7 +9,9 @@
 
 namespace torchtap::reductions {
 
-/// The common part of `Min`, `Max` and `AbsMax`.
+/// The common part of `Min`, `Max` and `AbsMax`. Samples of several dtypes are promoted to one as
+/// `torch.promote_types` has it, also where states are merged: with float16 the int64 100000 becomes
+/// infinite.
 class TORCHTAP_API Extremum : public Reduction {
  public:
   /// Replaces the state: `value` becomes the extremum of all samples so far.

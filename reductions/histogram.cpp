@@ -358,9 +358,9 @@ core::Results Histogram::results() const {
 }
 
 std::string Histogram::describe() const {
-  return intake_.describe(growing_
-                              ? c10::str(bins_)
-                              : c10::str(bins_, ", ", detail::to_text(low_), ", ", detail::to_text(high_)));
+  return intake_.describe(growing_ ? std::to_string(bins_)
+                                   : std::to_string(bins_) + ", " + detail::to_text(low_) + ", " +
+                                         detail::to_text(high_));
 }
 
 Histogram Histogram::fresh() const {

@@ -242,7 +242,7 @@ core::Results LogHistogram::results() const {
 }
 
 std::string LogHistogram::describe() const {
-  return intake_.describe(c10::str(table_.bins().mantissa_bits));
+  return intake_.describe(std::to_string(table_.bins().mantissa_bits));
 }
 
 LogHistogram LogHistogram::fresh() const {

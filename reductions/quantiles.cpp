@@ -501,7 +501,7 @@ core::Results Quantiles::results() const {
 }
 
 std::string Quantiles::describe() const {
-  return intake_.describe(c10::str(k_));
+  return intake_.describe(std::to_string(k_));
 }
 
 Quantiles Quantiles::fresh() const {

@@ -221,7 +221,7 @@ core::Results Reservoir::results() const {
 }
 
 std::string Reservoir::describe() const {
-  return intake_.describe(c10::str(k_));
+  return intake_.describe(std::to_string(k_));
 }
 
 Reservoir Reservoir::fresh() const {

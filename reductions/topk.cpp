@@ -153,7 +153,7 @@ core::Results TopK::results() const {
 }
 
 std::string TopK::describe() const {
-  return intake_.describe(c10::str(k_, largest_ ? "" : ", smallest"));
+  return intake_.describe(std::to_string(k_) + (largest_ ? "" : ", smallest"));
 }
 
 TopK TopK::fresh() const {

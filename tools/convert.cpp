@@ -17,6 +17,7 @@
 #include <torchtap/base/little_endian.hpp>
 #include <torchtap/base/staging.hpp>
 #include <torchtap/base/write_file.hpp>
+#include <torchtap/views/text/units.hpp>
 
 #include "commands.hpp"
 #include "files/checkpoint_texts.hpp"
@@ -26,6 +27,7 @@
 #include "files/tensorboard.hpp"
 #include "options/option_checks.hpp"
 #include "recordings/recordings.hpp"
+#include "recordings/statistics.hpp"
 #include "terminal/message_text.hpp"
 #include "terminal/progress.hpp"
 
@@ -36,6 +38,7 @@ namespace fs = std::filesystem;
 using base::write_file;
 
 constexpr char kEventFile[] = "events.out.tfevents.";
+constexpr char kValues[] = "values";  // the CSV file of all kept samples of one element
 
 constexpr char kConvertExamples[] = R"(
 Writes the tensors of a recording for programs that do not read .pt files, or its statistics for TensorBoard. A tensor is named by the path of its
@@ -46,10 +49,12 @@ their shapes agree, otherwise numbered, "path/0", "path/1".
                 written as float32 without loss, with a note on stderr.
   safetensors   one file, with the manifest in its metadata. Complex tensors, which the format lacks, are an error.
   csv           a folder with one file per tensor: one line per row, values separated by commas. With three or more
-                dimensions, one line per value, preceded by its indices, under a header "dim0,dim1,dim2,value".
+                dimensions, one line per value, preceded by its indices, under a header "dim0,dim1,dim2,value". Kept
+                samples of one element each are together in values.csv, a line per sample under "step,path,value".
   tensorboard   a folder for TensorBoard with what reductions gave: histograms (of log_histogram and histogram:N, summed
                 over their elements) under "path/histogram", and each single number under "path/result", at step 0;
-                of blocks each block is a step. With several kinds of tensors "path/kind/result".
+                of blocks each block is a step, and of kept samples of one element, "path/value", each sample. With
+                several kinds of tensors "path/kind/result".
 
 In folders, index.json gives the module, result and sample of each file. Characters that a file name cannot hold, and
 control characters, are replaced by "_", and names of more than 200 bytes are cut. Texts beside the tensors, such as the name of
@@ -81,6 +86,7 @@ struct Item {
   std::int64_t sample;  // -1: all of them, or the only one
   std::string name;
   at::Tensor tensor;
+  bool numbers;  // of a result that is one number for each kept sample
 };
 
 /// A name from a file as part of a path: it leads nowhere else, prints as one line, and is short enough for a
@@ -114,7 +120,7 @@ class Names {
 /// Calls `visit` with one tensor after another; only one module is in memory at a time.
 template <class Visit>
 void each_tensor(const Layers& layers, const ConvertOptions& options, const Visit& visit) {
-  Names names("__metadata__");  // of safetensors
+  Names names(options.format == "csv" ? kValues : "__metadata__");  // the latter of safetensors
   for (const Layer* chosen : layers.chosen(options.entry)) {
     const Layer& layer = *chosen;
     for (const auto& result : results_of(layer.entry.value())) {
@@ -124,19 +130,22 @@ void each_tensor(const Layers& layers, const ConvertOptions& options, const Visi
       for (const auto& tensor : result.tensors) {
         if (tensor.defined()) tensors.push_back(tensor);
       }
+      const bool numbers = result.list && !tensors.empty() &&
+                           std::all_of(tensors.begin(), tensors.end(),
+                                       [](const at::Tensor& tensor) { return tensor.numel() == 1; });
       const bool alike = std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
         return tensor.sizes() == tensors.front().sizes() &&
                tensor.scalar_type() == tensors.front().scalar_type();
       });
       if (alike && tensors.size() == result.tensors.size() && !tensors.empty()) {
         visit(Item{&layer, result.name, -1, names.unique(name),
-                   result.list ? at::stack(tensors) : tensors.front()});
+                   result.list ? at::stack(tensors) : tensors.front(), numbers});
         continue;
       }
       for (std::size_t i = 0; i < result.tensors.size(); ++i) {
         if (!result.tensors[i].defined()) continue;
         visit(Item{&layer, result.name, static_cast<std::int64_t>(i),
-                   names.unique(name + "/" + std::to_string(i)), result.tensors[i]});
+                   names.unique(name + "/" + std::to_string(i)), result.tensors[i], numbers});
       }
     }
   }
@@ -189,6 +198,17 @@ void write_csv(std::ostream& stream, const at::Tensor& tensor) {
   }
 }
 
+/// Adds a line for each number: the number of its sample, its module, itself.
+void add_numbers(const Item& item, bool with_kind, std::string& lines) {
+  std::string path = item.layer->path.empty() ? "(root)" : item.layer->path;
+  if (with_kind) path += "/" + item.layer->entry.kind();
+  if (!item.result.empty()) path += is_slot(item.result) ? "[" + item.result + "]" : "/" + item.result;
+  path = views::text::csv_text(path);
+  const Printer text(item.tensor);
+  for (std::int64_t i = 0; i < item.tensor.numel(); ++i)
+    lines += std::to_string(std::max<std::int64_t>(item.sample, i)) + "," + path + "," + text(i) + "\n";
+}
+
 /// Whether everything in a folder is a file for TensorBoard.
 bool has_event_files_alone(const fs::path& folder) {
   const fs::directory_iterator files(folder);
@@ -219,17 +239,23 @@ void write_folder(const ConvertOptions& options, const std::function<void(const 
   staging.put(options.overwrite, /*sync=*/true);
 }
 
+/// Whether there are tensors of several kinds, such as inputs and outputs.
+bool has_kinds(const Layers& layers) {
+  return std::any_of(layers.all.begin(), layers.all.end(), [&](const Layer& layer) {
+    return layer.entry.kind() != layers.all.front().entry.kind();
+  });
+}
+
 /// Returns the tags.
 Json convert_to_tensorboard(const Layers& layers, const ConvertOptions& options) {
-  std::set<std::string> kinds;
-  for (const auto& layer : layers.all) kinds.insert(layer.entry.kind());
+  const bool with_kinds = has_kinds(layers);
   Json tags = Json::array();
   write_folder(options, [&](const fs::path& folder) {
     views::tensorboard::EventFile file(folder.string());
     Names names("");
     for (const Layer* layer : layers.chosen(options.entry)) {
       std::string name = layer->path.empty() ? "root" : layer->path;
-      if (kinds.size() > 1) name += "/" + layer->entry.kind();
+      if (with_kinds) name += "/" + layer->entry.kind();
       for (Json& one : write_to_tensorboard(file, names.unique(name), layer->entry)) {
         one["path"] = layer->path;
         tags.push_back(std::move(one));
@@ -238,7 +264,7 @@ Json convert_to_tensorboard(const Layers& layers, const ConvertOptions& options)
     file.flush();
     TORCH_CHECK_VALUE(!tags.empty(), "\"", options.path,
                       "\" has no histogram and no single number for TensorBoard. Record them with --reduce "
-                      "log_histogram,moments, or blocks.");
+                      "log_histogram,moments, or blocks; of kept samples those of one element are numbers.");
   });
   return tags;
 }
@@ -247,13 +273,18 @@ Json convert_to_tensorboard(const Layers& layers, const ConvertOptions& options)
 Json convert_to_folder(const Layers& layers, const ConvertOptions& options) {
   Json index = Json::array();
   std::set<std::string> widened;
+  const bool with_kinds = has_kinds(layers);
+  std::string numbers;
   write_folder(options, [&](const fs::path& folder) {
     Progress progress("writing");
     each_tensor(layers, options, [&](const Item& item) {
-      const std::string file = item.name + "." + options.format;
+      const bool is_line = item.numbers && options.format == "csv";
+      const std::string file = (is_line ? std::string(kValues) : item.name) + "." + options.format;
       const fs::path path = folder / file;
       fs::create_directories(path.parent_path());
-      if (options.format == "npy") {
+      if (is_line) {
+        add_numbers(item, with_kinds, numbers);
+      } else if (options.format == "npy") {
         if (item.tensor.scalar_type() == at::kBFloat16) widened.insert(item.layer->path);
         write_npy(path.string(), item.tensor);
       } else {
@@ -269,6 +300,13 @@ Json convert_to_folder(const Layers& layers, const ConvertOptions& options) {
                        {"shape", item.tensor.sizes().vec()}});
       progress.advance();
     });
+    if (!numbers.empty()) {
+      write_file(
+          "convert", (folder / kValues).string() + ".csv",
+          [&](std::ostream& stream) { stream << "step,path,value\n"
+                                             << numbers; },
+          /*sync=*/false);
+    }
     for (const auto& layer : layers.all) {
       for (const auto& [name, text] : texts_of(layer.entry.value())) {
         index.push_back({{"file", nullptr}, {"path", layer.path}, {"result", name}, {"text", text}});

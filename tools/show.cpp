@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include <torchtap/base/magnitude.hpp>
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/histogram.hpp>
 #include <torchtap/reductions/max.hpp>
@@ -86,7 +87,7 @@ struct ShowOptions {
 /// because these have an order.
 void each_values(const Result& result, const std::function<void(const at::Tensor&)>& visit) {
   each_block(result, [&](const at::Tensor& block) {
-    if (block.is_complex()) return visit(block.resolve_conj().abs());
+    if (block.is_complex()) return visit(base::magnitude(block));
     visit(block.scalar_type() == at::kBool ? block.to(at::kByte) : block);
   });
 }
@@ -111,6 +112,7 @@ struct Stats {
   double std = NAN;
   double min = NAN;
   double max = NAN;
+  Json least = NAN, most = NAN;  ///< the same with all digits, also of whole numbers
 
   /// A single number has no deviation.
   bool has_std() const { return elements - nan - inf > 1; }
@@ -136,8 +138,14 @@ Stats stats_of(const Result& result) {
   if (stats.elements == stats.nan + stats.inf) return stats;
   stats.mean = number(moments.mean());
   stats.std = std::sqrt(number(moments.variance()));
-  stats.min = number(min.results().at("value"));
-  stats.max = number(max.results().at("value"));
+  const auto exact = [&](const at::Tensor& tensor) {
+    return at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true) ? Json(tensor.item<std::int64_t>())
+                                                                          : Json(number(tensor));
+  };
+  stats.min = number(min.value());
+  stats.max = number(max.value());
+  stats.least = exact(min.value());
+  stats.most = exact(max.value());
   return stats;
 }
 
@@ -229,8 +237,8 @@ void show_stats(const Layers& layers, const ShowOptions& options) {
                       {"elements", stats.elements},
                       {"mean", stats.mean},
                       {"std", stats.has_std() ? Json(stats.std) : Json(nullptr)},
-                      {"min", stats.min},
-                      {"max", stats.max},
+                      {"min", stats.least},
+                      {"max", stats.most},
                       {"nan", stats.nan},
                       {"inf", stats.inf}});
     }

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <locale>
 #include <ostream>
 #include <streambuf>
 
@@ -69,6 +70,7 @@ Descriptor open_in_place(const std::string& call, const std::string& path) {
 void put(OutputFile& file, const std::function<void(std::ostream&)>& write, bool sync) {
   Buffer buffer(file);
   std::ostream stream(&buffer);
+  stream.imbue(std::locale::classic());
   stream.exceptions(std::ios::badbit);  // rethrows errors of the file
   write(stream);
   file.close(sync);

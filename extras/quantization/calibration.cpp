@@ -5,6 +5,7 @@
 #include <cmath>
 #include <iomanip>
 #include <limits>
+#include <locale>
 #include <set>
 #include <sstream>
 
@@ -231,6 +232,7 @@ Calibration Calibration::load(const std::string& path) {
 
 std::string Calibration::tensorrt_cache(const std::string& header) const {
   std::ostringstream text;
+  text.imbue(std::locale::classic());
   text << header << '\n' << std::hex << std::setfill('0');
   for (const QuantizedTensor& tensor : tensors_) {
     const Parameters& found = tensor.parameters;

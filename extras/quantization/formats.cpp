@@ -168,18 +168,20 @@ void Formats::check_blocks(const at::Tensor& sample) const {
 void Formats::fold(const reductions::Pass& pass) {
   const at::Tensor& sample = pass.sample();
   const Form form(sample.sizes(), intake_.folding());
-  const auto abs_max = [&] {
+  const auto abs_max = [&](const at::Tensor& converted) {
     if (!asks_) return 0.0F;
     const reductions::Summary total = pass.total();
     const double most = total.taken == 0 ? 0 : std::max(std::abs(total.min), std::abs(total.max));
-    return static_cast<float>(std::min(most, static_cast<double>(std::numeric_limits<float>::max())));
+    if (std::isfinite(static_cast<float>(most))) return static_cast<float>(most);
+    // float64 that became infinite, and does not count
+    return at::nan_to_num(converted.abs(), 0, 0, 0).max().item<float>();
   };
   const auto known = intake_.fitting_rows(pass);
   const bool plain = sample.scalar_type() == at::kFloat && form.order.empty() && sample.is_contiguous() &&
                      !sample.is_neg() && !sample._is_zerotensor();
   if (known && plain && !(has_blocks_ && form.keeps_last)) {
     const bool one_chunk = form.outer * form.kept == 1 && sample.numel() <= detail::kFormatChunk;
-    tally(sample.data_ptr<float>(), form, one_chunk ? -1 : abs_max());
+    tally(sample.data_ptr<float>(), form, one_chunk ? -1 : abs_max(sample));
     return intake_.count_rows(*known);
   }
   const base::RecordingMode quiet;
@@ -195,7 +197,7 @@ void Formats::fold(const reductions::Pass& pass) {
     sums_ = at::zeros({form.kept, 1 + formats, ExactSum::kDigits}, at::kInt);
     abs_max_ = at::zeros({form.kept}, at::kFloat);
   }
-  if (x.numel() != 0) tally(x.data_ptr<float>(), form, abs_max());
+  if (x.numel() != 0) tally(x.data_ptr<float>(), form, abs_max(x));
   intake_.commit(rows);
 }
 

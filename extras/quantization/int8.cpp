@@ -90,6 +90,41 @@ void look_into(const torch::jit::Block& block, Converted& found) {
   }
 }
 
+/// Real values for the quantized ones in `value`, before the node where `graph` inserts.
+torch::jit::Value* dequantized(torch::jit::Graph& graph, torch::jit::Value* value) {
+  const c10::TypePtr type = value->type();
+  const auto tuple = type->cast<c10::TupleType>();
+  const bool tensors =
+      type->isSubtypeOf(*c10::TensorType::get()) || type->isSubtypeOf(*c10::ListType::ofTensors());
+  if (value->node()->kind() == c10::aten::dequantize || (!tensors && !tuple)) return value;
+  if (!tuple) {
+    torch::jit::Node* const node = graph.insertNode(graph.create(c10::aten::dequantize, {value}));
+    node->output()->setType(type);
+    return node->output();
+  }
+  const bool made_here = value->node()->kind() == c10::prim::TupleConstruct;
+  const auto parts =
+      made_here ? value->node()->inputs() : graph.insertNode(graph.createTupleUnpack(value))->outputs();
+  std::vector<torch::jit::Value*> real;
+  for (torch::jit::Value* const part : parts) real.push_back(dequantized(graph, part));
+  return graph.insertNode(graph.createTuple(real, tuple->schema() ? tuple : nullptr))->output();
+}
+
+/// The passes call `dequantize` of whole tuples, which runs in memory, but reading it from a file gives it
+/// the type of a list, and the file cannot be loaded.
+void dequantize_parts(torch::jit::Graph& graph, torch::jit::Block& block) {
+  for (auto node = block.nodes().begin(); node != block.nodes().end();) {
+    torch::jit::Node* const one = *node++;
+    for (torch::jit::Block* const inner : one->blocks()) dequantize_parts(graph, *inner);
+    if (one->kind() != c10::aten::dequantize || !one->input()->type()->cast<c10::TupleType>()) continue;
+    const torch::jit::WithInsertPoint before(one);
+    one->output()->replaceAllUsesWith(dequantized(graph, one->input()));
+    torch::jit::Node* const whole = one->input()->node();
+    one->destroy();
+    if (whole->kind() == c10::prim::TupleConstruct && !whole->hasUses()) whole->destroy();
+  }
+}
+
 /// The methods that a graph calls, directly or through other methods.
 struct Called {
   std::set<std::pair<const c10::ClassType*, std::string>> methods;
@@ -287,13 +322,15 @@ torch::jit::Module to_int8(const torch::jit::Module& model,
   torch::jit::Module converted = torch::jit::Finalize(prepared);
   auto graph = converted.get_method("forward").graph();
   torch::jit::ConstantPropagation(graph);
+  dequantize_parts(*graph, *graph->block());
   Converted result;
   look_into(*graph->block(), result);
   TORCH_CHECK_VALUE(result.operators > 0, nothing);
   TORCH_CHECK_VALUE(!result.unseen,
                     "quantization::to_int8: parts of the model never ran on the calibration "
                     "data, or on no rows, so that the ranges of their tensors are unknown: in ",
-                    c10::Join(", ", unseen), "; use data that takes every branch.");
+                    c10::Join(", ", unseen),
+                    "; use data that takes every branch, or a model of torch.jit.trace, which has none.");
   return converted;
 }
 

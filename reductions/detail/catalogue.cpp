@@ -1,6 +1,7 @@
 // Lists the reductions that text can name, and makes them from their arguments.
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/numbers.hpp>
 #include <torchtap/reductions/abs_max.hpp>
 #include <torchtap/reductions/blocks.hpp>
 #include <torchtap/reductions/count.hpp>
@@ -26,15 +27,9 @@ namespace torchtap::reductions::detail {
 namespace {
 
 double number(const std::string& argument) {
-  std::size_t end = 0;
-  double value = 0;
-  try {
-    value = std::stod(argument, &end);
-  } catch (const std::exception&) {
-    end = 0;
-  }
-  TORCH_CHECK_VALUE(end == argument.size() && end != 0, "\"", argument, "\" is not a number");
-  return value;
+  const auto value = base::number_of(argument);
+  TORCH_CHECK_VALUE(value, "\"", argument, "\" is not a number");
+  return *value;
 }
 
 /// `R`, whose options `make(arguments)` returns.

@@ -4,10 +4,9 @@
 #include <c10/macros/Macros.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <numeric>
 
+#include <torchtap/base/numbers.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/base/strided.hpp>
 #include <torchtap/core/unfit.hpp>
@@ -79,10 +78,10 @@ c10::ScalarType kernel_type(c10::ScalarType dtype) {
 }
 
 std::string to_text(double value) {
-  char text[32];
+  std::string text;
   for (int digits = 6; digits <= 17; ++digits) {
-    std::snprintf(text, sizeof text, "%.*g", digits, value);
-    if (std::strtod(text, nullptr) == value) break;
+    text = base::number_text(value, digits);
+    if (base::number_of(text) == value) break;
   }
   return text;
 }

@@ -13,7 +13,9 @@
 namespace torchtap::storage::detail {
 
 std::string ShardName::stem() const {
-  return slot.has_value() ? c10::str(entry, ".", *slot, "-", number) : c10::str(entry, "-", number);
+  // As digits alone, which streams would group in the user's locale.
+  return std::to_string(entry) + (slot.has_value() ? "." + std::to_string(*slot) : "") + "-" +
+         std::to_string(number);
 }
 
 std::optional<ShardName> parse_shard_name(const std::string& name) {

@@ -109,6 +109,17 @@ BOOST_AUTO_TEST_CASE(words_apply_reductions_to_parts_of_the_stream) {
   check_same(folded(parse("by(labels, mean)", rows)), folded(by("labels", Mean(MeanOptions().over({0})))));
 }
 
+/// Also in a program whose locale writes "0,25" and "1.000".
+BOOST_AUTO_TEST_CASE(numbers_have_a_point_in_every_locale) {
+  BOOST_TEST(parse("ema:0.25").describe() == "EMA(0.25)");
+  BOOST_TEST(parse("norm:+2.5").describe() == "Norm(2.5)");
+  BOOST_TEST(parse("norm:inf").describe() == "Norm(inf)");
+  BOOST_TEST(parse("histogram:1024:-3.5:1e3").describe() == "Histogram(1024, -3.5, 1000)");
+  BOOST_TEST(parse("reservoir:2000,top_k:1000").describe() == "Series(Reservoir(2000), TopK(1000))");
+  BOOST_TEST(Blocks(1024).describe() == "Blocks(1024)");
+  BOOST_TEST(refusal("ema:0,25").find("\"25\" is not a reduction") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_CASE(what_one_member_refuses_changes_none) {
   Any named = parse("mean,histogram:4:0:1,quantiles", ParseOptions().over({0}));
   named.update(at::ones({2, 3}));

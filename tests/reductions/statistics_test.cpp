@@ -374,6 +374,28 @@ BOOST_AUTO_TEST_CASE(an_offset_does_not_spoil_a_variance) {
   BOOST_TEST(close(floats.variance(), (x + 1000).to(at::kFloat).to(at::kDouble).var(0, true), 1e-10));
 }
 
+/// The bound of the header: 2^-52 times the offset in deviations, in one update, many, or merged.
+BOOST_AUTO_TEST_CASE(a_large_offset_leaves_a_variance_within_its_bound) {
+  at::manual_seed(7);
+  for (const double offset : {1e6, 1e9, 1e11, 1e13}) {
+    const at::Tensor x = at::randn({4000}, at::kDouble) + offset;
+    const double want = (x - offset).var().item<double>();  // exact differences
+    for (const std::int64_t rows : {1, 40, 4000}) {
+      const auto all = MomentsOptions().over_all(true);
+      Moments merged(all);
+      for (const at::Tensor& part : x.split(rows)) merged.merge(fed(Moments(all), part, rows));
+      const auto each = fed(Moments(MomentsOptions().order(2)), x.unsqueeze(1).reshape({-1, rows}), 1);
+      BOOST_TEST_CONTEXT(offset << ' ' << rows) {
+        for (const at::Tensor& got : {fed(Moments(all), x, rows).variance(), merged.variance()})
+          BOOST_TEST(std::abs(got.item<double>() / want - 1) < 0x1p-52 * offset);
+        if (rows == 1) {
+          BOOST_TEST(std::abs(each.variance().reshape({}).item<double>() / want - 1) < 0x1p-52 * offset);
+        }
+      }
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(complex_moments_have_no_skewness) {
   Moments moments{MomentsOptions().over({0})};
   at::manual_seed(0);
@@ -393,6 +415,15 @@ BOOST_AUTO_TEST_CASE(extrema_begin_at_the_first_sample) {
   AbsMax abs;
   abs.update(at::tensor({-128, 5}, at::kChar));
   BOOST_TEST(abs.value().equal(at::tensor({128, 5}, at::kLong)));
+  for (const auto& [dtype, size] :
+       {std::pair(at::kComplexFloat, 1e30), std::pair(at::kComplexDouble, 1e300)}) {
+    for (const std::int64_t numel : {1, 9, 40}) {  // the squares overflow
+      const at::Tensor z =
+          at::full({numel}, c10::complex<double>(3 * size, -4 * size), at::TensorOptions().dtype(dtype));
+      const double got = fed(AbsMax(AbsMaxOptions().over_all(true)), z, numel).value().item<double>();
+      BOOST_TEST(got == 5 * size, boost::test_tools::tolerance(1e-6));
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(norm_of_any_order) {
@@ -435,6 +466,10 @@ BOOST_AUTO_TEST_CASE(ema_begins_with_the_first_sample) {
   for (const double decay : {1.0, -0.1, kNaN}) BOOST_CHECK_THROW(EMA(EMAOptions(decay)), c10::ValueError);
   BOOST_CHECK_THROW(EMA(EMAOptions(0.9)).merge(EMA(EMAOptions(0.90000001))), c10::ValueError);
   BOOST_TEST(EMA(EMAOptions(0.9)).describe() == "EMA(0.9)");
+  for (const std::int64_t rows : {1, 3, 1000}) {  // weights whose sum is nearly 0
+    const EMA slow = fed(EMA(EMAOptions(1 - 1e-12).over_all(true)), at::ones({rows}, at::kDouble), rows);
+    BOOST_TEST(slow.value().item<double>() == 1, boost::test_tools::tolerance(1e-14));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(ema_over_all_takes_one_element_after_the_other) {

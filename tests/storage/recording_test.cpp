@@ -1,5 +1,6 @@
 // Saving and loading recordings.
 #include <torchtap/base/disk.hpp>
+#include <torchtap/storage/detail/recording_files.hpp>
 
 #include "support.hpp"
 
@@ -72,6 +73,19 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }
 
 }  // namespace
+
+/// Also in a program whose locale writes "12.345".
+BOOST_AUTO_TEST_CASE(names_of_shards_are_digits) {
+  using torchtap::storage::detail::parse_shard_name;
+  using torchtap::storage::detail::ShardName;
+  for (const ShardName& name : {ShardName{12345, std::nullopt, 1000}, ShardName{0, 1234, 56789}}) {
+    const auto read = parse_shard_name(name.stem() + ".pt");
+    BOOST_TEST_REQUIRE(read.has_value(), name.stem());
+    BOOST_TEST(read->entry == name.entry);
+    BOOST_TEST((read->slot == name.slot));
+    BOOST_TEST(read->number == name.number);
+  }
+}
 
 BOOST_AUTO_TEST_CASE(a_recording_comes_back) {
   const TemporaryDirectory directory;

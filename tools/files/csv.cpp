@@ -50,6 +50,8 @@ void print_csv(const Json& rows) {
   for (const auto& row : rows) {
     std::map<std::string, std::string> cells;
     each_cell(row, "", [&](const std::string& title, const Json& value) { cells[title] = plain(value); });
+    if (const auto path = cells.find("path"); path != cells.end() && path->second.empty())
+      path->second = "(root)";
     line([&](const std::string& title) { return cells[title]; });
   }
 }

@@ -7,7 +7,10 @@
 #include <limits>
 #include <numeric>
 #include <set>
+#include <utility>
+#include <vector>
 
+#include "recordings/large_results.hpp"
 #include "recordings/statistics.hpp"
 
 namespace torchtap::tools {
@@ -128,6 +131,19 @@ class Writer {
   Json written_ = Json::array();
 };
 
+/// The kept samples, each with its number, if all are single real numbers; else none.
+std::vector<std::pair<std::int64_t, double>> numbers_of(const Result& samples) {
+  std::vector<std::pair<std::int64_t, double>> numbers;
+  TensorReader reader(samples);
+  std::int64_t step = 0;
+  for (const at::Tensor* one = nullptr; samples.list && (one = reader.next()) != nullptr; ++step) {
+    if (!one->defined()) continue;
+    if (one->numel() != 1 || one->is_complex()) return {};
+    numbers.emplace_back(step, one->to(at::kDouble).item<double>());
+  }
+  return numbers;
+}
+
 /// A step for each block of `Blocks`.
 void write_blocks(Writer& writer, const Member& results, const std::string& tag) {
   const auto low = results.numbers("low"), high = results.numbers("high");
@@ -163,8 +179,18 @@ void write_blocks(Writer& writer, const Member& results, const std::string& tag)
 
 Json write_to_tensorboard(EventFile& file, const std::string& name, const storage::RecordedEntry& entry) {
   Json written = Json::array();
+  if (!has_statistics(entry)) {
+    for (const Result& result : results_on_disk(entry)) {
+      Writer writer(file, name + (is_slot(result.name)  ? "[" + result.name + "]"
+                                  : result.name.empty() ? ""
+                                                        : "/" + result.name));
+      for (const auto& [step, value] : numbers_of(result)) writer.scalar("value", step, value);
+      for (Json& one : writer.written()) written.push_back(std::move(one));
+    }
+    return written;
+  }
   const core::Value value = entry.value();
-  if (value.is_none() || !has_statistics(entry)) return written;
+  if (value.is_none()) return written;
   const auto named = [&](std::int64_t slot) {
     return slot < 0 ? name : name + "[" + std::to_string(slot) + "]";
   };

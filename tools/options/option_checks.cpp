@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include <torchtap/base/numbers.hpp>
 #include <torchtap/base/write_file.hpp>
 
 namespace torchtap::tools {
@@ -51,10 +52,8 @@ CLI::Validator whole_number(std::int64_t least, std::uint64_t most) {
 
 CLI::Validator tolerance() {
   const auto check = [](std::string& text) -> std::string {
-    char* end = nullptr;
-    const double value = std::strtod(text.c_str(), &end);
-    const bool number = !text.empty() && end == text.c_str() + text.size();
-    return number && value >= 0 ? "" : "expected a number from 0 up, got \"" + text + "\"";
+    const auto value = base::number_of(text);
+    return value && *value >= 0 ? "" : "expected a number from 0 up, got \"" + text + "\"";
   };
   return CLI::Validator(check, "");
 }

@@ -2,12 +2,14 @@
 #include <ATen/Functions.h>
 #include <CLI/CLI.hpp>
 #include <torch/csrc/autograd/grad_mode.h>
+#include <torch/csrc/jit/serialization/import.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,7 +35,7 @@ Converts a TorchScript file to one that computes in int8 on the CPU, by LibTorch
 calibration data, some hundred images like those that it will meet; labels are not needed. Convolutions, linear layers and
 what lies between them get activations of uint8 and weights of int8; what has no quantized operator stays in floating
 point. Any program that loads TorchScript runs the result; torchtap evaluate says how often it is right.
-The result runs on the first batch before it is written, and its error is printed (SQNR).
+What is written is loaded and run on the first batch before, and its error is printed (SQNR).
 
 The methods are those of torchtap calibrate.
 
@@ -84,16 +86,17 @@ double signal_to_noise(const c10::IValue& expected, const c10::IValue& got) {
   return 10 * std::log10(signal / noise);
 }
 
-/// Runs both on a batch before the file is written: the converted model may fail to run.
-double tried(torch::jit::Module& model, torch::jit::Module& int8, const std::vector<c10::IValue>& batch) {
+/// Loads a converted model from the bytes of its file, and runs both on a batch: either may fail.
+double tried(torch::jit::Module& model, const std::string& file, const std::vector<c10::IValue>& batch) {
   const c10::IValue expected = model.forward(copies(batch));
   try {
-    return signal_to_noise(expected, int8.forward(copies(batch)));
+    std::istringstream stream(file);
+    return signal_to_noise(expected, torch::jit::load(stream).forward(copies(batch)));
   } catch (const std::exception& error) {
     std::string why = explain(error);
     why.resize(std::min(why.find('\n'), why.size()));  // without the trace of TorchScript
     if (!why.empty() && why.back() == '.') why.pop_back();
-    TORCH_CHECK_VALUE(false, "the model was converted, but does not run with the engine ",
+    TORCH_CHECK_VALUE(false, "the model was converted, but its file does not run with the engine ",
                       c10::toString(at::globalContext().qEngine()), ", so nothing is written: ", why, ".");
   }
 }
@@ -115,9 +118,11 @@ void quantize_file(const QuantizeOptions& options) {
       progress.advance();
     }
   };
-  torch::jit::Module int8 = quantization::to_int8(model, run, options.how);
-  const double decibels = tried(model, int8, first);
-  base::write_file("torchtap", options.save, [&](std::ostream& stream) { int8.save(stream); });
+  std::ostringstream written;
+  quantization::to_int8(model, run, options.how).save(written);
+  const std::string file = written.str();
+  const double decibels = tried(model, file, first);
+  base::write_file("torchtap", options.save, [&](std::ostream& stream) { stream << file; });
   std::cout << counted(inputs.count(), "call") << ", " << name_of(options.how.method()) << ", in "
             << printable(options.save);
   std::error_code error;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <tuple>
 
+#include <torchtap/base/magnitude.hpp>
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/log_histogram.hpp>
 #include <torchtap/reductions/max.hpp>
@@ -37,10 +38,11 @@ double sum_of(const Statistic* one) {
   return one == nullptr || one->bins.has_value() ? 0 : one->values.nansum().item<double>();
 }
 
-/// Whether NaN is a normal result: 0 / 0 for a single value or a constant, or no value at all.
+/// Whether NaN is a normal result: 0 / 0 for a single value or a constant, or, where NaN and infinities are
+/// counted beside, no finite value at all.
 bool may_be_nan(const Statistics& row, const Statistic& one) {
   return is_any_of(one.base(), {"std", "skewness", "kurtosis", "covariance", "correlation"}) ||
-         row.beside(one, "sum_squares") != nullptr;
+         row.beside(one, "negative_infinity") != nullptr;
 }
 
 /// Counts of a `Count`: exact, of all elements.
@@ -170,16 +172,25 @@ void take_extrema(const Statistics& row, Facts& facts) {
   }
 }
 
+/// Whether a result may be infinite of finite values: their squares and sums leave float64.
+bool may_overflow(const Statistic& one) {
+  return is_any_of(one.base(),
+                   {"mean", "std", "skewness", "kurtosis", "sum", "sum_squares", "norm", "covariance"});
+}
+
 /// NaN and infinities in results, where they were not counted.
 void take_nonfinite(const Statistics& row, Facts& facts) {
+  const auto is_finite = [](const std::optional<double>& number) { return number && std::isfinite(*number); };
+  const bool are_finite = (facts.nan == 0.0 && facts.inf == 0.0) || is_finite(facts.mean) ||
+                          (is_finite(facts.min) && is_finite(facts.max));
   bool nan = false, inf = false;
   for (const auto& one : row.all) {
     if (one.bins.has_value()) continue;
-    if (is_any_of(one.base(), {"nan", "inf", "omitted"})) {
-      (one.base() == "inf" ? inf : nan) |= one.high > 0;
+    if (is_any_of(one.base(), {"nan", "omitted", "inf", "negative_infinity", "positive_infinity"})) {
+      (is_any_of(one.base(), {"nan", "omitted"}) ? nan : inf) |= one.high > 0;
     } else {
-      inf = inf || one.inf > 0;
-      nan = nan || (one.nan > 0 && !may_be_nan(row, one));
+      inf = inf || (one.inf > 0 && !(are_finite && may_overflow(one)));
+      nan = nan || (one.nan > 0 && !may_be_nan(row, one) && !(are_finite && may_overflow(one)));
     }
   }
   const double known = facts.nan.value_or(0) + facts.inf.value_or(0);
@@ -287,7 +298,7 @@ void read_samples(const Result& samples, Facts& facts) {
   std::vector<double> above(edges.size(), 0.0);
   double count = 0;
   each_block(samples, [&](const at::Tensor& block) {
-    const at::Tensor real = block.is_complex()                 ? block.resolve_conj().abs()
+    const at::Tensor real = block.is_complex()                 ? base::magnitude(block)
                             : block.scalar_type() == at::kBool ? block.to(at::kByte)
                                                                : block;
     moments.update(real);
@@ -419,6 +430,8 @@ bool has_nonfinite(const Statistics& statistics) {
   for (const auto& one : statistics.all) {
     if (one.bins.has_value()) take_bins(statistics, one, counted, facts);
   }
+  take_moments(statistics, facts);
+  take_extrema(statistics, facts);
   take_nonfinite(statistics, facts);
   return facts.nan.value_or(0) + facts.inf.value_or(0) > 0;
 }

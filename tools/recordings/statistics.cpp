@@ -9,6 +9,8 @@
 #include <numeric>
 #include <utility>
 
+#include <torchtap/base/magnitude.hpp>
+
 #include "terminal/terminal.hpp"
 
 namespace torchtap::tools {
@@ -53,7 +55,7 @@ at::Tensor flattened(const Result& result) {
   std::vector<at::Tensor> parts;
   for (const auto& tensor : result.tensors) {
     if (!tensor.defined()) continue;
-    const at::Tensor real = tensor.is_complex() ? tensor.abs() : tensor;
+    const at::Tensor real = tensor.is_complex() ? base::magnitude(tensor) : tensor;
     parts.push_back(real.to(at::kCPU, at::kDouble).flatten());
   }
   if (parts.empty()) return at::empty({0}, at::kDouble);
@@ -64,6 +66,19 @@ bool are_whole(const Result& result) {
   return std::all_of(result.tensors.begin(), result.tensors.end(), [](const at::Tensor& tensor) {
     return tensor.defined() && at::isIntegralType(tensor.scalar_type(), true);
   });
+}
+
+/// The smallest and the largest of whole numbers.
+std::optional<std::pair<std::int64_t, std::int64_t>> range_of(const Result& result) {
+  std::optional<std::pair<std::int64_t, std::int64_t>> range;
+  for (const at::Tensor& tensor : result.tensors) {
+    if (tensor.numel() == 0) continue;
+    const at::Tensor whole = tensor.to(at::kLong);
+    const auto low = whole.min().item<std::int64_t>(), high = whole.max().item<std::int64_t>();
+    range =
+        range ? std::pair(std::min(range->first, low), std::max(range->second, high)) : std::pair(low, high);
+  }
+  return range;
 }
 
 Statistic make(std::string name, at::Tensor values, bool whole) {
@@ -265,6 +280,7 @@ std::vector<Statistic> read(const std::vector<Result>& given, const std::string&
       name = without_base(result.name, called(reduction));
     }
     all.push_back(make(std::move(name), std::move(values), are_whole(result)));
+    if (all.back().whole) all.back().range = range_of(result);
     all.back().detail = is_detail(results, result);
     if (!result.list) all.back().dimensions = result.tensors.front().dim();
   }
@@ -446,13 +462,14 @@ bool has_statistics(const Layers& layers) {
                      [](const Layer& layer) { return has_statistics(layer.entry); });
 }
 
+bool is_slot(const std::string& name) {
+  return !name.empty() && name.find_first_not_of("0123456789") == std::string::npos && name.size() < 10;
+}
+
 std::vector<std::pair<std::int64_t, core::Value>> slots_of(const core::Value& value) {
   // If all tensors of a module were recorded, each has its own results under its number.
-  const auto is_slot = [](const auto& item) {
-    return !item.first.empty() && item.first.find_first_not_of("0123456789") == std::string::npos &&
-           item.first.size() < 10;
-  };
-  if (!value.is_dict() || !std::all_of(value.dict().begin(), value.dict().end(), is_slot))
+  const auto has_slot = [](const auto& item) { return is_slot(item.first); };
+  if (!value.is_dict() || !std::all_of(value.dict().begin(), value.dict().end(), has_slot))
     return {{-1, value}};
   std::vector<std::pair<std::int64_t, core::Value>> slots;
   for (const auto& [key, item] : value.dict()) slots.emplace_back(std::stol(key), item);

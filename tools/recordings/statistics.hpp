@@ -49,6 +49,7 @@ struct Statistic {
   std::int64_t dimensions = 0;  ///< of the result, before its values were put into a row
   std::int64_t zeros = 0, nan = 0, inf = 0;
   double low = 0, high = 0;  ///< the smallest and largest finite values; NaN if there are none
+  std::optional<std::pair<std::int64_t, std::int64_t>> range;  ///< the same with all digits, of `whole` ones
 
   /// "std" of "moments.std".
   std::string base() const;
@@ -96,6 +97,8 @@ bool has_statistics(const Layers& layers);
 /// returns nothing for an entry without samples.
 std::vector<Statistics> statistics_of(const storage::RecordedEntry& entry);
 
+/// Whether the name of a result is the number of a slot.
+bool is_slot(const std::string& name);
 /// The results of each recorded tensor with its slot, if all tensors of a module were recorded; else all of
 /// them, with -1.
 std::vector<std::pair<std::int64_t, core::Value>> slots_of(const core::Value& value);

@@ -129,9 +129,9 @@ Json statistic_to_json(const Statistic& one) {
     for (const double count : one.bins->total()) counts.push_back(exact(count, true));
     return {{"counts", std::move(counts)}, {"edges", one.bins->edge_list()}};
   }
-  if (one.single()) return exact(one.value(), one.whole);
-  return {{"min", exact(one.low, one.whole && !std::isnan(one.low))},
-          {"max", exact(one.high, one.whole && !std::isnan(one.high))},
+  if (one.single()) return one.range ? Json(one.range->first) : Json(one.value());
+  return {{"min", one.range ? Json(one.range->first) : Json(one.low)},
+          {"max", one.range ? Json(one.range->second) : Json(one.high)},
           {"elements", one.elements},
           {"nan", one.nan},
           {"inf", one.inf}};

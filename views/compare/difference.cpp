@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <numeric>
 #include <vector>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/numbers.hpp>
 #include <torchtap/views/compare/difference.hpp>
 
 namespace torchtap::views::compare {
@@ -80,9 +80,7 @@ double error_in_any_order(const Fingerprint& a, const Fingerprint& b) {
 }
 
 std::string text(double value) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%.6g", value);
-  return buffer;
+  return base::number_text(value, 6);
 }
 
 /// "A.transpose(2, 3)", …: the orders of A's dimensions that give B's sizes.

@@ -278,7 +278,7 @@ struct Fingerprints::State final : recorders::Stream, std::enable_shared_from_th
   void end() {
     const std::int64_t later = later_forwards.exchange(0);
     if (later == 0 || !options.values().empty()) return;
-    write_header(c10::str("later_forwards\t", later, "\n"));
+    write_header("later_forwards\t" + std::to_string(later) + "\n");
   }
 
   void detach() {

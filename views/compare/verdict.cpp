@@ -11,6 +11,7 @@
 
 #include <torchtap/base/dtypes.hpp>
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/numbers.hpp>
 #include <torchtap/views/compare/verdict.hpp>
 
 namespace torchtap::views::compare {
@@ -734,15 +735,14 @@ class Judge {
 
 Thresholds Thresholds::parse(const std::string& text) {
   Thresholds result;
-  const char* at = text.c_str();
-  char* end = nullptr;
-  result.tolerance = std::strtod(at, &end);
-  bool good = end != at && *end == ',';
+  const std::size_t comma = text.find(',');
+  const auto tolerance = base::number_of(text.substr(0, comma));
+  const auto gain = comma == std::string::npos ? std::nullopt : base::number_of(text.substr(comma + 1));
+  const bool good =
+      tolerance && gain && *tolerance >= 0 && *gain >= 0 && std::isfinite(*tolerance) && std::isfinite(*gain);
   if (good) {
-    at = end + 1;
-    result.gain = std::strtod(at, &end);
-    good = end != at && *end == '\0' && result.tolerance >= 0 && result.gain >= 0 &&
-           std::isfinite(result.tolerance) && std::isfinite(result.gain);
+    result.tolerance = *tolerance;
+    result.gain = *gain;
   }
   TORCH_CHECK_VALUE(
       good, "views::compare::Thresholds: \"", text,

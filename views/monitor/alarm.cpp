@@ -1,7 +1,8 @@
 // Formats an alarm as a line for people, and as a line of alarms.jsonl.
-#include <cstdio>
+#include <cmath>
 #include <ostream>
 
+#include <torchtap/base/numbers.hpp>
 #include <torchtap/json/json.hpp>
 #include <torchtap/views/monitor/alarm.hpp>
 #include <torchtap/views/monitor/detail/alarm_lines.hpp>
@@ -10,10 +11,8 @@
 namespace torchtap::views::monitor {
 namespace {
 
-std::string alarm_number(const char* format, double number) {
-  char text[48];
-  std::snprintf(text, sizeof text, format, number);
-  return text;
+std::string with_sign(double number, int decimals) {
+  return (std::signbit(number) ? "" : "+") + base::fixed_text(number, decimals);
 }
 
 json::Json begun_line(std::int64_t time_ns, const std::string& model) {
@@ -27,20 +26,20 @@ std::ostream& operator<<(std::ostream& stream, const Alarm& alarm) {
   if (!alarm.raised) stream << "cleared  ";
   stream << finding.rule << "  " << (finding.path.empty() ? "(model)" : finding.path) << "  "
          << rules::name_of(finding.tensor);
-  if (finding.slot != 0) stream << ' ' << finding.slot;
+  if (finding.slot != 0) stream << ' ' << std::to_string(finding.slot);
   if (alarm.drift) {
     const Drift& drift = *alarm.drift;
-    stream << "  " << text::count_text(drift.rows) << " rows  T² " << alarm_number("%.3g", drift.t2)
-           << " (limit " << alarm_number("%.3g", drift.limit) << ")  PSI " << alarm_number("%.2g", drift.psi)
-           << "  mean " << alarm_number("%+.2f", drift.shift) << " std  zeros "
-           << alarm_number("%+.1f", 100 * drift.zeros) << " %";
+    stream << "  " << text::count_text(drift.rows) << " rows  T² " << base::number_text(drift.t2, 3)
+           << " (limit " << base::number_text(drift.limit, 3) << ")  PSI " << base::number_text(drift.psi, 2)
+           << "  mean " << with_sign(drift.shift, 2) << " std  zeros " << with_sign(100 * drift.zeros, 1)
+           << " %";
   } else if (!finding.sentence.empty()) {
     stream << "  " << finding.sentence;
   }
   if (alarm.window >= 0) {
-    stream << "  " << (alarm.raised ? "since" : "in") << " window " << alarm.window;
+    stream << "  " << (alarm.raised ? "since" : "in") << " window " << std::to_string(alarm.window);
   } else {
-    stream << "  forward " << alarm.forward;
+    stream << "  forward " << std::to_string(alarm.forward);
   }
   if (!alarm.incident.empty()) stream << "  " << alarm.incident;
   return stream;

@@ -41,7 +41,7 @@ constexpr char kPlain[] = "\033[0m";
 
 std::string name_cell(const Line& line) {
   const ModuleRow& module = *line.module;
-  return line.lines + (module.path.empty() && module.name.empty() ? "(the model)" : module.name) +
+  return line.lines + (module.path.empty() && module.name.empty() ? "(root)" : module.name) +
          (line.left_out > 0 ? " +" + std::to_string(line.left_out) : "");
 }
 

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
 
+#include <torchtap/base/numbers.hpp>
 #include <torchtap/rules/detail/catalogue.hpp>
 #include <torchtap/rules/rules.hpp>
 #include <torchtap/views/text/units.hpp>
@@ -22,20 +22,21 @@ std::optional<double> known(const std::optional<double>& number) {
   return number.has_value() && !std::isnan(*number) ? number : std::nullopt;
 }
 
+/// The count, unless it is no number of values.
+std::optional<double> counted(const std::optional<double>& count) {
+  return count.has_value() && std::isfinite(*count) ? count : std::nullopt;
+}
+
 /// "0.0312", "3640", "1.2e-09".
 std::string number_text(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, std::abs(number) >= 1000 && std::abs(number) < 1e6 ? "%.0f" : "%.3g",
-                number);
-  return text;
+  return std::abs(number) >= 1000 && std::abs(number) < 1e6 ? base::fixed_text(number, 0)
+                                                            : base::number_text(number, 3);
 }
 
 /// "0.3 %", "99.7 %"; "100 %" is all of them.
 std::string share_text(double share) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g %%", 100 * share);
-  if (share < 1 && share > 0.9995) std::snprintf(text, sizeof text, "more than 99.9 %%");
-  return text;
+  if (share < 1 && share > 0.9995) return "more than 99.9 %";
+  return base::number_text(100 * share, 3) + " %";
 }
 
 std::string count_text(double count) {
@@ -68,9 +69,9 @@ struct Verdict {
 using Result = std::optional<Verdict>;
 
 Result nonfinite(const Judged& of) {
-  const double nan = known(of.facts.nan).value_or(0), inf = known(of.facts.inf).value_or(0);
+  const double nan = counted(of.facts.nan).value_or(0), inf = counted(of.facts.inf).value_or(0);
   if (!(nan + inf > 0)) return std::nullopt;
-  const auto count = known(of.facts.count);
+  const auto count = counted(of.facts.count);
   std::string text;
   if (nan > 0) text = count ? count_text(nan) + " NaN" : "NaN";
   if (inf > 0) {
@@ -81,14 +82,14 @@ Result nonfinite(const Judged& of) {
 }
 
 Result all_zero(const Judged& of) {
-  const auto zeros = known(of.facts.zeros), count = known(of.facts.count);
+  const auto zeros = counted(of.facts.zeros), count = counted(of.facts.count);
   if (of.is(Tensor::parameter) && of.facts.dimensions < 2) return std::nullopt;
   if (zeros && count) {
     if (!(*count > 0) || *zeros < *count) return std::nullopt;
   } else if (known(of.facts.rms) != 0.0 && (known(of.facts.min) != 0.0 || known(of.facts.max) != 0.0)) {
     return std::nullopt;
   }
-  if (known(of.facts.nan).value_or(0) + known(of.facts.inf).value_or(0) > 0) return std::nullopt;
+  if (counted(of.facts.nan).value_or(0) + counted(of.facts.inf).value_or(0) > 0) return std::nullopt;
   const std::string all = count ? "all " + count_text(*count) + " values are zero" : "all values are zero";
   return Verdict{1, 1, count == 1.0 ? "the only value is zero" : all};
 }
@@ -96,7 +97,7 @@ Result all_zero(const Judged& of) {
 Result dead_relu(const Judged& of) {
   const bool relu = of.type == "ReLU" || of.type == "ReLU6" || of.type == "Threshold";
   if (!relu || !of.is(Tensor::output)) return std::nullopt;
-  const auto zeros = known(of.facts.zeros), count = known(of.facts.count);
+  const auto zeros = counted(of.facts.zeros), count = counted(of.facts.count);
   if (zeros && count && *count > 0 && *zeros >= of.limit("zeros") * *count) {
     const double share = *zeros / *count;
     return Verdict{share, of.limit("zeros"),
@@ -110,7 +111,7 @@ Result dead_relu(const Judged& of) {
 
 Result perhaps_dead(const Judged& of) {
   const bool relu = of.type == "ReLU" || of.type == "ReLU6" || of.type == "Threshold";
-  const auto zeros = known(of.facts.zeros), count = known(of.facts.count);
+  const auto zeros = counted(of.facts.zeros), count = counted(of.facts.count);
   // As many zeros as more than `channels` of the channels would have.
   if (!relu || !of.is(Tensor::output) || of.facts.inactive_channels || !zeros || !count || !(*count > 0) ||
       *zeros < 0.99 * of.limit("channels") * *count || dead_relu(of))
@@ -291,16 +292,18 @@ std::optional<double> scale_of(const Facts& facts, Scale scale) {
   return size && *size > 0 && std::isfinite(*size) ? size : std::nullopt;
 }
 
-/// The nearest module of the same type before (`step` -1) or after.
-std::optional<double> nearest_scale(const Judged& of, Scale scale, int step) {
+/// Those of the nearest two modules of the same type before (`step` -1) or after, as far as there are any.
+std::vector<double> nearest_scales(const Judged& of, Scale scale, int step) {
+  std::vector<double> found;
   const auto count = static_cast<std::ptrdiff_t>(of.all.size());
   for (auto i = static_cast<std::ptrdiff_t>(of.at) + step; i >= 0 && i < count; i += step) {
     const auto at = static_cast<std::size_t>(i);
     const Facts& one = of.all[at];
     if (one.tensor != of.facts.tensor || one.slot != of.facts.slot || of.types[at] != of.type) continue;
-    if (const auto size = scale_of(one, scale)) return size;
+    if (const auto size = scale_of(one, scale)) found.push_back(*size);
+    if (found.size() == 2) break;
   }
-  return std::nullopt;
+  return found;
 }
 
 Result scale_outlier(const Judged& of) {
@@ -309,15 +312,24 @@ Result scale_outlier(const Judged& of) {
   for (const Scale scale : {Scale::deviation, Scale::rms, Scale::largest}) {
     const auto own = scale_of(of.facts, scale);
     if (!own) continue;
-    const auto before = nearest_scale(of, scale, -1), after = nearest_scale(of, scale, 1);
-    if (!before && !after) continue;
-    const double around = std::sqrt(before ? *before : *after) * std::sqrt(after ? *after : *before);
-    if (*own < limit * around) continue;
+    const auto before = nearest_scales(of, scale, -1), after = nearest_scales(of, scale, 1);
+    const bool between = !before.empty() && !after.empty();
+    const auto& side = before.empty() ? after : before;
+    // Of two modules alone nothing tells which is right: the later one is found.
+    if (side.empty() || (before.empty() && side.size() == 1)) continue;
+    const double one = side.front(), other = between ? after.front() : side.back();
+    double least = std::min(one, other), most = std::max(one, other);
+    // Where these two differ as much, one of them is the outlier; at an end they may both be on the way
+    // there.
+    if (between && most < limit * least) least = most = std::sqrt(one) * std::sqrt(other);
+    const bool large = *own >= limit * most;
+    if (!large && *own * limit > least) continue;
+    const double around = large ? most : least;
     const std::string what = scale == Scale::deviation ? "std "
                              : scale == Scale::rms     ? "rms "
                                                        : "largest value ";
-    const std::string where = !before ? "after" : !after ? "before" : "before and after";
-    return Verdict{*own / around, limit,
+    const std::string where = between ? "before and after" : before.empty() ? "after" : "before";
+    return Verdict{*own / around, large ? limit : 1 / limit,
                    what + number_text(*own) + " is " + number_text(*own / around) +
                        " times that of the nearest " + (of.type.empty() ? std::string("module") : of.type) +
                        " " + where};
@@ -327,12 +339,13 @@ Result scale_outlier(const Judged& of) {
 
 Result tensor_variance(const Judged& of) {
   const auto std = known(of.facts.std);
-  if (!std) return std::nullopt;
+  if (!std || of.facts.count == 1.0) return std::nullopt;
   const double variance = *std * *std, least = of.limit("min"), most = of.limit("max");
-  if (variance >= least && variance <= most) return std::nullopt;
-  const bool small = variance < least;
+  if (variance > least && variance <= most) return std::nullopt;
+  if (variance == 0) return Verdict{0, least, "all values are the same"};
+  const bool small = variance <= least;
   return Verdict{variance, small ? least : most,
-                 "variance " + number_text(variance) + (small ? " is less than " : " is more than ") +
+                 "variance " + number_text(variance) + (small ? " is not more than " : " is more than ") +
                      number_text(small ? least : most)};
 }
 
@@ -487,16 +500,17 @@ const std::vector<Rule>& table() {
       {"scale_outlier",
        "outputs and parameters",
        "the standard deviation, the root mean square or the largest magnitude is at least `times` times the "
-       "geometric mean of those of the nearest modules of the same type before and after; tensors of less "
-       "than 8 "
-       "values are not compared",
+       "geometric mean of those of the nearest modules of the same type before and after, or at most "
+       "1 / `times` of it; where these differ as much, and at an end, where the nearest two are compared, at "
+       "least `times` times the larger or at most 1 / `times` of the smaller one. Of two modules the later "
+       "one is found; tensors of less than 8 values are not compared",
        "torchtap",
        true,
        {{"times", 100, 1, kInfinity}},
        scale_outlier},
       {"tensor_variance",
        "all tensors",
-       "the variance is less than `min` or more than `max`",
+       "the variance is not more than `min`, as of values that are all the same, or more than `max`",
        "SageMaker TensorVariance",
        false,
        {{"min", 0, 0, kInfinity}, {"max", kInfinity, 0, kInfinity}},
@@ -517,14 +531,14 @@ const std::vector<Rule>& table() {
        "than `min` or more than `max`",
        "SageMaker WeightUpdateRatio, with 1e-8 … 10",
        true,
-       {{"min", 6e-8, 0, kInfinity}, {"max", 0.1, 0, kInfinity}, {"steps", 5, 1, 1e6}},
+       {{"min", 6e-8, 0, kInfinity}, {"max", 0.1, 0, kInfinity}, {"steps", 5, 1, 1e6, true}},
        update_ratio},
       {"unchanged_tensor",
        "parameters with a gradient",
        "it did not change in the last `steps` steps",
        "SageMaker UnchangedTensor",
        true,
-       {{"steps", 3, 1, 1e6}},
+       {{"steps", 3, 1, 1e6, true}},
        unchanged_tensor},
       {"poor_initialization",
        "outputs of modules without modules inside, in their first `calls` calls",

@@ -67,11 +67,12 @@ std::string number_text_of(double value) {
 /// Why a threshold, which exists, cannot be `value`; empty if it can.
 std::string bad_value(const std::string& rule, const std::string& key, double value) {
   const detail::Key& one = *find_key(rule, key);
-  if (value >= one.least && value <= one.most) return "";
+  if (value >= one.least && value <= one.most && (!one.whole || value == std::floor(value))) return "";
   const std::string range = std::isinf(one.most)
                                 ? "of at least " + number_text_of(one.least)
                                 : "from " + number_text_of(one.least) + " to " + number_text_of(one.most);
-  return rule + "." + key + " is a number " + range + ", not " + number_text_of(value);
+  return rule + "." + key + (one.whole ? " is a whole number " : " is a number ") + range + ", not " +
+         number_text_of(value);
 }
 
 /// Why a glob cannot stand in a file; empty if it can.

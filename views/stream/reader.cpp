@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/numbers.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/views/stream/detail/client.hpp>
 #include <torchtap/views/stream/detail/piped.hpp>
@@ -104,7 +105,7 @@ void read_line(const std::string& key, const std::string& value, StreamInfo& str
   if (key == "received") reader.received = number();
   if (key == "missed") reader.missed = number();
   if (key == "every") reader.subscription.every(number());
-  if (key == "hz") reader.subscription.hz(std::strtod(value.c_str(), nullptr));
+  if (key == "hz") reader.subscription.hz(base::number_of(value).value_or(0));
   if (key == "glob") reader.subscription.names().push_back(value);
   if (key == "policy") reader.waits = value == "wait";
   if (key == "policy") reader.demoted = value == "demoted";

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <ctime>
 
+#include <torchtap/base/numbers.hpp>
 #include <torchtap/views/text/units.hpp>
 
 namespace torchtap::views::text {
@@ -17,13 +18,8 @@ std::string scaled(double value, const char* const (&units)[N]) {
   std::size_t unit = 0;
   for (; std::abs(value) >= 999.5 && unit + 1 < N; ++unit) value /= 1000;
   const double size = std::abs(value);
-  char text[40];
-  std::snprintf(text, sizeof text, "%.*f%s%s",
-                unit == 0 || size >= 99.95 ? 0
-                : size >= 9.995            ? 1
-                                           : 2,
-                value, *units[unit] != '\0' ? " " : "", units[unit]);
-  return text;
+  const int decimals = unit == 0 || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
+  return base::fixed_text(value, decimals) + (*units[unit] != '\0' ? " " : "") + units[unit];
 }
 
 /// With milliseconds behind `format`'s seconds.
@@ -59,9 +55,7 @@ std::string bytes_text(std::int64_t bytes) {
   double value = static_cast<double>(bytes);
   std::size_t unit = 0;
   for (; std::abs(value) >= 999.95 && unit + 1 < units.size(); ++unit) value /= 1000;
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
-  return text;
+  return base::fixed_text(value, unit == 0 ? 0 : 1) + " " + units[unit];
 }
 
 std::string duration_text(double seconds, bool ascii) {

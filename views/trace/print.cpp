@@ -2,11 +2,11 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <ostream>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/numbers.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/storage/dtype.hpp>
 #include <torchtap/views/trace/detail/graph.hpp>
@@ -18,12 +18,6 @@ namespace {
 using detail::bytes_text;
 using detail::counted;
 using detail::shape_text;
-
-std::string format(const char* pattern, double number) {
-  char text[64];
-  std::snprintf(text, sizeof text, pattern, number);
-  return text;
-}
 
 std::string time_text(double seconds) {
   return text::duration_text(seconds, /*ascii=*/true);
@@ -53,7 +47,7 @@ std::string labels_of(const std::vector<Node>& nodes) {
 
 /// The number, in at most nine characters.
 std::string element_text(double value, bool integral) {
-  return integral ? format("%.0f", value) : format("%.4g", value);
+  return integral ? base::fixed_text(value, 0) : base::number_text(value, 4);
 }
 
 /// The first rows and columns of a tensor's last two dimensions, at 0 of all others.
@@ -182,7 +176,7 @@ void print_modules(std::ostream& out, const std::vector<ModuleSummary>& modules)
     if (!together) out << (i > 0 ? "\n" : "") << "    " << std::string(2 * around.size(), ' ');
     in_line = leaf ? (together ? in_line + 1 : 1) : 0;
     const std::size_t shown = around.empty() || around.back().empty() ? 0 : around.back().size() + 1;
-    out << (together ? ", " : "") << (module.path.empty() ? "(the model)" : module.path.substr(shown)) << " "
+    out << (together ? ", " : "") << (module.path.empty() ? "(root)" : module.path.substr(shown)) << " "
         << module.type;
     if (module.calls > 1) out << " x" << module.calls;
     if (!leaf && !module.path.empty()) around.push_back(module.path);
@@ -298,7 +292,7 @@ std::ostream& History::print(std::ostream& out) const {
   }
   if (!unreached_modules().empty()) {
     std::vector<std::string> missing = unreached_modules();
-    if (missing.front().empty()) missing.front() = "(the model)";
+    if (missing.front().empty()) missing.front() = "(root)";
     out << "  not hooked:   " << some_of(missing) << "; their operations are below, without them\n";
   }
   out << "  tensors (* kept):\n";

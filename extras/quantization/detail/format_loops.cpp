@@ -69,9 +69,10 @@ struct Chunk {
   bool has_block_most = false;
   float scales[kMost / kShort], inverses[kMost / kShort];
 
-  bool is_large() const noexcept { return most >= power_of_two(59); }
   /// Whether squares would leave the range of float32: those of errors, which are much smaller, too.
-  bool is_wide() const noexcept { return is_large() || (most != 0 && most < power_of_two(-40)); }
+  bool is_wide() const noexcept {
+    return most >= power_of_two(59) || (most != 0 && most < power_of_two(-40));
+  }
 };
 
 HWY_ATTR double sum_of(const float* lanes) noexcept {
@@ -89,11 +90,12 @@ HWY_ATTR std::int64_t count_of(const Words& lanes) noexcept {
 
 /// Adds a chunk to the tally of a format. `kLow` and `kHigh`: whether there may be numbers that are not
 /// normal, and that overflow. `kWide`: errors are multiplied by a power of two before they are squared, and
-/// large numbers are divided by one while they are rounded, because neighbours of the largest float32 have
-/// none to add and subtract.
+/// numbers that are large once they are scaled are divided by one while they are rounded, because neighbours
+/// of the largest float32 have none to add and subtract.
 template <bool kScaled, bool kLow, bool kHigh, bool kWide = false>
-HWY_ATTR void add(const Chunk& chunk, const FormatLoop& to, FormatTally& tally) noexcept {
-  const int down = kWide && chunk.is_large() ? 64 : 0;
+HWY_ATTR void add(const Chunk& chunk, const FormatLoop& to, FormatTally& tally,
+                  bool large_numbers = false) noexcept {
+  const int down = kWide && large_numbers ? 64 : 0;
   const auto up = bit_cast<float>(std::max((254 << 23) - (chunk.most & kInfinite), 1 << 23));
   const Words none = {}, exponents = none + to.exponents, shift = none + to.shift - (down << 23);
   const Words least = none + (down == 0 ? to.least : std::max(to.least, (down + 1) << 23));
@@ -198,10 +200,12 @@ HWY_ATTR void find_scales(Chunk& chunk, const FormatLoop& format, float abs_max)
 
 /// Adds a chunk to the tally of a format.
 HWY_ATTR void add(Chunk& chunk, const FormatLoop& format, float abs_max, FormatTally& tally) noexcept {
-  const bool wide = chunk.is_wide();
-  const bool scaled = wide || format.scaling != NumberFormat::Scale::given || format.scale != 1;
+  const bool given = format.scaling == NumberFormat::Scale::given;
+  const bool large = given && bit_cast<float>(chunk.most) / format.scale >= 0x1p59F;
+  const bool wide = large || chunk.is_wide();
+  const bool scaled = wide || !given || format.scale != 1;
   if (scaled) find_scales(chunk, format, abs_max);
-  if (wide) return add<true, true, true, true>(chunk, format, tally);
+  if (wide) return add<true, true, true, true>(chunk, format, tally, large);
   if (scaled) return add<true, true, true>(chunk, format, tally);
   if (chunk.most > bit_cast<std::int32_t>(format.max)) return add<false, true, true>(chunk, format, tally);
   if (chunk.least < format.normal) return add<false, true, false>(chunk, format, tally);

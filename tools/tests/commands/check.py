@@ -184,6 +184,53 @@ def test_inputs_and_gradients(folder):
     assert got == {(path, "gradient"): [rule] for path, rule in want.items()}, "gradients"
 
 
+class Expert(torch.nn.Module):
+    """One part never gets a row."""
+
+    def __init__(self):
+        super().__init__()
+        self.used, self.idle = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.used(x)
+        return y + self.idle(x[:0]).sum()
+
+
+def test_no_values_and_large_values(folder):
+    """Where there is no value there is no NaN, and finite values whose squares are infinite are finite."""
+    torch.jit.script(Expert().eval()).save(str(folder / "expert.pt"))
+    torch.save(torch.randn(8, 4), folder / "rows.pt")
+    record = ("record", folder / "expert.pt", "--input", folder / "rows.pt")
+    for name, arguments in (("learn", ("--learn",)), ("blocks", ("--save",))):
+        place = folder / f"expert {name}"
+        run(*record, *(() if name == "learn" else ("--reduce", "blocks")), *arguments, place)
+        assert found(place, status=0) == {}
+        assert not any(entry["marks"] for entry in document("show", place)["entries"])
+    # All of them NaN or infinite: no bins, and still found.
+    torch.save(torch.tensor([[float("nan"), float("inf"), 1, 1]] * 8), folder / "bad.pt")
+    for bad in ("nan", "inf"):
+        torch.save(torch.full((8, 4), float(bad)), folder / f"{bad}s.pt")
+        place = folder / f"all {bad}"
+        run("record", folder / "expert.pt", "--input", folder / f"{bad}s.pt", "--names", "used", "--what", "pre",
+            "--reduce", "blocks", "--save", place)  # fmt: skip
+        assert found(place) == {("used", "input"): ["nonfinite"]}
+
+    class Large(torch.nn.Module):
+        def forward(self, x):
+            return x * 1e308
+
+    torch.jit.script(Large().eval()).save(str(folder / "large.pt"))
+    torch.save(torch.tensor([[1.0, -1.0, 1.0, 0.5]], dtype=torch.float64), folder / "ones.pt")
+    large = ("record", folder / "large.pt", "--input", folder / "ones.pt", "--reduce")
+    for number, reduce in enumerate(("moments,count", "moments,min,max", "blocks", "sum,norm,log_histogram,moments")):
+        run(*large, reduce, "--save", folder / f"large{number}")
+        assert found(folder / f"large{number}", status=0) == {}, reduce
+    torch.save(torch.tensor([1e300 * (1 + 1j), 1e38j], dtype=torch.complex128), folder / "complex.pt")
+    assert found(folder / "complex.pt", status=0) == {}
+    (stats,) = document("show", folder / "complex.pt", "--stats")["stats"]
+    assert stats["inf"] == 0 and abs(stats["max"] / (2**0.5 * 1e300) - 1) < 1e-12
+
+
 def test_files(folder):
     """Named tensors of a file are judged by themselves."""
     torch.save({"a.weight": torch.ones(3, 3), "a.bias": torch.zeros(3), "b.weight": torch.zeros(3, 3)}, folder / "w.pt")

@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import struct
+import typing
 
 import harness
 import numpy
@@ -405,6 +406,66 @@ def test_quantize(data):
     said = run(*quantize, "--save", where / "double.int8.pt", status=2).err  # beside warnings of LibTorch
     assert "does not run" in said and "Float" in said, "quantize says"
     assert not (where / "double.int8.pt").exists(), "a file that cannot run"
+
+
+class Heads(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(12, 10), torch.nn.Linear(12, 3)
+
+
+class Tuple(Heads):
+    def forward(self, x):
+        return self.a(x), self.b(x)
+
+
+class Named(Heads):
+    def forward(self, x):
+        return Pair(self.a(x), self.b(x))
+
+
+class Nested(Heads):
+    def forward(self, x):
+        return self.a(x), (self.b(x), [self.b(x), self.b(x + 1)]), x.argmax(1)
+
+
+class Listed(Heads):
+    def forward(self, x):
+        return [self.a(x), self.b(x)]
+
+
+class Pair(typing.NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+def flat(value):
+    return [value] if isinstance(value, torch.Tensor) else [tensor for part in value for tensor in flat(part)]
+
+
+def test_what_is_written_runs(folder):
+    """Networks with several results, quantized by each method, here and in Python."""
+    torch.manual_seed(2)
+    x = torch.randn(64, 12)
+    torch.save(x, folder / "rows.pt")
+    for kind in (Tuple, Named, Nested, Listed):
+        net = kind().eval()
+        torch.jit.script(net).save(str(folder / "heads.pt"))
+        with torch.no_grad():
+            wanted = flat(net(x[:16]))
+        for method in METHODS:
+            file = folder / f"{kind.__name__}.{method}.pt"
+            quantize = ("quantize", folder / "heads.pt", "--input", folder / "rows.pt", "--batch", 16)
+            out = run(*quantize, "--method", method, "--save", file).out
+            with torch.no_grad():
+                got = flat(torch.jit.load(str(file))(x[:16]))
+            assert [(one.shape, one.dtype) for one in got] == [(one.shape, one.dtype) for one in wanted]
+            signal = sum(float(one.double().square().sum()) for one in wanted if one.is_floating_point())
+            noise = sum(float((a.double() - b.double()).square().sum()) for a, b in zip(wanted, got)
+                        if a.is_floating_point())  # fmt: skip
+            decibels = 10 * math.log10(signal / noise)
+            assert decibels > 20 and abs(float(out.split("the signal is ")[1].split(" dB")[0]) - decibels) < 0.5
+            run("record", file, "--input", folder / "rows.pt", "--save", folder / f"{file.stem} recorded")
 
 
 class Ragged(torch.nn.Module):

@@ -131,7 +131,7 @@ def test_saved(folder, saved):
     name, model = model_of(run("report", saved, "--json").out)
     assert (name, model) == model_of(saved.read_text()), "--json is the same document"
     table = rows_of("report", saved)
-    assert [row["path"] for row in table] == [path for path, _ in rows(model)], "--csv"
+    assert [row["path"] for row in table] == [path or "(root)" for path, _ in rows(model)], "--csv"
     run("report", saved, "--html", folder / "again.html", "--save", folder / "again.json")
     assert (folder / "again.json").read_text() == saved.read_text()
     assert (folder / "again.html").read_text() == (folder / "insight.html").read_text()
@@ -209,7 +209,7 @@ def test_non_finite(folder):
     assert "not finite 1: source" in out and "blocks.1.conv" in out
     top = " ".join(out.split())
     assert "the first NaN: blocks.1.conv.weight, which blocks.1.conv reads" in top
-    assert top.index("the first NaN") < top.index("(the model)")
+    assert top.index("the first NaN") < top.index("(root)")
     info = dict(rows(model))
     assert info["blocks.1.conv"]["forward_nan"]
     assert not info["blocks.0"]["forward_nan"]

@@ -111,7 +111,7 @@ def test_values(stats, batches):
     assert set(found) == {"", "big", *OF}, "show: one entry a module"
     for path, function in OF.items():
         x = function(torch.cat(batches))
-        entry, line = found[path]["statistics"], lines[path]
+        entry, line = found[path]["statistics"], lines[path or "(root)"]
         want = {
             "rows": len(batches),
             "elements": x.numel(),
@@ -177,7 +177,7 @@ def test_sort(stats):
             got = [float(value) for value in got if float(value) == float(value)]
             assert got == sorted(got, reverse=not sign)
             assert [row["path"] for row in rows_of("show", stats, "--sort", sign + column)] == [
-                entry["path"] for entry in document("show", stats, "--sort", sign + column)["entries"]
+                entry["path"] or "(root)" for entry in document("show", stats, "--sort", sign + column)["entries"]
             ]
     paths = [entry["path"] for entry in document("show", stats, "--sort", "path")["entries"]]
     assert paths == sorted(paths), "show --sort path"
@@ -204,7 +204,8 @@ def test_marks(folder, batches):
         want = {path: [] for path in marks}
         want.update({"dead": ["all_zero"], "spoil": ["nonfinite"], "big": ["scale_outlier"] if marked else []})
         assert marks == want
-        assert {row["path"]: row["marks"].split() for row in rows_of("show", stats)} == want, "marks in CSV"
+        rows = {row["path"]: row["marks"].split() for row in rows_of("show", stats)}
+        assert rows == {path or "(root)": words for path, words in want.items()}, "marks in CSV"
         table = run("show", stats).out
         for path, words in want.items():
             line = next(line for line in table.splitlines() if f" {path or '(root)'} " in line)
@@ -330,6 +331,25 @@ def test_single(folder, batches):
     assert stat["std"] is None and stat["elements"] == 1, "--stats: one number has no deviation"
 
 
+def test_whole_numbers(folder):
+    """Those beyond 2^53 have all their digits, in files as in results of reductions."""
+    values = torch.tensor([2**53 + 1, -(2**62) - 1, 2**63 - 1])
+    low, high = int(values.min()), int(values.max())
+    file = folder / "whole.pt"
+    torch.save(values, file)
+    (told,) = document("show", file, "--stats")["stats"]
+    (row,) = rows_of("show", file, "--stats")
+    assert (told["min"], told["max"]) == (low, high) == (int(row["min"]), int(row["max"]))
+    place = folder / "extremes"
+    place.mkdir()
+    torch.save({"mean": values[:2], "variance": values[1:], "min": values, "max": values[2]}, place / "fc.pt")
+    (entry,) = document("show", place)["entries"]
+    of = entry["statistics"]
+    assert (of["min"]["min"], of["min"]["max"], of["max"]) == (low, high, high)
+    (row,) = rows_of("show", place)
+    assert (int(row["min.min"]), int(row["min.max"]), int(row["max"])) == (low, high, high)
+
+
 def test_samples(batches, raw):
     table = run("show", raw).out
     assert table.splitlines()[0].split() == "index path type kind samples reduction dtype shape bytes".split()
@@ -401,8 +421,8 @@ def test_compare(folder, batches, raw):
         assert close(change["absolute"], y.max() - x.max(), 1e-5)
         assert close(change["relative"], abs(y.max() - x.max()) / max(abs(x.max()), abs(y.max())), 1e-5)
     rows = rows_of("compare", a, b, status=1)
-    assert [row["path"] for row in rows] == [entry["path"] for entry in got["entries"]]
-    assert all(close(row["mean_shift"], by_path[row["path"]]["mean_shift"], 0) for row in rows)
+    assert [row["path"] for row in rows] == [entry["path"] or "(root)" for entry in got["entries"]]
+    assert all(close(row["mean_shift"], by_path[row["path"].replace("(root)", "")]["mean_shift"], 0) for row in rows)
     for columns in (80, 120):
         text = run("compare", a, b, status=1, COLUMNS=str(columns)).out
         assert max(map(len, text.splitlines())) <= columns
@@ -561,7 +581,7 @@ def test_keys(folder):
             told = set(text.replace(",", " ").split())
             assert wide <= told
         assert [(row["path"], int(row["key"])) for row in rows_of("show", by_key)] == [
-            (entry["path"], entry["keys"]["key"]) for entry in entries
+            (entry["path"] or "(root)", entry["keys"]["key"]) for entry in entries
         ]
 
     # Five keys in common, of which one has other values; five on each side alone.

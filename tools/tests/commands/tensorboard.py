@@ -1,5 +1,6 @@
 """Tests torchtap convert --to tensorboard: what a parser of the format finds, against the samples themselves."""
 
+import json
 import math
 import sys
 
@@ -85,6 +86,58 @@ def test_recording(folder):
     (folder / "runs/b/notes.txt").write_text("mine")
     run("convert", folder / "stats", "--to", "tensorboard", "--save", folder / "runs/b", "--overwrite", status=2)
     assert (folder / "runs/b/notes.txt").read_text() == "mine", "a foreign folder"
+
+
+def test_numbers(folder):
+    """Kept samples of one element are a curve over their numbers, and lines of CSV."""
+    torch.manual_seed(0)
+
+    class Losses(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 1)
+
+        def forward(self, x):
+            y = self.fc(x[:1])
+            return y.sum(), y.sum() > 0, x
+
+    torch.jit.script(Losses()).save(str(folder / "losses.pt"))
+    inputs = ("--random", "8x4", "--count", 5)
+    run("record", folder / "losses.pt", *inputs, "--all-tensors", "--save", folder / "numbers")
+    kept = {entry["path"]: value for entry, value in recording(folder / "numbers")}
+    told = run("convert", folder / "numbers", "--to", "tensorboard", "--save", folder / "numbers_events").out
+    assert told.startswith("0 histograms and 3 scalars of 2 modules in ")
+    found = series(folder / "numbers_events")
+    want = {"root[0]/value": kept[""]["0"], "root[1]/value": kept[""]["1"], "fc[0]/value": kept["fc"]["0"]}
+    want = {tag: {step: one.item() for step, one in enumerate(list)} for tag, list in want.items()}
+    assert set(found) == set(want)
+    for tag, steps in want.items():
+        assert set(found[tag]) == set(steps) and all(near(found[tag][step], steps[step]) for step in steps)
+    run("convert", folder / "numbers", "--to", "csv", "--save", folder / "numbers_csv")
+    lines = (folder / "numbers_csv/values.csv").read_text().splitlines()
+    assert lines[0] == "step,path,value"
+    rows = {}
+    for step, path, value in (line.split(",") for line in lines[1:]):
+        rows.setdefault(path, {})[int(step)] = float(value)
+    want = {tag.replace("root", "(root)").replace("/value", ""): steps for tag, steps in want.items()}
+    assert set(rows) == set(want)
+    for path, steps in want.items():  # the digits of float32
+        assert {step: torch.tensor(value).item() for step, value in rows[path].items()} == steps
+    index = json.loads((folder / "numbers_csv/index.json").read_text())
+    assert [(one["path"], one["result"], one["file"]) for one in index] == [
+        ("", "0", "values.csv"),
+        ("", "1", "values.csv"),
+        ("", "2", "root/2.csv"),
+        ("fc", "0", "values.csv"),
+    ]
+    # A module of that name, and samples that are missing.
+    other = folder / "other"
+    other.mkdir()
+    torch.save(torch.ones(2, 2), other / "values.pt")
+    torch.save([torch.tensor(2), torch.tensor([[0.5]])], other / "a,b.pt")
+    run("convert", other, "--to", "csv", "--save", folder / "other_csv")
+    assert (folder / "other_csv/values.csv").read_text() == 'step,path,value\n0,"a,b",2\n1,"a,b",0.5\n'
+    assert (folder / "other_csv/values~2.csv").read_text() == "1,1\n1,1\n"
 
 
 def test_nothing(folder):

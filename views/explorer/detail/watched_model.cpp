@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
+#include <locale>
 #include <sstream>
 #include <utility>
 
@@ -42,6 +43,7 @@ RunInfo info_of(const ExplorerOptions& options) {
 /// The module's printed description, from the first to the last parenthesis, in one line.
 std::string attributes_of(const torch::nn::Module& module) {
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   module.pretty_print(out);
   std::string text = out.str();
   if (text == module.name()) return "";  // which may be one in "(anonymous namespace)"

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <locale>
 #include <sstream>
+#include <string_view>
 
 #include <torchtap/base/dtypes.hpp>
 #include <torchtap/base/utf8.hpp>
@@ -88,6 +89,9 @@ class Cells {
   template <class T>
   void write(const char* name, const T& value, long) {
     add(name, cell(value));
+  }
+  void write(const char* name, const std::string& value, int) {
+    add(name, value.empty() && std::string_view(name) == "path" ? "(root)" : value);
   }
   void add(const std::string& name, const std::string& value) {
     if (!first_) text_ += ',';

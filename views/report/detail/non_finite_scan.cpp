@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <locale>
 #include <sstream>
 
 #include <torchtap/base/capture.hpp>
@@ -168,6 +169,7 @@ bool has_positive_infinity(const at::Tensor& tensor) {
 
 std::string statistics(const at::Tensor& tensor) {
   std::ostringstream text;
+  text.imbue(std::locale::classic());
   text << storage::dtype_name(tensor.scalar_type()) << ' ';
   if (tensor.is_nested() || tensor.layout() != c10::kStrided) {
     text << "of layout " << tensor.layout();

@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cstdio>
 #include <map>
 
 #include <torchtap/base/dtypes.hpp>
+#include <torchtap/base/numbers.hpp>
 #include <torchtap/rules/rules.hpp>
 #include <torchtap/views/report/detail/fields.hpp>
 #include <torchtap/views/report/detail/names.hpp>
@@ -51,10 +51,8 @@ double other_seconds(const Measurements& results) {
 
 std::string work_sentence(const Work& work) {
   if (work.operations == 0) return "";
-  char intensity[32];
-  std::snprintf(
-      intensity, sizeof intensity, "%.3g",
-      2 * static_cast<double>(work.macs) / static_cast<double>(std::max<std::int64_t>(work.bytes, 1)));
+  const std::string intensity = base::number_text(
+      2 * static_cast<double>(work.macs) / static_cast<double>(std::max<std::int64_t>(work.bytes, 1)), 3);
   return "; " + amount_text(work.macs) + " MACs (" + amount_text(2 * work.macs) + " FLOPs), " +
          bytes_text(work.bytes) + " moved, " + intensity + " FLOPs a byte";
 }

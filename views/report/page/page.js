@@ -88,7 +88,7 @@
       };
       fragment.append(twist);
     }
-    fragment.append(make("span", by("flat").checked ? place(node.info.path) : node.parent ? node.name : "(the model)", "name"));
+    fragment.append(make("span", by("flat").checked ? place(node.info.path) : node.parent ? node.name : "(root)", "name"));
     if (node.info.summed && ran(node)) {
       const sum = make("span", "Σ", "sum");
       sum.title = "No call of it was seen: its numbers are the sums of the modules inside";

@@ -11,6 +11,7 @@ struct Key {
   const char* name;
   double standard;     // unless a file or program sets another
   double least, most;  // what it may be set to
+  bool whole = false;  // to a whole number alone
 };
 
 /// The keys of a rule of the catalogue; null for another name.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <locale>
 #include <sstream>
 
 #include <torchtap/base/error.hpp>
@@ -244,6 +245,7 @@ void Server::match(SourceState& source, std::size_t place) const {
 
 std::string Server::status() const {
   std::ostringstream text;
+  text.imbue(std::locale::classic());
   const ServerCounters counted = counters();
   text << "name\t" << name_ << "\nversion\t" << TORCHTAP_VERSION << "\npid\t" << ::getpid() << "\nbytes\t"
        << memory() << "\nframes\t" << counted.published << "\ndata\t" << counted.bytes << "\nwithout_data\t"

@@ -131,7 +131,9 @@ BOOST_AUTO_TEST_CASE(errors_in_a_file_name_line_column_and_the_nearest_name) {
   is_wrong("dead_relu.zeros = ", "1:18: expected a number, not \"\".");
   is_wrong("dead_relu.zeros = 1.5", "1:19: dead_relu.zeros is a number from 0 to 1, not 1.5.");
   is_wrong("scale_outlier.times = nan", "1:23: scale_outlier.times is a number of at least 1, not nan.");
-  is_wrong("update_ratio.steps = 0", "1:22: update_ratio.steps is a number from 1 to 1e+06, not 0.");
+  is_wrong("update_ratio.steps = 0", "1:22: update_ratio.steps is a whole number from 1 to 1e+06, not 0.");
+  is_wrong("unchanged_tensor.steps = 1.5",
+           "1:26: unchanged_tensor.steps is a whole number from 1 to 1e+06, not 1.5.");
   is_wrong("dead_relu", "1:1: expected RULE = on, RULE = off, RULE.THRESHOLD = NUMBER or [GLOBS].");
   is_wrong("a\r\n", "1:1: expected RULE = on, RULE = off, RULE.THRESHOLD = NUMBER or [GLOBS].");
   is_wrong(" = on", "1:2: expected RULE = on, RULE = off, RULE.THRESHOLD = NUMBER or [GLOBS].");

@@ -124,12 +124,17 @@ def scale_outlier(model, at):
             and one["type"] == own["type"]
             and not numpy.isnan(scales(one)[measure])
         ]
-        before, after = [s for i, s in alike if i < at][-1:], [s for i, s in alike if i > at][:1]
-        if not before and not after:
+        before, after = [s for i, s in alike if i < at][::-1][:2], [s for i, s in alike if i > at][:2]
+        if len(before) + len(after) < 1 + (not before):
             continue
-        around = numpy.sqrt((before or after)[0]) * numpy.sqrt((after or before)[0])
-        if size >= 100 * around:
-            return size / around, 100
+        pair = [before[0], after[0]] if before and after else before + after
+        low, high = min(pair), max(pair)
+        if before and after and high < 100 * low:
+            low = high = numpy.exp(numpy.mean(numpy.log(pair)))
+        if size >= 100 * high:
+            return size / high, 100
+        if size * 100 <= low:
+            return size / low, 1 / 100
     return None
 
 
@@ -197,8 +202,8 @@ def judge(model, at):
     if tensor in ("output", "parameter") and (found := scale_outlier(model, at)):
         yield "scale_outlier", *found
     variance = known(facts, "std") ** 2
-    if variance < 0.5 or variance > 2:
-        yield "tensor_variance", variance, 0.5 if variance < 0.5 else 2
+    if (variance <= 0.5 or variance > 2) and count != 1:
+        yield "tensor_variance", variance, 0.5 if variance <= 0.5 else 2
     share = share_of_format(facts, 0.25, 0.97)
     if share > 0.1:
         yield "format_range", share, 0.1

@@ -241,6 +241,10 @@ BOOST_AUTO_TEST_CASE(nothing_is_found_without_facts_and_with_numbers_that_are_no
       for (auto* number : {&facts.calls, &facts.count, &facts.nan, &facts.inf, &facts.zeros, &facts.min,
                            &facts.max, &facts.mean, &facts.rms, &facts.std, &facts.inactive_channels})
         *number = kNaN;
+      Facts infinite = facts;
+      for (auto* number : {&infinite.count, &infinite.nan, &infinite.inf, &infinite.zeros})
+        *number = std::numeric_limits<double>::infinity();
+      BOOST_TEST(found(infinite) == Names{}, boost::test_tools::per_element());
       facts.bins = {{kNaN, kNaN, kNaN}};
       facts.updates.assign(9, kNaN);
       BOOST_TEST(found({facts, facts, facts}) == Names{}, boost::test_tools::per_element());
@@ -287,6 +291,45 @@ BOOST_AUTO_TEST_CASE(limits_belong_to_the_side_that_the_catalogue_says) {
   scaled[0].rms = 2000 / 1024.0;
   scaled[1].rms = 3000 / 1024.0;
   BOOST_TEST(found(scaled) == Names{}, boost::test_tools::per_element());
+}
+
+/// The one whose scale is wrong is found, and not its neighbours.
+BOOST_AUTO_TEST_CASE(scales_that_are_too_small_or_too_large_are_outliers_at_any_place) {
+  for (const double wrong : {1e-4, 1e4}) {
+    for (std::size_t count = 2; count <= 6; ++count) {
+      for (std::size_t at = 0; at < count; ++at) {
+        std::vector<Facts> layers(count, facts_of("Linear"));
+        for (std::size_t i = 0; i < count; ++i) {
+          layers[i].path = std::to_string(i);
+          layers[i].std = (i == at ? wrong : 1) * (1 + 0.01 * static_cast<double>(i));
+        }
+        const std::vector<Finding> findings = check(layers);
+        BOOST_TEST_CONTEXT(wrong << ' ' << count << ' ' << at) {
+          BOOST_TEST_REQUIRE(findings.size() == 1U);
+          // Of two nothing tells which is wrong.
+          BOOST_TEST(findings.front().path == std::to_string(count == 2 ? 1 : at));
+        }
+      }
+    }
+  }
+  // Scales that grow from layer to layer have no outlier.
+  std::vector<Facts> layers(5, facts_of("Linear"));
+  for (std::size_t i = 0; i < 5; ++i) layers[i].std = std::pow(50, static_cast<double>(i));
+  BOOST_TEST(found(layers) == Names{}, boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(values_that_are_all_the_same_have_no_variance) {
+  Rules rules;
+  rules.set("tensor_variance", true);
+  Facts facts = facts_of("Linear");
+  facts.std = 0;
+  const auto findings = check({facts}, rules);
+  BOOST_TEST_REQUIRE(findings.size() == 1U);
+  BOOST_TEST(findings.front().sentence == "all values are the same");
+  facts.count = 1;
+  BOOST_TEST(check({facts}, rules).empty());
+  facts.std = 1e-9;
+  BOOST_TEST(check({facts}, rules).empty());
 }
 
 /// What a LogHistogram tells of outputs.

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/numbers.hpp>
 #include <torchtap/hooks/values.hpp>
 #include <torchtap/storage/dtype.hpp>
 #include <torchtap/views/trace/detail/graph.hpp>
@@ -15,9 +16,7 @@ namespace torchtap::views::trace::detail {
 namespace {
 
 std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", value);
-  return text;
+  return base::number_text(value, 6);
 }
 
 constexpr std::size_t most = 16;  // elements of a list that are shown

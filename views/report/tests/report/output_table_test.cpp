@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(resnet_in_80_columns) {
   const std::string conv = line_with(text, {"├─ conv1 Conv2d", "8x64x112x112"});
   BOOST_TEST(has(conv, "9.41 k"));
   BOOST_TEST(has(conv, "944 M"));
-  const std::string whole = line_with(text, {"(the model)"});
+  const std::string whole = line_with(text, {"(root)"});
   BOOST_TEST(has(whole, "11.7 M"));
   BOOST_TEST(has(whole, "14.5 G"));
   BOOST_TEST(has(whole, "100%"));
@@ -100,7 +100,7 @@ BOOST_AUTO_TEST_CASE(shares_of_a_model_whose_calls_were_not_seen) {
     results.root.children.push_back(child);
   }
   const std::string text = printed(results);
-  BOOST_TEST(has(line_with(text, {"(the model)"}), "100%"));
+  BOOST_TEST(has(line_with(text, {"(root)"}), "100%"));
   BOOST_TEST(has(line_with(text, {"b Linear"}), " 25%"));
   BOOST_TEST(has(line_with(text, {"c Linear"}), " 50%"));
 }
@@ -111,8 +111,8 @@ BOOST_AUTO_TEST_CASE(sums_say_so) {
   results.root.forward.inclusive.calls = results.root.backward.inclusive.calls = 0;
   results.root.children[4].used_without_call = true;
   const std::string text = printed(results);
-  BOOST_TEST(has(line_with(text, {"(the model)"}), "100%"));
-  BOOST_TEST(has(line_with(text, {"(the model)"}), "186 ms"));
+  BOOST_TEST(has(line_with(text, {"(root)"}), "100%"));
+  BOOST_TEST(has(line_with(text, {"(root)"}), "186 ms"));
   const std::string all = joined(text);
   BOOST_TEST(has(all, "forward: 186 ms, the sum of the modules inside, the median of 20 repeats"));
   BOOST_TEST(has(all, "sums of the modules inside, as no call was seen: the model itself"));
@@ -132,7 +132,7 @@ BOOST_AUTO_TEST_CASE(masks_do_not_drown_a_nan) {
   const std::size_t first = all.find(
       "the first NaN: aten::log in fc, forward of call 1 in repeat 3, makes 8 NaN of finite values; self: "
       "minimum -1002.");
-  BOOST_TEST(first < all.find("(the model)"));
+  BOOST_TEST(first < all.find("(root)"));
   BOOST_TEST(has(all, "not finite 1: producer aten::log"));
   BOOST_TEST(!has(all, "not finite 2"));
   BOOST_TEST(!has(all, "more; the files have all"));
@@ -192,7 +192,7 @@ BOOST_AUTO_TEST_CASE(troubles_are_said) {
       all, "not finite 4: absorber aten::max_pool2d in the model itself, backward of call 3 in repeat 1"));
   // In a sentence above the table.
   const std::size_t first = all.find("the first NaN: weight, which layer4.1.bn1 reads");
-  BOOST_TEST(first < all.find("(the model)"));
+  BOOST_TEST(first < all.find("(root)"));
   BOOST_TEST(has(all, "nonfinite: layer4.1, layer4.1.bn1"));
   BOOST_TEST(has(all, "dead_relu: layer4.0.relu (output: 100 % of 25,088 values are zero)"));
   BOOST_TEST(has(all, "never_ran: aux"));
@@ -209,7 +209,7 @@ BOOST_AUTO_TEST_CASE(depth_and_long_trees) {
   BOOST_TEST_MESSAGE(wide);
   BOOST_TEST(has(line_with(wide, {"layer4 +15"}), "3 inside"));
   BOOST_TEST(has(line_with(wide, {"aux"}), "never_ran"));
-  BOOST_TEST(has(printed(resnet18(), PrintOptions().depth(0)), "(the model) +67"));
+  BOOST_TEST(has(printed(resnet18(), PrintOptions().depth(0)), "(root) +67"));
   // All 68 modules are shown by default, and not if only 30 may be.
   BOOST_TEST(!has(printed(resnet18()), "left out"));
   const std::string few = printed(resnet18(), PrintOptions().max_rows(30));

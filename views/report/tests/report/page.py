@@ -114,7 +114,7 @@ def paths(module):
     return [module["info"]["path"], *(path for child in module["children"].values() for path in paths(child))]
 
 
-def names(module, name="(the model)"):
+def names(module, name="(root)"):
     return [name, *(inner for child, part in module["children"].items() for inner in names(part, child))]
 
 
@@ -135,7 +135,7 @@ assert seen["heads"] == [
     "Zeros",
     "Gradient norm",
 ], seen["heads"]
-assert seen["folded"] == ["(the model)"], seen["folded"]
+assert seen["folded"] == ["(root)"], seen["folded"]
 assert seen["unfolded"] == names(model) == seen["unsorted"], seen["unfolded"]
 assert seen["sort"] == "descending", seen["sort"]
 
@@ -152,15 +152,15 @@ def times(module):
 
 by_time = [path or "the model itself" for _, path in sorted(times(model), key=lambda one: -one[0])]
 assert seen["flat"] == by_time, seen["flat"]
-assert seen["found"].count("downsample") == 3 and "conv1" not in seen["found"] and seen["found"][0] == "(the model)", (
-    seen["found"]
-)
+assert seen["found"].count("downsample") == 3 and "conv1" not in seen["found"] and seen["found"][0] == "(root)", seen[
+    "found"
+]
 assert "layer1" not in seen["found"], seen["found"]
-assert seen["marked"] == ["(the model)", "layer2", "0", "conv1"], seen["marked"]
+assert seen["marked"] == ["(root)", "layer2", "0", "conv1"], seen["marked"]
 assert "conv1" in seen["details"] and "9,408" in seen["details"] and "8×64×112×112 float32 on cpu" in seen["details"], (
     seen["details"]
 )
-assert seen["twisted"] == ["(the model)"], seen["twisted"]
+assert seen["twisted"] == ["(root)"], seen["twisted"]
 text = "\n".join(seen["findings"])
 for part in (
     "producer aten::batch_norm in layer4.1.bn1, forward of call 1 in repeat 1: 3 NaN and 1 Inf",
