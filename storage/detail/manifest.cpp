@@ -2,8 +2,11 @@
 #include <cereal/archives/json.hpp>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstring>
 #include <sstream>
 
+#include <torchtap/base/crc32.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/format.hpp>
 #include <torchtap/storage/detail/journal.hpp>
@@ -16,6 +19,15 @@ constexpr std::int64_t kManifestFormat = 2;
 constexpr std::int64_t kUnspooledFormat = 1;  // still written for recordings without shards
 constexpr std::uint64_t kLargestManifest = std::uint64_t{1} << 30;
 constexpr int kDeepestManifest = 16;
+// The last field, in front of its value; older manifests lack it. In a text it would stand with backslashes.
+constexpr const char* kChecksum = "\"crc32\": \"";
+
+/// The checksum of the first `size` bytes.
+std::string checksum(const std::string& text, std::size_t size) {
+  char sum[16];
+  std::snprintf(sum, sizeof sum, "%08x", base::crc32(0, text.data(), size));
+  return sum;
+}
 
 }  // namespace
 
@@ -33,7 +45,10 @@ std::string to_json(Manifest manifest) {
             cereal::make_nvp("created", manifest.created), cereal::make_nvp("count", manifest.count),
             cereal::make_nvp("entries", manifest.entries));
   }
-  return stream.str() + "\n";
+  std::string text = stream.str();
+  text.resize(text.size() - 2);  // without "\n}"
+  text += ",\n ";
+  return text + kChecksum + checksum(text, text.size()) + "\"\n}\n";
 }
 
 Manifest from_json(const base::InputFile& file) {
@@ -56,6 +71,13 @@ Manifest from_json(const base::InputFile& file) {
         "of another type");
   }
   check_format(file, manifest.format, kManifestFormat);
+  const auto field = text.rfind(kChecksum);
+  if (field != std::string::npos &&
+      text.compare(field + std::strlen(kChecksum), 8, checksum(text, field)) != 0) {
+    file.bad(
+        "its checksum is another one: it is damaged, or was edited (whoever edits it has to remove its last "
+        "field, crc32)");
+  }
   return manifest;
 }
 

@@ -97,6 +97,9 @@ std::vector<core::SavedSink> read_state(const base::InputFile& file) {
   for (std::size_t i = 0; records.has(state_record(i, "recipe")); ++i) {
     state.push_back({records.read(state_record(i, "recipe")), records.read(state_record(i, "bytes"))});
   }
+  // Names in the directory of records have no checksum.
+  if (records.has(state_record(state.size(), "bytes")))
+    file.bad("the state of its reduction has no recipe; it is damaged");
   return state;
 }
 

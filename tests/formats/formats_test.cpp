@@ -325,7 +325,7 @@ BOOST_AUTO_TEST_CASE(files_that_are_written_today_are_read_alike) {
 }
 
 BOOST_AUTO_TEST_CASE(a_finished_recording_of_reductions_is_complete) {
-  for (const char* const name : {"reduced", "kept", "spooled"}) {
+  for (const char* const name : {"reduced", "kept", "checked", "spooled"}) {
     const auto found = storage::recover(kFixtures + "/1/" + name, storage::RecoverOptions().repair(false));
     BOOST_TEST_CONTEXT(name) {
       BOOST_TEST(found.finished);

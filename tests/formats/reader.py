@@ -336,11 +336,19 @@ class State:
         return state
 
 
+def read_manifest(folder):
+    data = open(folder + "/manifest.json", "rb").read()
+    manifest = json.loads(data)
+    if "crc32" in manifest:
+        assert int(manifest["crc32"], 16) == zlib.crc32(data[: data.rindex(b'"crc32": "')])
+    return manifest
+
+
 def read_recording(folder):
     """Each entry and its samples or results; of an unfinished recording what is whole, `.part` files included."""
     manifest = {"entries": []}
     if os.path.exists(folder + "/manifest.json"):
-        manifest = json.load(open(folder + "/manifest.json", encoding="utf-8"))
+        manifest = read_manifest(folder)
         assert manifest["format"] in (1, 2) and manifest["count"] == len(manifest["entries"])
     entries, opened = manifest["entries"], {}
     if os.path.exists(folder + "/journal.jsonl"):
@@ -467,7 +475,7 @@ class Columns:
 
 def read_trace(folder):
     """The graph of a saved trace, and the kept tensors by label."""
-    manifest = json.load(open(folder + "/manifest.json", encoding="utf-8"))
+    manifest = read_manifest(folder)
     *nodes, last = manifest["entries"]
     assert last["kind"] == "TraceGraph" and {node["kind"] for node in nodes} == {"Trace"}
     graph = Columns(read_value(folder + "/" + last["file"])[0])
@@ -877,6 +885,9 @@ def main(folder):
     kept = read_recording(folder + "/kept")
     assert [tensor.numbers for tensor in kept["kept"][1]] == samples
     assert kept["kept"][0]["aliases"] == ["alias of kept"] and kept["nothing"][0]["samples"] == 0
+
+    assert "crc32" in read_manifest(folder + "/checked")
+    assert [tensor.numbers for tensor in read_recording(folder + "/checked")["kept"][1]] == samples
 
     spooled = read_recording(folder + "/spooled")
     assert [tensor.numbers for tensor in spooled["stacked"][1][-1]] == samples + samples[:1]

@@ -72,7 +72,7 @@ struct Change {
 
 /// With each of these changes of the manifest, `load` throws an error that names the manifest.
 void check_load_refuses(const std::string& directory, const std::vector<Change>& changes) {
-  const std::string manifest = directory + "/manifest.json", good = read_bytes(manifest);
+  const std::string manifest = directory + "/manifest.json", good = unchecked(read_bytes(manifest));
   for (const auto& change : changes) {
     write_bytes(manifest, replaced(good, change.anchor, change.from, change.to));
     auto parts = change.says;
@@ -88,7 +88,7 @@ void check_load_refuses(const std::string& directory, const std::vector<Change>&
 /// Each of these changes of the manifest is found when the file is read, and not before.
 void check_value_refuses(const std::string& directory, std::int64_t index,
                          const std::vector<Change>& changes) {
-  const std::string manifest = directory + "/manifest.json", good = read_bytes(manifest);
+  const std::string manifest = directory + "/manifest.json", good = unchecked(read_bytes(manifest));
   for (const auto& change : changes) {
     write_bytes(manifest, replaced(good, change.anchor, change.from, change.to));
     BOOST_TEST_CONTEXT(change.from << " -> " << change.to) {
@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_CASE(a_shape_of_a_million_dimensions_makes_no_long_message) {
   save(rec, sample(), SaveOptions().mkdir(true));
   std::string ones;
   for (int i = 0; i < 1000000; ++i) ones += "1,";
-  const std::string text = read_bytes(rec + "/manifest.json");
+  const std::string text = unchecked(read_bytes(rec + "/manifest.json"));
   write_bytes(rec + "/manifest.json",
               replaced(text, "\"path\": \"total\"", "2,\n", ones + "4611686018427387904,\n"));
   BOOST_CHECK_EXCEPTION(load(rec), c10::ValueError, [](const c10::Error& error) {
@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE(shards_that_contradict_their_entry_are_not_loaded) {
           {conv, shard, "\"manifest.json\"", {"not the name of a shard"}},
       });
   // The description of the shard is consistent, but the file is another one.
-  std::string manifest = read_bytes(rec + "/manifest.json");
+  std::string manifest = unchecked(read_bytes(rec + "/manifest.json"));
   for (int i = 0; i < 2; ++i) {
     manifest = replaced(manifest, conv, "\"dtype\": \"int64\"", "\"dtype\": \"float64\"");
   }
@@ -323,7 +323,7 @@ BOOST_AUTO_TEST_CASE(an_expanded_tensor_loads_as_a_view_and_not_as_a_recording) 
 
   const std::string rec = directory / "rec";
   save(rec, {entry("fc", 3, Value(at::ones({4})), "Sum")}, SaveOptions().mkdir(true));
-  std::string manifest = read_bytes(rec + "/manifest.json");
+  std::string manifest = unchecked(read_bytes(rec + "/manifest.json"));
   const auto size_of = [&](const std::string& file) {
     return std::to_string(fs::file_size(directory / file));
   };

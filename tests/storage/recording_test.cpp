@@ -137,8 +137,10 @@ BOOST_AUTO_TEST_CASE(python_reads_a_recording) {
   const TemporaryDirectory directory;
   save(directory / "rec", sample(), SaveOptions().mkdir(true));
   python(directory, R"(
-import datetime, json, os, torch
-manifest = json.load(open("rec/manifest.json", encoding="utf-8"))
+import datetime, json, os, torch, zlib
+data = open("rec/manifest.json", "rb").read()
+manifest = json.loads(data)
+assert int(manifest["crc32"], 16) == zlib.crc32(data[: data.rindex(b'"crc32": "')])
 assert manifest["format"] == 1 and manifest["library"] and manifest["count"] == 4
 datetime.datetime.strptime(manifest["created"], "%Y-%m-%dT%H:%M:%SZ")
 a, b, never, total = manifest["entries"]
@@ -279,7 +281,7 @@ BOOST_AUTO_TEST_CASE(names_that_lead_outside_are_refused) {
   const std::string rec = directory / "rec";
   save(rec, sample(), SaveOptions().mkdir(true));
   save_value(directory / "secret.pt", Value(at::ones({1})));
-  const std::string good = read_bytes(rec + "/manifest.json");
+  const std::string good = unchecked(read_bytes(rec + "/manifest.json"));
   for (const std::string name : {"../secret.pt", "..", ".", "/etc/passwd", "sub/0.pt", "..\\\\secret.pt"}) {
     write_bytes(rec + "/manifest.json", replaced(good, "\"0.pt\"", "\"" + name + "\""));
     BOOST_CHECK_EXCEPTION(load(rec), c10::ValueError, says({"manifest.json", "not a plain name"}));
@@ -301,7 +303,7 @@ BOOST_AUTO_TEST_CASE(damaged_manifests_are_errors_and_never_crashes) {
   const TemporaryDirectory directory;
   const std::string rec = directory / "rec";
   save(rec, sample(), SaveOptions().mkdir(true));
-  const std::string good = read_bytes(rec + "/manifest.json");
+  const std::string good = unchecked(read_bytes(rec + "/manifest.json"));
   const auto fails = [&](const std::string& text, const std::vector<std::string>& parts) {
     write_bytes(rec + "/manifest.json", text);
     auto all = parts;
@@ -360,6 +362,41 @@ BOOST_AUTO_TEST_CASE(damaged_manifests_are_errors_and_never_crashes) {
   BOOST_CHECK_EXCEPTION(load(rec).at(1).value(), c10::ValueError, says({"1.pt", "a tensor", "\"dict\""}));
 }
 
+// Each bit of a manifest in turn.
+BOOST_AUTO_TEST_CASE(a_flipped_bit_of_a_manifest_is_found) {
+  const TemporaryDirectory directory;
+  const std::string rec = directory / "rec";
+  save(rec, sample(), SaveOptions().mkdir(true));
+  const std::string good = read_bytes(rec + "/manifest.json");
+  const auto describe = [&] {
+    const auto recording = load(rec);
+    std::string all = recording.library() + recording.created();
+    for (const auto& entry : recording) {
+      all += c10::str("\n", entry.path(), entry.aliases(), entry.type(), entry.kind(), entry.samples(),
+                      entry.reduction(), entry.note(), entry.dtype(), entry.shape(), entry.file());
+    }
+    return all;
+  };
+  const std::string right = describe();
+  std::size_t refused = 0, wrong = 0;
+  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    std::string bad = good;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
+    write_bytes(rec + "/manifest.json", bad);
+    try {
+      wrong += describe() == right ? 0 : 1;
+    } catch (const c10::Error&) {
+      ++refused;
+    }
+  }
+  BOOST_TEST(wrong == 0u);
+  BOOST_TEST(refused > 8 * good.size() - 200);  // all but those of the field's name, and blanks
+  write_bytes(rec + "/manifest.json", replaced(good, "\"created\": \"2", "\"created\": \"3"));
+  BOOST_CHECK_EXCEPTION(load(rec), c10::ValueError, says({"manifest.json", "checksum", "edited", "crc32"}));
+  write_bytes(rec + "/manifest.json", unchecked(read_bytes(rec + "/manifest.json")));
+  BOOST_TEST(load(rec).created().front() == '3');
+}
+
 BOOST_AUTO_TEST_CASE(a_state_is_kept_beside_the_value) {
   const TemporaryDirectory directory;
   auto entries = sample();
@@ -384,8 +421,21 @@ import torch
 value = torch.load("recording/1.pt", weights_only=True)
 assert list(value) == ["mean", "variance"] and torch.equal(value["variance"], torch.full((4,), 2.0)), value
 )");
-  // Damage is an error.
-  std::string file = read_bytes(directory / "recording/1.pt");
+  // Damage is an error, also of a name in the directory of records.
+  const std::string good = read_bytes(directory / "recording/1.pt");
+  std::size_t silent = 0;
+  for (std::size_t bit = 0; bit < 8 * std::strlen("archive/torchtap/0/recipe"); ++bit) {
+    std::string bad = good;
+    char& byte = bad[bad.rfind("archive/torchtap/0/recipe") + bit / 8];
+    byte = static_cast<char>(byte ^ (1 << bit % 8));
+    write_bytes(directory / "recording/1.pt", bad);
+    try {
+      silent += load(directory / "recording").at(1).state().empty() ? 1 : 0;
+    } catch (const c10::Error&) {
+    }
+  }
+  BOOST_TEST(silent == 0u);
+  std::string file = good;
   file[file.find("any")] = 'A';
   write_bytes(directory / "recording/1.pt", file);
   BOOST_CHECK_THROW(load(directory / "recording").at(1).state(), c10::ValueError);

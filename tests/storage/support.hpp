@@ -43,6 +43,12 @@ inline void write_bytes(const std::string& path, const std::string& bytes) {
   stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
+/// The text of a manifest that may be edited: without its last field, the checksum.
+inline std::string unchecked(const std::string& manifest) {
+  const auto at = manifest.rfind(",\n \"crc32\"");
+  return at == std::string::npos ? manifest : manifest.substr(0, at) + "\n}\n";
+}
+
 /// A file whose data.pkl is `pickled`, with the numbers 1, 2, 3, 4 in float64 as the record data/0.
 inline std::string minimal_file(const TemporaryDirectory& directory, const std::string& pickled) {
   const std::string path = directory / "crafted.pt";

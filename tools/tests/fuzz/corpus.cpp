@@ -182,10 +182,12 @@ Corpus make_corpus(const std::string& folder) {
       input.files[name] = std::string(std::istreambuf_iterator<char>(stream), {});
     }
     auto manifest = input.files.find("manifest.json");
-    if (manifest != input.files.end()) {  // replace the time of day
+    if (manifest != input.files.end()) {  // replace the time of day; what is edited has no checksum
       static const std::regex created("\"created\": \"[^\"]*\"");
       manifest->second =
           std::regex_replace(manifest->second, created, std::string("\"created\": \"") + kCreated + "\"");
+      static const std::regex checksum(",\\s*\"crc32\": \"[^\"]*\"");
+      manifest->second = std::regex_replace(manifest->second, checksum, "");
     }
     corpus.inputs.push_back(std::move(input));
   };
