@@ -232,9 +232,10 @@ BOOST_AUTO_TEST_CASE(int8_refuses) {
   BOOST_CHECK_EXCEPTION(to_int8(net, [](Module&) {}), c10::ValueError, says({"never called the model"}));
   BOOST_CHECK_EXCEPTION(to_int8(model("nothing"), on(data("nothing"))), c10::ValueError,
                         says({"nothing in the model", "Sequential"}));
-  BOOST_CHECK_EXCEPTION(
-      to_int8(model("branch"), on(data("branch"))), c10::ValueError,
-      says({"never ran", "unknown: in the model's own forward; use data that takes every branch"}));
+  BOOST_CHECK_EXCEPTION(to_int8(model("branch"), on(data("branch"))), c10::ValueError,
+                        says({"never ran",
+                              "unknown: in the model's own forward; use data that takes every branch, or a "
+                              "model of torch.jit.trace"}));
   BOOST_CHECK_EXCEPTION(to_int8(net, on(x * std::numeric_limits<double>::quiet_NaN())), c10::ValueError,
                         says({"finite"}));
   BOOST_CHECK_THROW(to_int8(net, on(at::zeros({1, 2, 20, 20}))), std::exception);
@@ -310,6 +311,65 @@ BOOST_AUTO_TEST_CASE(what_saw_no_rows_is_named) {
   root.eval();
   BOOST_CHECK_EXCEPTION(to_int8(root, on(torch::rand({8, 4}))), c10::ValueError,
                         says({"or on no rows", "inner"}));
+}
+
+/// What was written is what was converted: tuples whose parts are real, in tuples, lists and branches.
+BOOST_AUTO_TEST_CASE(several_outputs_can_be_loaded) {
+  torch::manual_seed(4);
+  const at::Tensor x = torch::rand({8, 4}) - 0.5;
+  for (const std::string body : {
+           "return self.l.forward(x), self.k.forward(x)",
+           "return (self.l.forward(x),)",
+           "y = self.l.forward(x)\n    return y, y",
+           "return self.l.forward(x), (self.k.forward(x), self.l.forward(x + 1))",
+           "return self.l.forward(x), x.argmax(1), 3",
+           "return [self.l.forward(x), self.k.forward(x)]",
+           "return [self.l.forward(x), self.k.forward(x)], self.l.forward(x)",
+           "return {'l': self.l.forward(x), 'k': self.k.forward(x)}",
+           "if bool(x.sum() > 0):\n        return self.l.forward(x), self.k.forward(x)\n    return "
+           "self.k.forward(x), self.l.forward(x)",
+           "a, b = self.pair(x)\n    return self.k.forward(a), b",
+       }) {
+    Module net("Outputs");
+    for (const char* const name : {"l", "k"}) {
+      Module leaf("Leaf");
+      leaf.register_parameter("w", torch::rand({4, 4}), false);
+      leaf.define("def forward(self, x):\n    return torch.linear(x, self.w)\n");
+      net.register_module(name, leaf);
+    }
+    net.define("def pair(self, x):\n    return self.l.forward(x), self.k.forward(x)\n");
+    net.define("def forward(self, x):\n    " + body + "\n");
+    net.eval();
+    for (const auto& [engine, id] : engines()) {
+      const Engine set(id);
+      BOOST_TEST_CONTEXT(engine << ": " << body) {
+        Module int8 = to_int8(net, [&](Module& prepared) {
+          for (const double sign : {-1., 1.}) prepared.forward({x * sign});
+        });
+        std::stringstream file;
+        int8.save(file);
+        const auto tensors = [&](Module& model) {
+          const torch::NoGradGuard no_gradients;
+          std::vector<at::Tensor> all;
+          model.forward({x}).visit([&](const c10::IValue& part) {
+            if (part.isTensor()) all.push_back(part.toTensor());
+            return false;
+          });
+          return all;
+        };
+        Module loaded = torch::jit::load(file);
+        BOOST_TEST(loaded.forward({x}).type()->isSubtypeOf(*int8.forward({x}).type()));
+        const auto expected = tensors(net), got = tensors(int8), read = tensors(loaded);
+        BOOST_TEST_REQUIRE(got.size() == expected.size());
+        BOOST_TEST_REQUIRE(read.size() == expected.size());
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          BOOST_TEST(at::equal(read[i], got[i]));
+          BOOST_TEST(read[i].scalar_type() == expected[i].scalar_type());
+          if (is_exact(id) && expected[i].is_floating_point()) BOOST_TEST(error(read[i], expected[i]) < 0.1);
+        }
+      }
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_branch_that_ran_is_converted) {

@@ -328,6 +328,40 @@ BOOST_AUTO_TEST_CASE(numbers_of_all_sizes_in_one_chunk) {
   check(got, {x}, {}, true);
 }
 
+BOOST_AUTO_TEST_CASE(numbers_of_all_sizes_have_small_and_large_scales) {
+  for (const double scale : {0x1p-60, 0x1p-40, 0x1p-10, 0x1p40, 0x1p60}) {
+    for (int exponent = -126; exponent < 128; ++exponent) {  // each in a chunk of its own
+      const at::Tensor x = at::full({40}, std::ldexp(1.3, exponent), at::kFloat);
+      const double value = x[0].item<double>(), scaled = value / scale;
+      if (scaled > 3e38 || scaled < 1e-37) continue;
+      Formats got(FormatsOptions({"bf16"}).scale("bf16", scale).over_all(true));
+      got.update(x);
+      const at::Tensor rounded = at::scalar_tensor(scaled, at::kFloat).to(at::kBFloat16);
+      const double error = std::pow(value - rounded.item<double>() * scale, 2);
+      BOOST_TEST(std::abs(got.results().at("bf16.mse").item<double>() - error) <= 1e-6 * error,
+                 scale << ' ' << exponent);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(numbers_beyond_float32_are_infinities_also_for_the_scales_of_samples) {
+  at::manual_seed(7);
+  at::Tensor x = at::randn({20, 40}, at::kDouble);
+  x[3][5] = 1e300;
+  x[7][9] = -1e39;
+  x[2][2] = 3.40282348e38;  // not beyond
+  for (const at::Tensor& sample :
+       {x, x.narrow(0, 3, 1), x.narrow(0, 4, 2), at::full({3}, 1e300, at::kDouble)}) {
+    Formats got = whole(), floats = whole();
+    got.update(sample);
+    floats.update(sample.to(at::kFloat));
+    for (const auto& [name, value] : floats.results()) {
+      const at::Tensor& other = got.results().at(name);
+      BOOST_TEST((other.equal(value) || (other.isnan().item<bool>() && value.isnan().item<bool>())), name);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(non_finite_numbers_are_apart) {
   at::manual_seed(6);
   at::Tensor x = at::randn({30, 40});
