@@ -39,8 +39,8 @@ struct TORCHTAP_API Entry : EntryId {
   std::vector<core::SavedSink> state;
   /// What is missing among the samples.
   core::NotRecorded not_recorded;
-  /// What there is to say beside that: why there may be no samples although the module ran, for example; empty
-  /// if nothing is known.
+  /// What there is to say beside that: why there may be no samples although the module ran, for example;
+  /// empty if nothing is known.
   std::string note;
 };
 

@@ -13,8 +13,8 @@ void EventCounts::leave_out(const std::string& why, bool none) {
 
 core::NotRecorded EventCounts::now() const {
   const std::lock_guard lock(mutex_);
-  return {refused.load(),  without_tensors.load(), left_out_.load(),  none_.load(),
-          why_left_out_,   dropped.load(),         unmatched.load(), unmatched_samples.load()};
+  return {refused.load(), without_tensors.load(), left_out_.load(), none_.load(),
+          why_left_out_,  dropped.load(),         unmatched.load(), unmatched_samples.load()};
 }
 
 void EventCounts::put(core::NotRecorded counts) {
