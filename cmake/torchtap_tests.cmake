@@ -47,6 +47,17 @@ target_compile_definitions(torchtap_test_main PRIVATE BOOST_TEST_DYN_LINK)
 target_compile_features(torchtap_test_main PRIVATE cxx_std_${TORCHTAP_CXX_STANDARD})
 torchtap_options(torchtap_test_main)
 
+# What is compiled first makes the precompiled headers of its group, and has no definitions that the others lack.
+if(TARGET torchtap_transparent)
+  file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/tests/caught.cpp" CONTENT "")
+  add_library(torchtap_caught_test_headers OBJECT EXCLUDE_FROM_ALL "${PROJECT_BINARY_DIR}/tests/caught.cpp")
+  target_link_libraries(torchtap_caught_test_headers PRIVATE torchtap::torchtap torchtap::transparent Boost::unit_test_framework)
+  target_compile_definitions(torchtap_caught_test_headers PRIVATE BOOST_TEST_DYN_LINK)
+  torchtap_options(torchtap_caught_test_headers)
+  target_compile_options(torchtap_caught_test_headers PRIVATE -O0 -g1)
+  torchtap_torch_headers(test_caught torchtap_caught_test_headers)
+endif()
+
 # torchtap_test(NAME [INTERNALS] [CAUGHT] [ARGUMENTS arguments]): one executable, of the sources in the folder NAME, or in this one
 # if there is none. With INTERNALS it links objects in place of the libraries: of the kernel, and of the part NAME. With CAUGHT it
 # links torchtap::transparent.

@@ -32,7 +32,7 @@ struct TORCHTAP_API NotRecorded {
 
   /// Adds what is missing among further samples.
   NotRecorded& operator+=(const NotRecorded& later);
-  bool operator==(const NotRecorded& other) const;
+  bool operator==(const NotRecorded& other) const;  ///< Field by field.
   /// How many events gave no sample.
   std::int64_t events() const noexcept;
   /// Whether nothing is missing.

@@ -21,6 +21,7 @@
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/detail/pass_member.hpp>
 #include <torchtap/core/saved_sink.hpp>
+#include <torchtap/core/unfit.hpp>
 #include <torchtap/core/value.hpp>
 
 namespace torchtap::core {
@@ -187,8 +188,36 @@ template <class T>
 inline constexpr bool is_fold_v =
     std::is_invocable_r_v<at::Tensor, std::decay_t<T>&, const at::Tensor&, const at::Tensor&>;
 
+/// A callable that folds samples of any shapes; made by `any_shape`.
+template <class Callable>
+struct AnyShape {  /// Calls it.
+  at::Tensor operator()(const at::Tensor& accumulated, const at::Tensor& sample) {
+    return callable(accumulated, sample);
+  }
+  Callable callable;  ///< What is called.
+};
+
+/// Says that a callable `(accumulated, sample) -> accumulated` takes samples of any shapes, as one that
+/// concatenates them does.
+template <class Callable>
+AnyShape<std::decay_t<Callable>> any_shape(Callable&& callable) {
+  static_assert(is_fold_v<Callable>,
+                "expected a callable at::Tensor(const at::Tensor& accumulated, const at::Tensor& sample)");
+  return {std::forward<Callable>(callable)};
+}
+
+namespace detail {
+
+template <class T>
+inline constexpr bool takes_any_shape_v = false;
+template <class T>
+inline constexpr bool takes_any_shape_v<AnyShape<T>> = true;
+
+}  // namespace detail
+
 /// Makes a reduction of a callable `(accumulated, sample) -> accumulated`, starting from a copy of the first
-/// sample.
+/// sample. A sample of another shape than the first one's does not fit (`Unfit`), because adding it, say,
+/// would repeat its rows; `any_shape` says otherwise.
 ///
 /// `merge` calls it on the two accumulated values, so the callable must be associative for the result to
 /// equal a single stream's. The idea is `functools.reduce`, as in torchfunc's recorders.
@@ -197,7 +226,7 @@ class Fold {
  public:
   /// Without samples.
   explicit Fold(Callable callable) : callable_(std::move(callable)) {}
-  Fold(const Fold& other) : callable_(other.callable_), count_(other.count_) {
+  Fold(const Fold& other) : callable_(other.callable_), count_(other.count_), sizes_(other.sizes_) {
     const base::RecordingMode quiet;
     if (other.value_.defined()) value_ = other.value_.clone();  // the callable may work in place
   }
@@ -205,13 +234,16 @@ class Fold {
 
   /// Folds a sample in.
   void update(const at::Tensor& sample) {
+    check_sizes(sample.sizes());
     fold(sample);
-    ++count_;
+    if (count_++ == 0) sizes_ = sample.sizes().vec();
   }
   /// Folds the value of `other` in.
   void merge(const Fold& other) {
     if (other.count_ == 0) return;
+    if (other.sizes_.has_value()) check_sizes(*other.sizes_);
     fold(other.value_);
+    if (count_ == 0) sizes_ = other.sizes_;
     count_ += other.count_;
   }
   std::int64_t count() const noexcept { return count_; }
@@ -224,11 +256,23 @@ class Fold {
 
   template <class Archive>
   void serialize(Archive& archive) {
-    state_version(archive, "callable", 1);
+    const auto version = state_version(archive, "callable", 2);
     archive(cereal::make_nvp("count", count_), cereal::make_nvp("value", value_));
+    bool known = sizes_.has_value();
+    std::vector<std::int64_t> sizes = sizes_.value_or(std::vector<std::int64_t>());
+    if (version >= 2) archive(cereal::make_nvp("known", known), cereal::make_nvp("sizes", sizes));
+    if (Archive::is_loading::value) sizes_ = known ? std::optional(std::move(sizes)) : std::nullopt;
   }
 
  private:
+  void check_sizes(at::IntArrayRef sizes) const {
+    if (detail::takes_any_shape_v<Callable> || !sizes_.has_value() || sizes == at::IntArrayRef(*sizes_))
+      return;
+    unfit<c10::ValueError>(c10::str("reduction: the callable got a first sample of shape ",
+                                    at::IntArrayRef(*sizes_), ", and now one of ", sizes,
+                                    ", which does not match it; if it takes any shape, say so "
+                                    "with core::any_shape(callable)."));
+  }
   void fold(const at::Tensor& sample) {
     // Cloned: the callable may return its argument, and the accumulated value must not change with the
     // sample.
@@ -241,6 +285,7 @@ class Fold {
 
   Callable callable_;
   std::int64_t count_ = 0;
+  std::optional<std::vector<std::int64_t>> sizes_;  // of the first sample; unknown of older states
   at::Tensor value_;
 };
 

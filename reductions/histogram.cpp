@@ -93,6 +93,10 @@ Histogram::Histogram(HistogramOptions options)
 void Histogram::validate() const {
   TORCH_CHECK_VALUE(bins_ >= (growing_ ? 2 : 1), "Histogram: needs at least ", growing_ ? 2 : 1,
                     growing_ ? " bins for a growing range, got " : " bin, got ", bins_, ".");
+  TORCH_CHECK_VALUE(
+      growing_ || std::isnan(low_) == std::isnan(high_),
+      "Histogram: needs both edges of its range or none, got low ", low_, " and high ", high_,
+      ", of which one was not given; give both, or leave both out to let it grow with the data.");
   TORCH_CHECK_VALUE(growing_ || (low_ < high_ && std::isfinite(high_ - low_)),
                     "Histogram: needs a finite range with low < high, got [", low_, ", ", high_,
                     "]; leave it out to let it grow with the data.");

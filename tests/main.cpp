@@ -45,7 +45,7 @@ std::string own_statics() {
     while (symbols != nullptr && std::fgets(line.data(), static_cast<int>(line.size()), symbols) != nullptr) {
       const std::string symbol(line.data());  // ADDRESS TYPE NAME
       const auto name = symbol.find(" torchtap::");
-      if (name != 18 || offsets.count(std::stoull(symbol, nullptr, 16)) == 0) continue;
+      if (name != 18 || symbol[0] == ' ' || offsets.count(std::stoull(symbol, nullptr, 16)) == 0) continue;
       own += symbol.substr(name + 1);
     }
     if (symbols != nullptr) ::pclose(symbols);

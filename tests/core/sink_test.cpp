@@ -196,6 +196,29 @@ BOOST_AUTO_TEST_CASE(a_callable_that_returns_nothing_is_an_error_and_keeps_the_v
   BOOST_TEST(sink->results().at("value").equal(at::ones({2})));
 }
 
+BOOST_AUTO_TEST_CASE(a_callable_gets_samples_of_one_shape_unless_it_takes_any) {
+  const auto sum = make_sink([](const at::Tensor& a, const at::Tensor& b) { return a + b; });
+  sum->update(at::ones({4, 3}));
+  for (const auto& sizes : {std::vector<std::int64_t>{1, 3}, {3}, {5, 3}}) {
+    BOOST_CHECK_EXCEPTION(sum->update(at::ones(sizes)), c10::ValueError,
+                          says({"first sample of shape [4, 3]", "any_shape"}));
+    BOOST_CHECK_THROW(sum->update(at::ones(sizes)), torchtap::core::Unfit);
+  }
+  auto other = sum->fresh();
+  other->update(at::ones({1, 3}));  // the first of its own
+  BOOST_CHECK_THROW(sum->merge(*other), torchtap::core::Unfit);
+  BOOST_TEST(sum->count() == 1);
+  BOOST_TEST(sum->results().at("value").equal(at::ones({4, 3})));
+  sum->fresh()->merge(*other);
+
+  const auto rows = make_sink(torchtap::core::any_shape([](const at::Tensor& a, const at::Tensor& b) {
+    return at::cat({a, b});
+  }));
+  for (const std::int64_t batch : {4, 1, 5}) rows->update(at::ones({batch, 3}));
+  BOOST_TEST(rows->count() == 3);
+  BOOST_TEST(rows->results().at("value").equal(at::ones({10, 3})));
+}
+
 BOOST_AUTO_TEST_CASE(a_callable_that_returns_its_argument_keeps_a_copy) {
   const auto sink = make_sink([](const at::Tensor&, const at::Tensor& b) { return b; });
   at::Tensor sample = at::ones({2});

@@ -32,9 +32,9 @@ inline std::vector<Any> several() {
           Quantiles(QuantilesOptions().over({0})),
           Series(Mean(MeanOptions().over({0})), Count(CountOptions().over({0}))),
           every(2, Sum(SumOptions().over({0}))),
-          [](const at::Tensor& most, const at::Tensor& x) {
+          torchtap::core::any_shape([](const at::Tensor& most, const at::Tensor& x) {
             return at::maximum(most.amax(0, true), x.amax(0, true));
-          }};
+          })};
 }
 
 inline at::Tensor here(const at::Tensor& tensor) {

@@ -253,7 +253,7 @@ class State:
                 begin = i + 2
         parts += [inner[begin:]] if inner else []
         version = self.take("I")
-        assert version in ((1, 2) if name in ("Moments", "Covariance", "Gram") else (1,)), (version, recipe)
+        assert version in ((1, 2) if name in ("Moments", "Covariance", "Gram", "callable") else (1,)), (version, recipe)
         tensor, take = self.tensor, self.take
         if name == "Series":
             return [self.reduction(part) for part in parts]
@@ -275,7 +275,10 @@ class State:
         if name == "Window":
             return {"n": take("q"), "seen": take("q"), "samples": self.list(tensor), "part": self.reduction(parts[0])}
         if name == "callable":
-            return {"count": take("q"), "value": tensor()}
+            state = {"count": take("q"), "value": tensor()}
+            if version == 2:
+                state["known"], state["sizes"] = take("?"), self.list(lambda: take("q"))
+            return state
         if name == "Blocks":
             return {"most": take("q"), "each": take("q"), "blocks": self.list(self.block)}
         state = {"intake": self.intake()}

@@ -307,6 +307,23 @@ BOOST_AUTO_TEST_CASE(a_resumed_recorder_counts_as_an_uninterrupted_one) {
   BOOST_TEST(after.outputs[0].events() == 1);
 }
 
+BOOST_AUTO_TEST_CASE(a_callable_leaves_out_what_does_not_fit_also_after_a_restore) {
+  const auto sum = [] {
+    return RecorderOptions().reduction([](const at::Tensor& a, const at::Tensor& b) { return a + b; });
+  };
+  const Folder folder;
+  Rows rows(sum()), resumed(sum());
+  rows.run({4, 1, 5, 4});
+  BOOST_TEST(rows.outputs[0].samples() == 2);
+  BOOST_TEST(rows.outputs[0].left_out() == 2);
+  BOOST_TEST(rows.outputs[0].tensor().equal(torch::full({4, 2}, 2.0)));
+  rows.outputs.snapshot(folder / "snapshot");
+  resumed.outputs.restore(folder / "snapshot");
+  resumed.run({1, 4});
+  BOOST_TEST(resumed.outputs[0].left_out() == 3);
+  BOOST_TEST(resumed.outputs[0].tensor().equal(torch::full({4, 2}, 3.0)));
+}
+
 BOOST_AUTO_TEST_CASE(what_a_condition_and_a_budget_turn_away_is_data_too) {
   const Folder folder;
   const auto options = [] {

@@ -393,7 +393,7 @@ BOOST_AUTO_TEST_CASE(another_shape_is_left_out_counted_and_said) {
   BOOST_TEST(sums[0].events() == 2);
   for (const char* const part : {"1 of its samples was left out", "[3, 4]", "[2, 4]", "Sum"})
     BOOST_TEST(torchtap_test::contains(sums[0].note(), part), sums[0].note());
-  BOOST_TEST(sums.entries()[0].note == sums[0].note());
+  BOOST_TEST(sums.entries()[0].not_recorded.note() == sums[0].note());
   BOOST_TEST(sums[0].tensor().equal(before));
   model->forward(torch::ones({2, 6}));
   BOOST_TEST(sums[0].tensor().equal(before * 2));

@@ -172,7 +172,7 @@ folder = ")" + place.path() +
                     R"("
 rows = list(csv.DictReader(open(folder + "/insight.csv", newline="")))
 assert len(rows) == 69, len(rows)
-assert rows[0]["path"] == "(root)" and rows[0]["type"] == "ResNet" and rows[0]["num_parameters"] == "11689512"
+assert rows[0]["path"] == '(root)' and rows[0]["type"] == "ResNet" and rows[0]["num_parameters"] == "11689512"
 conv = next(row for row in rows if row["path"] == "layer2.0.conv1")
 assert conv["output_shapes"] == "8x128x28x28" and conv["gradient_norm"] == "Infinity" and conv["marks"] == "exploding_gradient"
 assert float(conv["forward.inclusive.median_seconds"]) == float(conv["forward_latency_seconds"]) > 0
