@@ -134,7 +134,15 @@ def main():
     served = client(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size)
     groups = served.add(f"torchtap/attempt_0/groups/{rank}", 1)
     store = PrefixStore(f"torchtap/attempt_0/{groups}", served)
-    group = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, TIMEOUT)
+    meeting = PrefixStore("meeting", store)
+    meeting.add(f"here/{rank}", 1)
+    group = ProcessGroupGloo(PrefixStore("group", store), rank, size, TIMEOUT)
+    if store.add("connected", 1) == size and meeting.add("decided", 1) == 1:  # the last says that all are
+        meeting.set("why", "put")
+    decision = meeting.get("why").decode()  # waits for it
+    meeting.add("left", 1)
+    if decision != "put":
+        raise RuntimeError(decision[3:])
     total = sum(take_part(group, OverStore(store, rank, size)) for _ in range(int(sys.argv[1])))
     store.add("left", 1)
     print("handed-round", total)
