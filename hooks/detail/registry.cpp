@@ -232,7 +232,9 @@ void Registry::publish(Site& site, Garbage& garbage) {
   site.plan = site.hooks.empty() ? nullptr : std::make_shared<const Plan>(site.hooks);
   if (site.script != nullptr && site.plan != nullptr) {
     const bool counts = site.plan->forward_pre_begin != 0;
-    site.script->show({site.plan->wants_inputs || counts, site.plan->wants_outputs});
+    // Gradients need both sides: a call puts their hooks on its outputs.
+    const bool whole = counts || site.plan->has_backward_output();
+    site.script->show({site.plan->wants_inputs || whole, site.plan->wants_outputs});
   }
   const auto gates = site.gates();
   for (auto* gate : gates) gate->plan.store(site.plan.get());

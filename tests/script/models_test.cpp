@@ -547,6 +547,21 @@ BOOST_AUTO_TEST_CASE(attach_and_detach_while_others_run) {
   BOOST_TEST(wrong.load() == 0);
 }
 
+// Nothing else is recorded of the module, so nothing else asks for its calls.
+BOOST_AUTO_TEST_CASE(record_gradients_of_outputs_alone) {
+  torch::jit::Module inner("Inner"), model("Outer");
+  inner.define("def forward(self, x):\n  return x * 2\n");
+  model.register_module("inner", inner);
+  model.define("def forward(self, x):\n  return self.inner.forward(x) * 3\n");
+  tap::recorders::BackwardOutput outputs;
+  outputs.attach(model, "inner");
+  for (int run = 0; run < 3; ++run) {
+    model.forward({torch::ones({2}, torch::requires_grad())}).toTensor().sum().backward();
+  }
+  BOOST_REQUIRE(outputs[0].samples() == 3);
+  for (const auto& sample : outputs[0].tensors()) BOOST_TEST(sample.equal(torch::full({2}, 3.0)));
+}
+
 // MobileNetV3 computes with functions that change their input in place and keep a copy of it.
 BOOST_AUTO_TEST_CASE(record_gradients_of_inputs_that_are_changed_in_place) {
   const torch::jit::GraphOptimizerEnabledGuard unoptimized(false);
