@@ -1,5 +1,7 @@
 """Tests torchtap list against PyTorch on the same models, and that its table fits a terminal."""
 
+import shutil
+
 import pytest
 import torch
 from harness import TORCHTAP, document, in_terminal, run
@@ -139,7 +141,9 @@ def test_no_line_is_wider_than_the_terminal(folder, columns):
 @pytest.mark.parametrize("columns", [200, 80, 40, 20, 8])
 def test_progress_redraws_a_single_line(folder, columns):
     maps, merged = folder / "maps", folder / f"m{columns}"
-    drawn = in_terminal(TORCHTAP, "merge", maps, maps, "--overwrite", "--save", merged, columns=columns)
+    again = folder / "maps_again"
+    shutil.copytree(maps, again, dirs_exist_ok=True)
+    drawn = in_terminal(TORCHTAP, "merge", maps, again, "--overwrite", "--save", merged, columns=columns)
     drawn, said = drawn.rsplit("\r\x1b[K", 1)
     updates = [part for part in drawn.replace("\x1b[K", "").split("\r") if part]
     assert updates and all(len(update) < columns for update in updates)
