@@ -119,15 +119,15 @@ void check_given(const Hook& hook, const at::Tensor& gradient) {
                     ") replaced the gradient by an undefined tensor; assign zeros instead.");
 }
 
-/// The tensors that are there.
-std::int64_t defined_in(const CallTensors* tensors) {
-  if (tensors == nullptr) return 0;
-  return std::count_if(tensors->begin(), tensors->end(), [](const at::Tensor& one) { return one.defined(); });
+/// Whether one of the tensors is not there.
+C10_ALWAYS_INLINE bool lacks_one(const CallTensors& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) return true;
+  }
+  return false;
 }
 
-/// Throws if hooks of the module took tensors away.
-void check_given(const Plan& plan, std::int64_t defined, const CallTensors* tensors, const char* where) {
-  if (defined_in(tensors) >= defined) return;
+[[noreturn]] C10_NOINLINE void refuse_undefined(const Plan& plan, const char* where) {
   const Hook& hook = *plan.hooks.back();
   TORCH_CHECK_VALUE(false, "hooks: a hook of \"", hook.path, "\" (", hook.type, ") replaced a tensor of the ",
                     where, " by an undefined one; assign a tensor, say zeros.");
@@ -563,7 +563,8 @@ void Call::own_plan() {
 
 C10_ALWAYS_INLINE void Call::fire(std::size_t begin, std::size_t end, CallTensors* inputs,
                                   CallTensors* outputs) {
-  const std::int64_t defined_inputs = defined_in(inputs), defined_outputs = defined_in(outputs);
+  const CallTensors& given = outputs != nullptr ? *outputs : *inputs;  // what hooks may replace
+  const bool whole = !lacks_one(given);
   firing_ = true;
   for (std::size_t i = begin; i < end; ++i) {
     const Hook& hook = *plan_->hooks[i];
@@ -573,8 +574,8 @@ C10_ALWAYS_INLINE void Call::fire(std::size_t begin, std::size_t end, CallTensor
     hook.callback(event);
   }
   firing_ = false;
-  check_given(*plan_, defined_inputs, inputs, "inputs");
-  check_given(*plan_, defined_outputs, outputs, "outputs");
+  if (C10_UNLIKELY(whole && lacks_one(given)))
+    refuse_undefined(*plan_, outputs != nullptr ? "outputs" : "inputs");
 }
 
 void Call::leave_out(std::size_t begin, std::size_t end, std::int64_t slot, const std::string& why) {
@@ -821,7 +822,7 @@ void OneSide::fire(std::size_t begin, std::size_t end, Kind kind, CallTensors& t
     const Hook& hook = *plan_->hooks[i];
     indices.push_back(hook.on_root || !is_seen(hook) ? 0 : next_call_index(state, hook));
   }
-  const std::int64_t defined = defined_in(&tensors);
+  const bool whole = !lacks_one(tensors);
   for (std::size_t i = begin; i < end; ++i) {
     const Hook& hook = *plan_->hooks[i];
     if (!is_seen(hook) || !hook.active.load(std::memory_order_relaxed)) continue;
@@ -830,7 +831,7 @@ void OneSide::fire(std::size_t begin, std::size_t end, Kind kind, CallTensors& t
                       kind == Kind::forward_pre ? nullptr : &tensors);
     hook.callback(event);
   }
-  check_given(*plan_, defined, &tensors, kind == Kind::forward_pre ? "inputs" : "outputs");
+  if (whole && lacks_one(tensors)) refuse_undefined(*plan_, kind == Kind::forward_pre ? "inputs" : "outputs");
 }
 
 }  // namespace torchtap::hooks::detail
