@@ -19,13 +19,6 @@
 namespace torchtap::distributed::detail {
 namespace {
 
-/// Waits between two questions to the store, the longer the longer one waits.
-void nap(Clock::time_point begin) {
-  constexpr auto kShortest = std::chrono::microseconds(100), kLongest = std::chrono::microseconds(20000);
-  const auto waited = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin) / 8;
-  std::this_thread::sleep_for(std::clamp<std::chrono::microseconds>(waited, kShortest, kLongest));
-}
-
 /// Polls, because a store that waits takes no heartbeats meanwhile; and no longer once ranks gave up.
 class Polled final : public c10d::PrefixStore {
  public:

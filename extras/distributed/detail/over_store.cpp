@@ -42,6 +42,12 @@ auto asked(const F& f) {
 
 }  // namespace
 
+void nap(Clock::time_point begin) {
+  constexpr auto kShortest = std::chrono::microseconds(100), kLongest = std::chrono::microseconds(20000);
+  const auto waited = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin) / 8;
+  std::this_thread::sleep_for(std::clamp<std::chrono::microseconds>(waited, kShortest, kLongest));
+}
+
 OverStore::OverStore(c10::intrusive_ptr<c10d::Store> store, std::string prefix, int rank, int size)
     : Transport(rank, size),
       store_(std::move(store)),
@@ -67,7 +73,6 @@ void OverStore::put(const std::string& key, const at::Tensor& bytes) {
 
 /// Polls, because a `wait` with a timeout leaves the connection of a `TCPStore` of LibTorch 1.13 out of step.
 void OverStore::wait_for(const std::string& key, Milliseconds timeout) {
-  constexpr auto kShortest = std::chrono::microseconds(100), kLongest = std::chrono::microseconds(20000);
   const auto begin = Clock::now();
   auto progress = begin;
   std::int64_t ticks = 0;
@@ -80,8 +85,7 @@ void OverStore::wait_for(const std::string& key, Milliseconds timeout) {
       ticks = counted;
       progress = now;
     }
-    const auto waited = std::chrono::duration_cast<std::chrono::microseconds>(now - begin) / 8;
-    std::this_thread::sleep_for(std::clamp<std::chrono::microseconds>(waited, kShortest, kLongest));
+    nap(begin);
   }
 }
 

@@ -180,4 +180,7 @@ class Links {
   std::shared_ptr<std::atomic<int>> server_ = std::make_shared<std::atomic<int>>(-1);
 };
 
+/// Waits between two questions to a store, the longer the longer one has waited since `begin`.
+void nap(Clock::time_point begin);
+
 }  // namespace torchtap::distributed::detail
