@@ -18,7 +18,7 @@ namespace {
 /// For a recorder of gradients: a hook that throws during the forward if no gradient can arrive
 /// (`Record::on_forward`). TorchScript has no values of unknown types.
 hooks::Handle watch_forward(const model::ModuleRef& module, const std::shared_ptr<Record>& record) {
-  const auto& kind = traits(record->kind);
+  const auto& kind = traits(record->kind());
   if (!kind.gradients || kind.parameters || module.scripted() || module.exported()) return {};
   if (kind.outputs) {
     return hooks::attach(module, hooks::Kind::forward_output,
@@ -31,7 +31,7 @@ hooks::Handle watch_forward(const model::ModuleRef& module, const std::shared_pt
 /// Throws if samples would share memory that an exported model uses again before its forward ends.
 void check_capture(const model::ModuleRef& module, const Record& record) {
   if (!module.exported() || module == module.root()) return;
-  const RecorderOptions& how = *record.options;
+  const RecorderOptions& how = record.options();
   const bool copied = how.reduction() != nullptr || (!how.spool_directory().empty() && !how.memory_budget());
   TORCH_CHECK_VALUE(how.capture() != Capture::alias || copied, record.describe(),
                     ": Capture::alias was asked for, but an exported model uses the memory of a tensor again "
@@ -93,21 +93,17 @@ std::string name_in_module(const std::string& path) {
 void Recorder::Attached::hook(const model::ModuleRef& module) {
   const auto& record = subrecorder.record_;
   is_its_module = model::extend::recogniser(module);
-  if (traits(record->kind).parameters) {
-    const std::string name = name_in_module(record->id.path);
-    companions = record->pair(module);  // throws if there are any
-    handle = hooks::attach(module, name, [record](hooks::Event& event) { record->on_event(event); });
+  if (traits(record->kind()).parameters) {
+    const std::string name = name_in_module(record->id().path);
+    handle = hooks::attach(module, name, record->hook(module, companions));
     for (const auto& held : model::held_by(module)) {
       if (!held.buffer && held.name == name) record->watch(held.tensor);
     }
     return;
   }
   check_capture(module, *record);
-  if (record->options->defer() > 0 && !traits(record->kind).gradients && module.root().reachable())
-    record->end_with(module.root());
-  companions = record->pair(module);
   handle = hooks::attach(
-      module, traits(record->kind).hook, [record](hooks::Event& event) { record->on_event(event); },
+      module, traits(record->kind()).hook, record->hook(module, companions),
       [record](const hooks::Event& event, const std::string& why) { record->on_left_out(event, why); });
   forward = watch_forward(module, record);
 }
@@ -164,8 +160,8 @@ Recorder& Recorder::attach(const std::vector<model::ModuleRef>& modules, const A
       id = {path, {}, module.type(), kind()};
       for (const auto& alias : module.aliases()) id.aliases.push_back(path_in(options.name(), alias));
     }
-    auto record = parameters ? std::make_shared<Record>(kind_, options_, std::move(id), alone)
-                             : std::make_shared<Record>(kind_, options_, module, std::move(id), alone);
+    auto record = std::make_shared<Record>(kind_, options_, std::move(id), alone);
+    if (!parameters) record->watch(module);
     record->store_in(store_);
     ++withdraw.count;
     added.push_back(std::make_unique<Attached>(std::move(record)));

@@ -145,9 +145,9 @@ const Subrecorder& Recorder::at(const std::string& path) const {
   std::vector<std::string> paths;
   std::vector<std::int64_t> found;
   for (const auto& [index, record] : live()) {
-    paths.push_back(record->id.path);
-    bool matches = record->id.path == path;
-    for (const auto& alias : record->id.aliases) matches = matches || alias == path;
+    paths.push_back(record->id().path);
+    bool matches = record->id().path == path;
+    for (const auto& alias : record->id().aliases) matches = matches || alias == path;
     if (matches) found.push_back(index);
   }
   TORCH_CHECK_INDEX(!found.empty(), "recorders::", kind(), "::at: no subrecorder is called \"", path,
@@ -209,12 +209,13 @@ void Recorder::merge(const Recorder& other) {
                     "; both have to be attached to the same modules.");
   std::vector<detail::RecordData> taken;
   for (std::size_t i = 0; i < mine.size(); ++i) {
-    TORCH_CHECK_VALUE(mine[i].second->id.path == theirs[i].second->id.path, "recorders::", kind(),
-                      "::merge: subrecorder ", i, " is \"", mine[i].second->id.path, "\" here and \"",
-                      theirs[i].second->id.path,
+    TORCH_CHECK_VALUE(mine[i].second->id().path == theirs[i].second->id().path, "recorders::", kind(),
+                      "::merge: subrecorder ", i, " is \"", mine[i].second->id().path, "\" here and \"",
+                      theirs[i].second->id().path,
                       "\" there; both have to be attached to the same modules in the same order.");
-    taken.push_back(theirs[i].second->data());
-    mine[i].second->check_merge(taken.back());
+    taken.push_back(theirs[i].second->data("merge"));
+    std::vector<detail::SlotData> slots = mine[i].second->data("merge").slots;
+    detail::join(mine[i].second->slots_of(), slots, taken.back().slots);  // throws if `merge` would
   }
   for (std::size_t i = 0; i < mine.size(); ++i) mine[i].second->merge(taken[i]);
 }
@@ -228,20 +229,13 @@ bool Recorder::until_recorded(const std::function<void()>& forward) {
   TORCH_CHECK_VALUE(
       !empty(), "recorders::", kind(),
       "::until_recorded: the recorder is attached to nothing, so nothing would stop; attach it first.");
-  auto*& current = detail::awaited_in_this_thread();
-  detail::Awaited awaited;
-  awaited.outer = current;
-  for (const auto& entry : live()) awaited.records.push_back(entry.second);
-  struct Restore {
-    detail::Awaited*& current;
-    detail::Awaited* outer;
-    ~Restore() { current = outer; }
-  } restore{current, current};
-  current = &awaited;
+  std::vector<const detail::Slots*> waiting;
+  for (const auto& entry : live()) waiting.push_back(&entry.second->slots_of());
+  const detail::UntilRecorded until(std::move(waiting));
   try {
     forward();
   } catch (const detail::StopForward& stop) {
-    if (stop.awaited != &awaited) throw;
+    if (stop.until != &until) throw;
     return true;
   }
   return false;

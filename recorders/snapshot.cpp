@@ -19,7 +19,7 @@ void Recorder::snapshot(std::ostream& stream) const {
     core::OutputArchive archive(payload);
     const auto records = live();
     archive(kind(), static_cast<std::uint64_t>(records.size()));
-    for (const auto& entry : records) entry.second->save(archive);
+    for (const auto& entry : records) entry.second->data("snapshot").save(entry.second->slots_of(), archive);
   }
   detail::write_snapshot(stream, payload.str());
   stream.flush();

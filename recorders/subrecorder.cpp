@@ -6,13 +6,13 @@
 namespace torchtap::recorders {
 
 const std::string& Subrecorder::path() const noexcept {
-  return record_->id.path;
+  return record_->id().path;
 }
 const std::vector<std::string>& Subrecorder::aliases() const noexcept {
-  return record_->id.aliases;
+  return record_->id().aliases;
 }
 const std::string& Subrecorder::type() const noexcept {
-  return record_->id.type;
+  return record_->id().type;
 }
 std::int64_t Subrecorder::samples() const noexcept {
   return record_->samples();
@@ -61,9 +61,9 @@ at::Tensor Subrecorder::tensor(const std::string& result) const {
 
 std::vector<at::Tensor> Subrecorder::tensors() const {
   TORCH_CHECK_VALUE(
-      record_->options->reduction() == nullptr && !record_->options->all_tensors(), record_->describe(),
+      record_->options().reduction() == nullptr && !record_->options().all_tensors(), record_->describe(),
       ": samples are ",
-      record_->options->all_tensors() ? "kept by slot; call slot(i)." : "reduced; call tensor().");
+      record_->options().all_tensors() ? "kept by slot; call slot(i)." : "reduced; call tensor().");
   const core::Value value = record_->value();
   return value.is_none() ? std::vector<at::Tensor>() : value.tensors();
 }

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include <torchtap/base/capture.hpp>
+#include <torchtap/recorders/detail/fold_on_device.hpp>
 #include <torchtap/recorders/detail/late.hpp>
-#include <torchtap/recorders/detail/record.hpp>
 
 namespace torchtap::recorders::detail {
 
@@ -16,7 +16,7 @@ Version::Version(const at::Tensor& tensor) : counter_(tensor.unsafeGetTensorImpl
 }
 
 void Late::put(core::Accumulator& to, const at::Tensor& sample, bool captures,
-               const std::shared_ptr<Record>& record, const hooks::Forwards* forwards) {
+               const std::shared_ptr<FoldOnDevice>& taker, const hooks::Forwards* forwards) {
   const c10::impl::VirtualGuardImpl guard(sample.device().type());
   const c10::Stream stream = guard.getStream(sample.device());
   const std::lock_guard lock(mutex_);
@@ -25,17 +25,17 @@ void Late::put(core::Accumulator& to, const at::Tensor& sample, bool captures,
   });
   if (queue == queues_.end()) queue = queues_.insert(queue, Queue{stream, captures, to.batch(), {}});
   to.put(sample, *queue->batch, captures);
-  queue->samples.push_back({record, Version(sample)});
+  queue->samples.push_back({taker, Version(sample)});
   queue->bytes += static_cast<std::int64_t>(sample.nbytes());
   if (!queue->ends) queue->ends = end_with(forwards);
   if (queue->bytes > most_ || (captures && !queue->ends)) launch(*queue);
 }
 
-bool Late::watch(const at::Tensor& sample, const std::shared_ptr<Record>& record,
+bool Late::watch(const at::Tensor& sample, const std::shared_ptr<FoldOnDevice>& taker,
                  const hooks::Forwards* forwards) {
   const std::lock_guard lock(mutex_);
   if (watched_.empty() && !end_with(forwards)) return false;
-  watched_.push_back({record, Version(sample)});
+  watched_.push_back({taker, Version(sample)});
   return true;
 }
 
@@ -62,7 +62,7 @@ void Late::launch(Queue& queue) {
     queue.batch->forget(i);
     const char* const why =
         too_late ? "its capture ended while it waited" : "the program changed it in place while it waited";
-    if (const auto record = samples[i].record.lock()) record->lose_late(why, !queue.captures);
+    if (const auto taker = samples[i].taker.lock()) taker->lose_late(why, !queue.captures);
   }
   const c10::impl::VirtualGuardImpl guard(queue.stream.device_type());
   struct Back {
@@ -74,8 +74,8 @@ void Late::launch(Queue& queue) {
     queue.batch->launch();
   } catch (...) {
     for (const Waiting& one : samples) {
-      const auto record = one.version.changed() ? nullptr : one.record.lock();
-      if (record != nullptr) record->lose_late("the device refused to add it", !queue.captures);
+      const auto taker = one.version.changed() ? nullptr : one.taker.lock();
+      if (taker != nullptr) taker->lose_late("the device refused to add it", !queue.captures);
     }
     throw;
   }
@@ -84,8 +84,8 @@ void Late::launch(Queue& queue) {
 void Late::forward_ended() noexcept {
   const std::lock_guard lock(mutex_);
   for (const Waiting& one : std::exchange(watched_, {})) {
-    const auto record = one.version.changed() ? one.record.lock() : nullptr;
-    if (record != nullptr) record->be_on_time();
+    const auto taker = one.version.changed() ? one.taker.lock() : nullptr;
+    if (taker != nullptr) taker->be_on_time();
   }
   for (Queue& queue : queues_) {
     queue.ends = false;

@@ -15,7 +15,7 @@
 
 namespace torchtap::recorders::detail {
 
-class Record;
+class FoldOnDevice;
 
 /// The number of changes in place of a tensor, which can be asked when the tensor is gone.
 class Version {
@@ -32,7 +32,7 @@ class Version {
 
 /// The samples of a recorder that wait (`RecorderOptions::defer`), those of each stream in one batch. They
 /// are added when there are too many bytes, when the forward ends, and before anything is read. A sample that
-/// was changed in place meanwhile is left out, and its record is told. Thread-safe; its lock is taken last.
+/// was changed in place meanwhile is left out, and its taker is told. Thread-safe; its lock is taken last.
 class Late : public std::enable_shared_from_this<Late> {
  public:
   /// At most `most` bytes wait in a batch.
@@ -41,16 +41,16 @@ class Late : public std::enable_shared_from_this<Late> {
   /// Has a sample wait that `to` has accepted, or adds it where nothing will end its waiting: in a capture of
   /// which no end of a forward is seen. `forwards` are of the record's root; null if it cannot be hooked.
   void put(core::Accumulator& to, const at::Tensor& sample, bool captures,
-           const std::shared_ptr<Record>& record, const hooks::Forwards* forwards);
-  /// Tells the record if a sample is changed before the end of this forward. False if that will not be seen.
-  bool watch(const at::Tensor& sample, const std::shared_ptr<Record>& record,
+           const std::shared_ptr<FoldOnDevice>& taker, const hooks::Forwards* forwards);
+  /// Tells the taker if a sample is changed before the end of this forward. False if that will not be seen.
+  bool watch(const at::Tensor& sample, const std::shared_ptr<FoldOnDevice>& taker,
              const hooks::Forwards* forwards);
   /// Adds all samples that can be added now: not while their stream captures a graph.
   void launch();
 
  private:
   struct Waiting {
-    std::weak_ptr<Record> record;
+    std::weak_ptr<FoldOnDevice> taker;
     Version version;
   };
   struct Queue {

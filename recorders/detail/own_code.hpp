@@ -4,26 +4,26 @@
 
 namespace torchtap::recorders::detail {
 
-class Record;
+class Slots;
 
-/// While it lives, this thread runs such code of `record`.
+/// While it lives, this thread runs such code of a subrecorder.
 class OwnCode {
  public:
   enum class What {
     transform,  ///< under no lock
-    reduction,  ///< under the lock of the record
+    reduction,  ///< under the lock of the slots
     beside,     ///< the reduction, under the lock of this thread's sinks alone
   };
   /// Throws where it would begin in the middle of itself.
-  OwnCode(const Record& record, What what);
+  OwnCode(const Slots& of, What what);
   ~OwnCode();
   OwnCode(const OwnCode&) = delete;
   OwnCode& operator=(const OwnCode&) = delete;
   /// Whether this thread runs it.
-  static bool runs(const Record& record, What what) noexcept;
+  static bool runs(const Slots& of, What what) noexcept;
 
  private:
-  const Record& record_;
+  const Slots& of_;
   const What what_;
   const OwnCode* const outer_;
 };

@@ -9,8 +9,8 @@
 #include <torchtap/base/of_thread.hpp>
 #include <torchtap/core/context.hpp>
 #include <torchtap/model/walk.hpp>
+#include <torchtap/recorders/detail/fold_paired.hpp>
 #include <torchtap/recorders/detail/pairing.hpp>
-#include <torchtap/recorders/detail/record.hpp>
 
 namespace torchtap::recorders::detail {
 namespace {
@@ -33,9 +33,9 @@ struct Waiting {
   template <class Condition>
   void drop_if(const Condition& condition) noexcept {
     const auto gone = std::stable_partition(pairs.begin(), pairs.end(), [&](const auto& pair) {
-      const auto record = pair->owner.lock();
-      if (record != nullptr && !condition(*pair)) return true;
-      if (record != nullptr) record->count_unmatched(*pair);
+      const auto taker = pair->owner.lock();
+      if (taker != nullptr && !condition(*pair)) return true;
+      if (taker != nullptr) taker->count_unmatched(*pair);
       return false;
     });
     pairs.erase(gone, pairs.end());
@@ -104,10 +104,10 @@ bool Pair::complete() const {
   return std::all_of(companions.begin(), companions.end(), [](const auto& one) { return one.defined(); });
 }
 
-Pairing::Pairing(const std::shared_ptr<Record>& record, const model::ModuleRef& module,
+Pairing::Pairing(const std::shared_ptr<FoldPaired>& taker, const model::ModuleRef& module,
                  std::vector<hooks::Handle>& hooks)
     : elsewhere_(!module.root().reachable()) {
-  const auto& companions = record->options->with();
+  const auto& companions = taker->slots().options->with();
   std::vector<model::ModuleRef> modules, roots, others;
   const auto add_root = [&](const model::ModuleRef& root) {
     const auto known = std::find(roots.begin(), roots.end(), root);
@@ -137,18 +137,18 @@ Pairing::Pairing(const std::shared_ptr<Record>& record, const model::ModuleRef& 
     const auto kind =
         companions[i].second.of_output() ? hooks::Kind::forward_output : hooks::Kind::forward_pre;
     hooks.push_back(
-        hooks::attach(others[i], kind, [record, i](hooks::Event& event) { record->on_companion(event, i); }));
+        hooks::attach(others[i], kind, [taker, i](hooks::Event& event) { taker->on_companion(event, i); }));
   }
 }
 
-Pair& Pairing::of_call(const std::shared_ptr<Record>& record, std::int64_t call,
+Pair& Pairing::of_call(const std::shared_ptr<FoldPaired>& taker, std::int64_t call,
                        std::optional<std::size_t> companion) const {
   Waiting& all = waiting();
   const core::Context* context = nullptr;
   if (elsewhere_) {
     context = ending_context();
     TORCH_CHECK_VALUE(
-        context != nullptr, record->describe(),
+        context != nullptr, taker->slots().describe(),
         ": nothing says which calls of the recorded module and of its companions belong to one forward, "
         "because they are in two models, or because their root cannot be hooked; run all inside of "
         "one core::Context.");
@@ -162,25 +162,25 @@ Pair& Pairing::of_call(const std::shared_ptr<Record>& record, std::int64_t call,
   std::uint64_t forward = 0;
   if (!elsewhere_) {
     forward = forwards_[0].current();
-    all.drop_if([&](const Pair& pair) { return pair.record == record.get() && pair.forward != forward; });
+    all.drop_if([&](const Pair& pair) { return pair.taker == taker.get() && pair.forward != forward; });
   } else if (hooked_) {
     forward = turn(this, context, root_of_[member], forwards_[root_of_[member]]);
   } else {
     call = static_cast<std::int64_t>(turns_of(this, context, forwards_.size() + member).count++);
   }
   for (const auto& pair : all.pairs) {
-    if (pair->record == record.get() && pair->forward == forward && pair->call == call &&
+    if (pair->taker == taker.get() && pair->forward == forward && pair->call == call &&
         (!elsewhere_ || pair->context == context))
       return *pair;
   }
   auto added = std::make_unique<Pair>();
-  added->owner = record;
-  added->record = record.get();
+  added->owner = taker;
+  added->taker = taker.get();
   added->in_context = elsewhere_;
   added->forward = forward;
   added->context = context;
   added->call = call;
-  added->companions.resize(record->options->with().size());
+  added->companions.resize(taker->slots().options->with().size());
   all.pairs.push_back(std::move(added));
   return *all.pairs.back();
 }

@@ -16,12 +16,12 @@
 
 namespace torchtap::recorders::detail {
 
-class Record;
+class FoldPaired;
 
 /// A call of the recorded module, and the tensors that arrived for it.
 struct Pair {
-  std::weak_ptr<Record> owner;
-  const Record* record = nullptr;
+  std::weak_ptr<FoldPaired> owner;
+  const FoldPaired* taker = nullptr;
   bool in_context = false;                 // whether a context says what belongs together
   std::uint64_t forward = 0;               // of the thread; in a context, of its root in that
   const core::Context* context = nullptr;  // whose end releases it, if not its forward's
@@ -43,12 +43,12 @@ class Pairing {
  public:
   /// Throws `c10::ValueError` if a companion's path leads nowhere, `c10::NotImplementedError` if it is one of
   /// an exported model. Keep `hooks` as long as companions shall be taken.
-  Pairing(const std::shared_ptr<Record>& record, const model::ModuleRef& module,
+  Pairing(const std::shared_ptr<FoldPaired>& taker, const model::ModuleRef& module,
           std::vector<hooks::Handle>& hooks);
 
   /// The pair of this call in this thread, of the recorded module or of a companion's. Throws
   /// `c10::ValueError` if the roots differ and there is no context. Valid until the next call.
-  Pair& of_call(const std::shared_ptr<Record>& record, std::int64_t call,
+  Pair& of_call(const std::shared_ptr<FoldPaired>& taker, std::int64_t call,
                 std::optional<std::size_t> companion) const;
   /// Takes a pair out, to be folded.
   static Pair taken(Pair& pair);

@@ -21,9 +21,9 @@ std::vector<Portion> Exchange::take(const Recorder& recorder) {
         !recorder.store_->spooling(), record.describe(), ": samples are spooled to \"",
         recorder.options().spool_directory(),
         "\", and ranks merge in memory; save() each rank's recording, and join them with `torchtap merge`.");
-    RecordData data = record.data();
+    RecordData data = record.data("merge_ranks");
     Portion portion;
-    portion.id = record.id;
+    portion.id = record.id();
     portion.samples = data.samples;
     portion.not_recorded = std::move(data.not_recorded);
     for (SlotData& slot : data.slots) {

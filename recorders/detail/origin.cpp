@@ -1,0 +1,32 @@
+// Says why a module or a parameter may give no samples.
+#include <torchtap/model/extend/interposed_calls.hpp>
+#include <torchtap/model/extend/node.hpp>
+#include <torchtap/model/extend/script_functions.hpp>
+#include <torchtap/recorders/detail/origin.hpp>
+
+namespace torchtap::recorders::detail {
+
+Origin::Origin(const model::ModuleRef& module)
+    : module_(model::extend::Access::node(module).keep),
+      inside_hooks_(module.scripted() && model::extend::has_compiled_hooks(module.script())) {}
+
+std::string Origin::always() const {
+  if (!inside_hooks_) return {};
+  return "the file has hooks of this module compiled in, which its callers run around it: what its forward "
+         "itself is given and returns was recorded.";
+}
+
+std::string Origin::why_none() const {
+  if (parameter_.has_value()) {
+    const at::Tensor parameter(parameter_->lock());
+    return !parameter.defined() || parameter.requires_grad()
+               ? ""
+               : "the parameter is frozen (requires_grad is false), so no backward makes a gradient of it.";
+  }
+  const auto module = module_.lock();
+  if (module == nullptr || !model::extend::given_out(*module)) return {};
+  return "the program got a pointer to this module by as<Impl>() instead of as<Holder>(), or in a file "
+         "compiled with TORCHTAP_EXACT_TYPES; calls through that pointer are not seen.";
+}
+
+}  // namespace torchtap::recorders::detail

@@ -1,0 +1,40 @@
+#pragma once
+
+/// Defines `Origin`, the module or parameter whose tensors are recorded.
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <torchtap/model/module_ref.hpp>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace torchtap::recorders::detail {
+
+/// Does not keep it alive; asked when it gives no samples.
+class Origin {
+ public:
+  /// Of another process.
+  Origin() = default;
+  /// A module.
+  explicit Origin(const model::ModuleRef& module);
+  /// A parameter.
+  void watch(const at::Tensor& parameter) { parameter_.emplace(parameter.getIntrusivePtr()); }
+
+  /// What is to be said of its samples, whatever they are.
+  std::string always() const;
+  /// Why there may be no samples although the program ran it; empty if nothing is known.
+  std::string why_none() const;
+
+ private:
+  std::weak_ptr<const torch::nn::Module> module_;
+  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> parameter_;
+  bool inside_hooks_ = false;  // of a module, that were compiled into the file
+};
+
+}  // namespace torchtap::recorders::detail

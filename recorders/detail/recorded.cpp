@@ -1,0 +1,329 @@
+// Reads, sets, resets and merges what was recorded.
+#include <algorithm>
+#include <utility>
+
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
+#include <torchtap/recorders/detail/keep.hpp>
+#include <torchtap/recorders/detail/recorded.hpp>
+#include <torchtap/storage/file.hpp>
+
+namespace torchtap::recorders::detail {
+
+namespace {
+
+/// The results of the sink, where its samples were.
+core::Results results_of(const SlotData& slot) {
+  core::Results results = slot.sink->results();
+  if (!slot.device.has_value()) return results;
+  const base::RecordingMode quiet;
+  core::Results there;
+  for (const auto& [name, tensor] : results) there.set(name, tensor.to(*slot.device));
+  return there;
+}
+
+core::Value value_of(const Slots& of, const SlotData& slot) {
+  if (slot.fixed.has_value()) return *slot.fixed;
+  if (slot.sink == nullptr) {
+    return slot.list.size() == 0 ? core::Value() : core::Value(slot.list.tensors(of.describe()));
+  }
+  return core::to_value(results_of(slot));
+}
+
+core::Value value_of(const Slots& of, const std::vector<SlotData>& slots) {
+  if (!of.options->all_tensors()) return value_of(of, slots[0]);
+  if (slots.empty()) return {};
+  core::Value::Dict dict;
+  for (std::size_t i = 0; i < slots.size(); ++i)
+    dict.emplace_back(std::to_string(i), value_of(of, slots[i]));
+  return dict;
+}
+
+}  // namespace
+
+Recorded::Recorded(RecorderKind kind, std::shared_ptr<const RecorderOptions> options, storage::EntryId id)
+    : slots_(kind, std::move(options), std::move(id)), prepare_(slots_) {}
+
+Recorded::~Recorded() = default;
+
+void Recorded::choose_taker(std::shared_ptr<Store> store, const std::weak_ptr<const void>& owner) {
+  store_ = std::move(store);
+  module_ = store_->add(slots_.id);
+  try {
+    owned_ = make_taker(slots_, prepare_, store_, module_, owner);
+  } catch (...) {
+    store_->withdraw(1);
+    throw;
+  }
+  taker_.store(owned_.get(), std::memory_order_release);
+}
+
+// The former taker stays, inside of the new one, because other threads may be in it.
+void Recorded::take_from_devices(const std::weak_ptr<const void>& owner) {
+  if (taker().takes_devices()) return;
+  const Slots::Lock lock(slots_);
+  if (owned_->takes_devices()) return;
+  owned_ = make_taker_of_devices(slots_, prepare_, std::move(owned_), store_, owner);
+  taker_.store(owned_.get(), std::memory_order_release);
+}
+
+std::int64_t Recorded::events() const noexcept {
+  const std::int64_t seen = taker().seen();
+  return seen >= 0 ? seen : samples() + slots_.counts.events();
+}
+
+std::string Recorded::note() const {
+  const std::string counted = slots_.counts.now().note(), more = words();
+  return counted + (counted.empty() || more.empty() ? "" : " ") + more;
+}
+
+/// What there is to say beside the counts.
+std::string Recorded::words() const {
+  std::string always = origin_.always();
+  if (!always.empty() || samples() != 0 || !slots_.counts.now().note().empty()) return always;
+  return origin_.why_none();
+}
+
+storage::Spool::Stream* Recorded::spooled() const {
+  storage::Spool::Stream* const stream = taker().spooled();
+  if (stream == nullptr) return nullptr;
+  const std::lock_guard lock(slots_.mutex);
+  stream->note(words());
+  stream->not_recorded(slots_.counts.now());
+  return stream;
+}
+
+void Recorded::refuse_spooled(const char* call) const {
+  TORCH_CHECK_VALUE(store_ == nullptr || !store_->spooling(), call, ": ", describe(),
+                    ": samples are spooled to \"", store_->spool().directory(),
+                    "\", which this call cannot change or copy; save() there, and read the recording with "
+                    "storage::load.");
+}
+
+core::Value Recorded::value() const {
+  if (auto* stream = spooled()) return store_->spool().value(*stream);
+  return value_of(slots_, copied().slots);
+}
+
+core::Results Recorded::results() const {
+  TORCH_CHECK_VALUE(!options().all_tensors(), describe(),
+                    ": all tensors are recorded, so there is not one value; call slot(i).");
+  TORCH_CHECK_VALUE(options().reduction() != nullptr, describe(),
+                    ": every sample is kept, nothing is reduced; call tensors().");
+  const RecordData now = copied();
+  const SlotData& slot = now.slots[0];
+  if (!slot.fixed.has_value()) return results_of(slot);
+  core::Results results;
+  if (slot.fixed->is_tensor()) return core::Results{{"value", slot.fixed->tensor()}};
+  for (const auto& [name, value] : slot.fixed->dict()) results.set(name, value.tensor());
+  return results;
+}
+
+std::int64_t Recorded::slots() const noexcept {
+  if (!options().all_tensors()) return 1;
+  if (const std::int64_t updated = taker().slots_in_update(); updated >= 0) return updated;
+  std::unique_lock lock(slots_.mutex, std::defer_lock);
+  if (!slots_.own_reduction || !OwnCode::runs(slots_, OwnCode::What::reduction)) lock.lock();
+  return static_cast<std::int64_t>(slots_.list.size());
+}
+
+core::Value Recorded::slot(std::int64_t index) const {
+  if (spooled() != nullptr && index >= 0 && index < slots()) {
+    const core::Value all = value();
+    return options().all_tensors() ? all.at(std::to_string(index)) : all;
+  }
+  const SlotData slot = [&] {
+    const Slots::Lock lock(slots_);
+    taker().settle();
+    const auto count = static_cast<std::int64_t>(slots_.list.size());
+    TORCH_CHECK_INDEX(index >= 0 && index < count, describe(), ": slot ", index, " was asked for, but ",
+                      count, " were seen.");
+    return slots_.list[static_cast<std::size_t>(index)].clone();
+  }();
+  return value_of(slots_, slot);
+}
+
+namespace {
+
+/// The saved states of the reductions, slot by slot; nothing unless all of them can be saved.
+std::vector<core::SavedSink> saved(const std::vector<SlotData>& slots) {
+  std::vector<core::SavedSink> all;
+  for (const auto& slot : slots) {
+    if (slot.sink == nullptr || slot.fixed.has_value()) return {};
+    auto one = core::save(*slot.sink);
+    if (!one.has_value()) return {};
+    all.push_back(std::move(*one));
+  }
+  return all;
+}
+
+/// The value with the answers of `function` in place of its tensors.
+core::Value mapped(const core::Value& value, const std::function<at::Tensor(const at::Tensor&)>& function) {
+  if (value.is_tensor()) return function(value.tensor());
+  if (value.is_list()) {
+    core::Value::List list;
+    for (const auto& item : value.list()) list.push_back(mapped(item, function));
+    return list;
+  }
+  if (value.is_dict()) {
+    core::Value::Dict dict;
+    for (const auto& [key, item] : value.dict()) dict.emplace_back(key, mapped(item, function));
+    return dict;
+  }
+  return value;
+}
+
+}  // namespace
+
+storage::Entry Recorded::entry() const {
+  refuse_spooled("recorders::Recorder::entries");
+  storage::Entry entry;
+  static_cast<storage::EntryId&>(entry) = id();
+  if (options().reduction() != nullptr) entry.reduction = options().reduction()->describe();
+  const RecordData now = copied();
+  entry.samples = now.samples;
+  entry.note = words();
+  entry.not_recorded = now.not_recorded;
+  if (entry.samples == 0) return entry;
+  entry.value = mapped(value_of(slots_, now.slots), [&](const at::Tensor& tensor) {
+    if (storage::can_hold(tensor)) return tensor;
+    core::NotRecorded one;
+    one.none = 1;
+    one.why_left_out = why_not_held(tensor);
+    entry.not_recorded += one;
+    return at::Tensor();
+  });
+  entry.state = saved(now.slots);
+  return entry;
+}
+
+void Recorded::set(const core::Value& value) {
+  refuse_spooled("recorders::Subrecorder::set");
+  const Slots::Lock lock(slots_);
+  taker().settle();
+  struct Changed {  // also if it throws
+    Taker& taker;
+    ~Changed() { taker.slots_changed(); }
+  } changed{taker()};
+  auto& list = slots_.list;
+  const auto longest = [&] {
+    std::int64_t most = 0;
+    for (const SlotData& slot : list) most = std::max(most, slot.list.size());
+    return most;
+  };
+  const std::int64_t before = longest();
+  const auto put = [&](SlotData& slot, const core::Value& part) {
+    if (slot.sink == nullptr) {
+      SampleList samples;
+      for (const auto& tensor : part.tensors()) samples.append_copy(tensor);
+      slot.list = std::move(samples);
+    } else if (!part.is_tensor() || !slot.sink->assign(part.tensor())) {
+      slot.fixed = part;
+    }
+  };
+  if (options().all_tensors()) {
+    TORCH_CHECK_VALUE(value.is_dict() && value.dict().size() == list.size(), describe(),
+                      ": all tensors are recorded, so the value has to be a dict of ", list.size(),
+                      " slots; got ", value.describe(), ".");
+    for (std::size_t i = 0; i < list.size(); ++i) put(list[i], value.at(std::to_string(i)));
+  } else {
+    put(list[0], value);
+  }
+  if (options().reduction() != nullptr || longest() == before) return;
+  slots_.samples += longest() - slots_.recorded;  // each item of a list is one
+  slots_.recorded = longest();
+}
+
+void Recorded::apply(const std::function<at::Tensor(const at::Tensor&, std::int64_t)>& function) {
+  refuse_spooled("recorders::Subrecorder::apply");
+  const std::int64_t count = samples();
+  const core::Value before = value();
+  if (before.is_none()) return;
+  // Outside of the lock, because `function` is the caller's code.
+  set(mapped(before, [&](const at::Tensor& tensor) {
+    return tensor.defined() ? function(tensor, count) : tensor;
+  }));
+}
+
+void Recorded::reset() {
+  refuse_spooled("recorders::Subrecorder::reset");
+  std::vector<SlotData> former;
+  const Slots::Lock lock(slots_);
+  slots_.samples.fetch_sub(forget_samples());
+  former = forget_rest();
+}
+
+core::Value Recorded::take() {
+  refuse_spooled("recorders::Subrecorder::take");
+  std::vector<SlotData> former;
+  const Slots::Lock lock(slots_);
+  taker().settle();
+  core::Value value = value_of(slots_, slots_.list);
+  // What the taker has is not discarded: samples that threads add after it settled belong to the next value.
+  slots_.samples.fetch_sub(std::exchange(slots_.recorded, 0));
+  former = forget_rest();
+  return value;
+}
+
+/// Called under the lock. Discards what the taker has, and `recorded`, and returns how many samples that were.
+/// The caller subtracts this number, because other threads may record at the same time.
+std::int64_t Recorded::forget_samples() {
+  const std::int64_t unsettled = taker().forget();  // first, because it may correct `recorded`
+  return unsettled + std::exchange(slots_.recorded, 0);
+}
+
+/// Called under the lock, when the samples are forgotten: everything else. What it returns is destroyed
+/// outside of the lock, because that may run code of the program's.
+std::vector<SlotData> Recorded::forget_rest() {
+  std::vector<SlotData> former = std::exchange(slots_.list, {});
+  taker().slots_changed();
+  if (!options().all_tensors()) slots_.list.push_back(slots_.fresh_slot());
+  taker().restart();
+  slots_.counts.put({});
+  return former;
+}
+
+RecordData Recorded::data(const char* call) const {
+  refuse_spooled(call);
+  return copied();
+}
+
+/// Copies the data, so that computations with it do not make recording threads wait.
+RecordData Recorded::copied() const {
+  const Slots::Lock lock(slots_);
+  taker().settle();
+  return RecordData::copied(slots_);
+}
+
+void Recorded::put(RecordData data) {
+  const Slots::Lock lock(slots_);
+  slots_.samples.fetch_add(data.samples - forget_samples());
+  slots_.recorded = data.samples;
+  std::swap(slots_.list, data.slots);  // the former ones are destroyed outside of the lock
+  slots_.counts.put(std::move(data.not_recorded));
+  taker().slots_changed();
+}
+
+void Recorded::merge(const RecordData& theirs) {
+  refuse_spooled("merge");
+  const Slots::Lock lock(slots_);
+  taker().settle();
+  if (options().reduction() == nullptr) {
+    join(slots_, slots_.list, theirs.slots);
+  } else {  // with copies, because one of several slots may throw
+    RecordData mine = RecordData::copied(slots_);
+    join(slots_, mine.slots, theirs.slots);
+    slots_.list = std::move(mine.slots);
+  }
+  slots_.recorded += theirs.samples;
+  slots_.samples.fetch_add(theirs.samples);
+  slots_.counts.add(theirs.not_recorded);
+  taker().slots_changed();
+}
+
+RecordData Recorded::load(SnapshotReader& snapshot) const {
+  refuse_spooled("restore");
+  return RecordData::load(slots_, snapshot);
+}
+
+}  // namespace torchtap::recorders::detail

@@ -1,0 +1,93 @@
+#pragma once
+
+/// Defines `Recorded`, what is done with the data of a subrecorder: read, set, reset, merged, saved.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torchtap/core/value.hpp>
+#include <torchtap/recorders/detail/origin.hpp>
+#include <torchtap/recorders/detail/prepare.hpp>
+#include <torchtap/recorders/detail/record_data.hpp>
+#include <torchtap/recorders/detail/slots.hpp>
+#include <torchtap/recorders/detail/store.hpp>
+#include <torchtap/recorders/detail/taker.hpp>
+
+namespace torchtap::recorders::detail {
+
+/// The data of a subrecorder. Thread-safe: every answer is of one moment.
+class Recorded {
+ public:
+  Recorded(const Recorded&) = delete;
+  Recorded& operator=(const Recorded&) = delete;
+
+  const storage::EntryId& id() const noexcept { return slots_.id; }
+  RecorderKind kind() const noexcept { return slots_.kind; }
+  const RecorderOptions& options() const noexcept { return *slots_.options; }
+  const Slots& slots_of() const noexcept { return slots_; }
+  std::string describe() const { return slots_.describe(); }
+  /// Its place in the store.
+  std::int64_t module() const noexcept { return module_; }
+
+  /// Waits for the device if a graph records.
+  std::int64_t samples() const noexcept { return taker().samples(); }
+  std::int64_t events() const noexcept;
+  /// The events that gave no sample.
+  const EventCounts& not_recorded() const noexcept { return slots_.counts; }
+  /// Why there may be no samples although the module ran, or how many were left out and why; empty if nothing
+  /// is known.
+  std::string note() const;
+
+  core::Value value() const;
+  core::Results results() const;
+  std::int64_t slots() const noexcept;
+  core::Value slot(std::int64_t index) const;
+  /// The entry for `Recorder::save`, all of one moment. Throws if samples are spooled.
+  storage::Entry entry() const;
+  /// The stream of the spool, after moving samples in memory and `note` to it; null while nothing is spooled.
+  storage::Spool::Stream* spooled() const;
+
+  void set(const core::Value& value);
+  void apply(const std::function<at::Tensor(const at::Tensor&, std::int64_t)>& function);
+  void reset();
+  core::Value take();
+
+  /// A copy of the data. `call` begins the message if samples are spooled, which these calls cannot change.
+  RecordData data(const char* call) const;
+  /// Replaces the data.
+  void put(RecordData data);
+  /// Adds the data of another record. If it throws, nothing changes.
+  void merge(const RecordData& theirs);
+  /// Reads the data of `RecordData::save`, without putting it in place.
+  RecordData load(SnapshotReader& snapshot) const;
+
+ protected:
+  Recorded(RecorderKind kind, std::shared_ptr<const RecorderOptions> options, storage::EntryId id);
+  ~Recorded();
+  Taker& taker() const noexcept { return *taker_.load(std::memory_order_acquire); }
+  /// Chooses what becomes of samples. `owner` keeps this alive.
+  void choose_taker(std::shared_ptr<Store> store, const std::weak_ptr<const void>& owner);
+  /// From now on takes tensors of devices, too.
+  void take_from_devices(const std::weak_ptr<const void>& owner);
+
+  mutable Slots slots_;
+  Prepare prepare_;
+  Origin origin_;
+
+ private:
+  void refuse_spooled(const char* call) const;
+  RecordData copied() const;
+  std::string words() const;
+  std::int64_t forget_samples();
+  [[nodiscard]] std::vector<SlotData> forget_rest();
+
+  std::shared_ptr<Store> store_;
+  std::int64_t module_ = -1;
+  std::unique_ptr<Taker> owned_;       // written under the lock
+  std::atomic<Taker*> taker_{nullptr}; // that one
+};
+
+}  // namespace torchtap::recorders::detail
