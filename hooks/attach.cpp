@@ -156,7 +156,7 @@ DeferredCompile::~DeferredCompile() {
 void DeferredCompile::commit() {
   if (!open_) return;
   open_ = false;
-  if (--open_batches() == 0) detail::Registry::instance().compile_scripts();
+  if (--open_batches() == 0) detail::Registry::instance().settle();
 }
 
 void check_reachable(const std::vector<model::ModuleRef>& modules) {

@@ -55,7 +55,7 @@ class TORCHTAP_API Event {
 
   /// The inputs, before `forward` (assign to replace what the module gets) or after it. Throws
   /// `c10::ValueError` in other kinds of hooks. A hook that takes a `const Event&` can only read.
-  Tensors& inputs() { return const_cast<Tensors&>(std::as_const(*this).inputs()); }
+  Tensors& inputs() { return changeable(std::as_const(*this).inputs()); }
   /// Access for reading.
   const Tensors& inputs() const {
     TORCH_CHECK_VALUE(inputs_ != nullptr, "hooks::Event::inputs: this hook of \"", path_, "\" (", type_,
@@ -64,7 +64,7 @@ class TORCHTAP_API Event {
   }
   /// The outputs; assign to replace what the caller gets. Throws `c10::ValueError` in forward-pre and
   /// gradient hooks.
-  Tensors& outputs() { return const_cast<Tensors&>(std::as_const(*this).outputs()); }
+  Tensors& outputs() { return changeable(std::as_const(*this).outputs()); }
   /// Access for reading.
   const Tensors& outputs() const {
     TORCH_CHECK_VALUE(outputs_ != nullptr, "hooks::Event::outputs: only a forward hook sees outputs; \"",
@@ -104,6 +104,12 @@ class TORCHTAP_API Event {
   }
 
  private:
+  static Tensors& changeable(const Tensors& tensors) noexcept {
+    auto& given = const_cast<Tensors&>(tensors);
+    given.note_given();
+    return given;
+  }
+
   Kind kind_;
   const std::string& path_;
   const std::string& type_;

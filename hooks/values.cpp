@@ -88,7 +88,7 @@ void Tensors::push_fixed(const Tensors& found, const std::type_info& pointer) {
   const std::int64_t begin = size();
   auto handles = std::make_shared<std::deque<at::Tensor>>();
   for (const auto* slot : found.slots_) {
-    if (slot == &found.absent_) {
+    if (found.absent_.has_value() && slot == &*found.absent_) {
       push_absent();
     } else {
       push_back(handles->emplace_back(*slot));

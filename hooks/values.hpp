@@ -41,6 +41,8 @@
 
 namespace torchtap::hooks {
 
+class Event;
+
 /// The optional that LibTorch's module interface uses.
 #if TORCHTAP_OWN_OPTIONAL
 template <class T>
@@ -56,6 +58,8 @@ using TorchOptional = std::optional<T>;
 /// Refers to the call's own values: assigning to an element replaces it for the module or for its caller.
 /// Valid only while the hook runs.
 class TORCHTAP_API Tensors {
+  friend class Event;
+
  public:
   std::int64_t size() const noexcept { return static_cast<std::int64_t>(slots_.size()); }
   bool empty() const noexcept { return slots_.empty(); }
@@ -130,7 +134,10 @@ class TORCHTAP_API Tensors {
   /// Records the unknown types of `other`.
   void push_unknown_of(const Tensors& other);
   /// Adds the slot of an empty optional or of an argument left to its default.
-  void push_absent() { slots_.push_back(&absent_); }
+  void push_absent() {
+    if (!absent_.has_value()) absent_.emplace();
+    slots_.push_back(&*absent_);
+  }
   /// Adds the tensors of `found`, read-only: replacing one is an error that names `pointer`, the type of the
   /// pointer to them.
   void push_fixed(const Tensors& found, const std::type_info& pointer);
@@ -143,12 +150,14 @@ class TORCHTAP_API Tensors {
   /// Call it once the hooks have run. Throws `c10::ValueError` if a hook assigned a tensor to an empty
   /// optional or to an argument left out.
   void put_back(Of of) {
-    TORCH_CHECK_VALUE(!absent_.defined(), "hooks: a hook assigned a tensor to a slot of the ",
+    TORCH_CHECK_VALUE(!absent_.has_value() || !absent_->defined(), "hooks: a hook assigned a tensor to a slot of the ",
                       of == Of::inputs ? "inputs" : "outputs",
                       " that holds an empty optional or an argument left out; only existing tensors can be "
                       "replaced.");
     if (seldom_ != nullptr) replace_kept(of);
   }
+  /// Whether hooks replaced a tensor by an undefined one, of tensors that were all there.
+  bool lost_one() const noexcept { return given_ == Given::whole && lacks_one(); }
   /// The slots, from the first to behind the last, that `put_back` could not put back when it threw.
   std::pair<std::int64_t, std::int64_t> refused() const noexcept {
     return seldom_ == nullptr ? std::pair<std::int64_t, std::int64_t>() : seldom_->refused;
@@ -162,8 +171,17 @@ class TORCHTAP_API Tensors {
     bool replaced = false;
   };
 
+  /// What hooks were given; known once one has got access that lets it replace tensors.
+  enum class Given : std::uint8_t { unknown, whole, lacking };
+
   [[noreturn]] void refuse(std::int64_t index) const;
   void replace_kept(Of of);
+  bool lacks_one() const noexcept {
+    return std::any_of(begin(), end(), [](const at::Tensor& tensor) { return !tensor.defined(); });
+  }
+  void note_given() noexcept {
+    if (given_ == Given::unknown) given_ = lacks_one() ? Given::lacking : Given::whole;
+  }
 
   // Separate from the slots, because most calls do not need it.
   struct Seldom {
@@ -177,8 +195,9 @@ class TORCHTAP_API Tensors {
   }
 
   c10::SmallVector<at::Tensor*, 4> slots_;
-  at::Tensor absent_;
+  std::optional<at::Tensor> absent_;
   std::unique_ptr<Seldom> seldom_;
+  Given given_ = Given::unknown;
 };
 
 namespace detail {
@@ -188,6 +207,7 @@ class TORCHTAP_API CallTensors final : public Tensors {
  public:
   CallTensors() = default;
   using Tensors::keep;
+  using Tensors::lost_one;
   using Tensors::Of;
   using Tensors::push_absent;
   using Tensors::push_back;

@@ -2,7 +2,7 @@
 
 /// Runs the hooks of a call that has them on one side only: all before forward, or all after it.
 
-#include <cstdint>
+#include <cstddef>
 
 #include <torchtap/hooks/detail/call.hpp>
 
@@ -29,6 +29,7 @@ class OneSide {
   void after(CallTensors& outputs);
 
  private:
+  void begin_outermost() noexcept;
   void fire(std::size_t begin, std::size_t end, Kind kind, CallTensors& tensors);
 
   Gate& gate_;

@@ -34,8 +34,7 @@ struct LeafHook {
       ~Running() { --running(); }
     } const inside;
     kept->callback(event);
-    TORCH_CHECK_VALUE(gradient.defined(), "hooks: a hook of \"", kept->path, "\" (", kept->type,
-                      ") replaced the gradient by an undefined tensor; assign zeros instead.");
+    check_given(*kept, gradient);
     return gradient.is_same(given) ? at::TensorBase() : at::TensorBase(gradient);
   }
 };

@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include <torchtap/hooks/detail/call.hpp>
+#include <torchtap/hooks/detail/hook.hpp>
 
 namespace torchtap::hooks::detail {
 

@@ -2,22 +2,22 @@
 
 /// Defines the registry of all hooked modules of the process.
 
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
 
-#include <torchtap/hooks/detail/call.hpp>
-#include <torchtap/hooks/detail/holder_patch.hpp>
-#include <torchtap/hooks/detail/hook_point.hpp>
-#include <torchtap/hooks/detail/interposed.hpp>
-#include <torchtap/hooks/detail/script.hpp>
+#include <torchtap/hooks/detail/doors.hpp>
+#include <torchtap/hooks/detail/plan.hpp>
 #include <torchtap/model/module_ref.hpp>
 
 /// Names in this folder:
 /// - plan: the immutable list of one module's hooks;
 /// - gate: the atomic pointer through which calls find a plan; `Readers` know which calls are in it;
-/// - door: one way to run hooks around a forward (patched holder, hook point, interposed call, TorchScript);
+/// - door: one way to run hooks around a forward (patched holder, hook point, interposed call, or
+///   what a part adds, as TorchScript);
 /// - site: the registry's record of a hooked module or method, with its hooks, its plan and its open doors;
 /// - scope: a hook without callback on a root, which counts the root's forwards;
 /// - retired: a replaced plan that a call may still read;
@@ -37,8 +37,10 @@ class TORCHTAP_API Registry final : public HookPointListener {
   bool attached(const Hook& hook) noexcept;
   /// The hook that counts the forwards of `root`, made on first use; null if the root cannot be hooked.
   std::shared_ptr<ScopeHold> scope(const model::ModuleRef& root);
-  /// Recompiles TorchScript functions whose hooks changed. Call it after attach and detach.
-  void compile_scripts();
+  /// Has doors take up what changed. Call it after attach and detach.
+  void settle();
+  /// Adds a kind of doors that a part brings.
+  void add(DoorKind& kind);
 
   /// Called when a call has left its gate; frees replaced plans that waited for it.
   void left() noexcept;
@@ -58,25 +60,17 @@ class TORCHTAP_API Registry final : public HookPointListener {
 
  private:
   struct Site {
-    const void* key = nullptr;
     std::vector<std::shared_ptr<Hook>> hooks;
     std::weak_ptr<ScopeHold> scope;
     std::shared_ptr<const Plan> plan;
-    std::vector<HolderPatch*> patches;
-    HookPoint* point = nullptr;
-    Sequence* sequence = nullptr;
-    InterposedEntry* interposed = nullptr;
-    std::weak_ptr<torch::nn::Module> owner;  // for modules whose death nothing else reports
-    std::unique_ptr<ScriptDoor> script;
+    OpenDoors open;
 
-    bool unreachable() const noexcept {
-      return patches.empty() && point == nullptr && sequence == nullptr && interposed == nullptr &&
-             script == nullptr;
-    }
     bool is_dead() const noexcept {
-      return (interposed != nullptr && owner.expired()) || (script != nullptr && script->expired());
+      return std::any_of(open.doors.begin(), open.doors.end(),
+                         [](const auto& door) { return door->expired(); });
     }
     std::vector<Gate*> gates() const;
+    void close(const Gate& gate) noexcept;
   };
   struct Retired {
     std::shared_ptr<const Plan> plan;
@@ -84,22 +78,21 @@ class TORCHTAP_API Registry final : public HookPointListener {
   };
   using Garbage = std::vector<std::shared_ptr<const void>>;  // destroyed after the lock is released
 
-  void open_doors(Site& site, const model::ModuleRef& module, const Hook& hook);
-  void open_sequence(Site& site);
-  void close_doors(Site& site) noexcept;
+  const void* key_of(const model::ModuleRef& module) const;
   void publish(Site& site, Garbage& garbage);
   void orphan(Site& site, Garbage& garbage) noexcept;
   void bury(Site& site, Garbage& garbage);
   void bury_the_dead(Garbage& garbage);
   void sweep(Garbage& garbage) noexcept;
-  HolderPatch& patch(torch::nn::AnyModulePlaceholder* holder, const Hook& hook);
-  void release(HolderPatch& patch) noexcept;
+  void close(Site& site, Gate& gate, Garbage& garbage) noexcept;
 
   std::mutex mutex_;
+  HolderDoors holders_;
+  PointDoors points_{*this};
+  SequenceDoors sequences_{holders_};
+  InterposedDoors interposed_;
+  std::vector<DoorKind*> kinds_{&holders_, &points_, &sequences_, &interposed_};
   std::unordered_map<const void*, Site> sites_;
-  std::unordered_map<torch::nn::AnyModulePlaceholder*, HolderPatch*> patches_;
-  std::unordered_map<torch::nn::SequentialImpl*, std::unique_ptr<Sequence>> sequences_;
-  HolderPatchPool pool_;
   std::vector<Retired> retired_;
   std::size_t search_at_ = 32;  // that many sites: the dead are looked for
 };
