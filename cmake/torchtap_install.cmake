@@ -10,6 +10,7 @@ install(TARGETS torchtap EXPORT torchtapTargets
         LIBRARY COMPONENT library NAMELINK_COMPONENT dev
         FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
         FILE_SET internal DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(TARGETS torchtap_torchtap EXPORT torchtapTargets)
 include(torchtap_install_parts)
 if(NOT SKBUILD)  # a wheel gets them itself
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/extras/python/torchtap" "${PROJECT_SOURCE_DIR}/extras/python/torchtap_compare"
@@ -20,6 +21,7 @@ install(EXPORT torchtapTargets NAMESPACE torchtap:: DESTINATION "${package_dir}"
 torchtap_in_order(known ${TORCHTAP_KNOWN_PARTS})
 list(REMOVE_ITEM known tools)
 list(JOIN known " " TORCHTAP_KNOWN_SPACED)
+list(JOIN TORCHTAP_COMPONENTS_DEFAULT " " TORCHTAP_DEFAULT_SPACED)
 set(TORCHTAP_LACKING "")
 foreach(part IN LISTS known)
   torchtap_lack(lack ${part})

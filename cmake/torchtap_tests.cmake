@@ -74,6 +74,9 @@ function(torchtap_test name)
     if(TARGET torchtap_${name})
       target_sources(test_${name} PRIVATE $<TARGET_OBJECTS:torchtap_${name}> $<TARGET_OBJECTS:torchtap_views> $<TARGET_OBJECTS:torchtap_operations>
                                                  $<TARGET_OBJECTS:torchtap_json>)
+      if(TARGET torchtap_torchscript)
+        target_sources(test_${name} PRIVATE $<TARGET_OBJECTS:torchtap_torchscript>)
+      endif()
       target_link_libraries(test_${name} PRIVATE nlohmann_json::nlohmann_json)
     endif()
   else()
@@ -82,7 +85,8 @@ function(torchtap_test name)
   target_link_libraries(test_${name} PRIVATE Boost::unit_test_framework)
   target_compile_definitions(test_${name} PRIVATE BOOST_TEST_DYN_LINK TORCHTAP_TEST_PYTHON="${TORCHTAP_TEST_PYTHON}"
                                                   TORCHTAP_TEST_FORMATS="${TORCHTAP_TEST_FORMATS}"
-                                                  TORCHTAP_TEST_MODELS="${TORCHTAP_SCRIPT_MODELS}")
+                                                  TORCHTAP_TEST_MODELS="${TORCHTAP_SCRIPT_MODELS}"
+                                                  $<$<TARGET_EXISTS:torchtap_torchscript>:TORCHTAP_TEST_TORCHSCRIPT>)
   target_include_directories(test_${name} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}")  # for "tests/support.hpp"
   torchtap_options(test_${name})
   # The library is tested as it is built; the tests themselves only have to compile fast.

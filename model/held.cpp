@@ -1,7 +1,8 @@
-// Lists the parameters and buffers of `torch::nn` and TorchScript modules.
-#include <torch/csrc/jit/api/module.h>
+// Lists the parameters and buffers of modules.
+
 #include <torch/nn/module.h>
 
+#include <torchtap/model/extend/script_models.hpp>
 #include <torchtap/model/held.hpp>
 
 namespace torchtap::model {
@@ -12,13 +13,9 @@ std::vector<Held> held_by(const ModuleRef& module) {
     if (tensor.defined()) held.push_back({name, tensor, buffer});
   };
   if (module.exported()) return held;
-  if (module.scripted()) {
-    for (const auto& one : module.script().named_parameters(false)) hold(one.name, one.value, false);
-    for (const auto& one : module.script().named_buffers(false)) hold(one.name, one.value, true);
-  } else {
-    for (const auto& one : module.module().named_parameters(false)) hold(one.key(), one.value(), false);
-    for (const auto& one : module.module().named_buffers(false)) hold(one.key(), one.value(), true);
-  }
+  if (module.scripted()) return extend::script_models().held_by(module.script());
+  for (const auto& one : module.module().named_parameters(false)) hold(one.key(), one.value(), false);
+  for (const auto& one : module.module().named_buffers(false)) hold(one.key(), one.value(), true);
   return held;
 }
 

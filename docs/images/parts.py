@@ -125,7 +125,7 @@ def draw(known):
         WIDTH - 2 * MARGIN,
         [
             [
-                ("torchtap::torchtap, the kernel", "title"),
+                ("torchtap::kernel", "title"),
                 ("  ·  ".join(rooms), ""),
                 ("needs " + ", ".join(needs), "needs"),
             ]

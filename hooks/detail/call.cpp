@@ -142,7 +142,7 @@ void Call::after(CallTensors& outputs, CallTensors& inputs) {
 
 void leave(ThreadState& state, Gate& gate) noexcept {
   state.readers.leave(gate);
-  if (C10_UNLIKELY(Registry::instance().pending.load())) Registry::instance().left();
+  if (C10_UNLIKELY(Registry::pending.load())) Registry::instance().left();
 }
 
 }  // namespace torchtap::hooks::detail

@@ -78,13 +78,13 @@ Member member_at(const void* function) {
   return member;
 }
 
-const void* lent(std::size_t slot);
+/// The forward of all patched tables. Set before the first table is patched.
+const void* lent_forward = nullptr;
 
 /// The patch that `table` belongs to; null for a holder's own table, which another thread may have put back
 /// since the call was dispatched. Read the table once per call: the holder's pointer may change at any time.
 HolderPatch* patch_of(Table table) {
-  const std::size_t forward = slot_of(&AnyModulePlaceholder::forward);  // a constant, to compilers
-  if (table[forward] != lent(forward)) return nullptr;
+  if (table[slot_of(&AnyModulePlaceholder::forward)] != lent_forward) return nullptr;
   const auto* slots = reinterpret_cast<const char*>(table);
   return reinterpret_cast<const HolderPatch::Table*>(slots - offsetof(HolderPatch::Table, slots))->patch;
 }
@@ -284,6 +284,7 @@ bool is_of_another_copy(Table table) {
 }
 
 std::size_t checked_slots() {
+  lent_forward = lent(slot_of(&AnyModulePlaceholder::forward));
   const std::size_t slots = slot_of(&Lender::beyond);
   TORCH_CHECK_NOT_IMPLEMENTED(
       slot_of(&AnyModulePlaceholder::clone) == 2 && slot_of(&AnyModulePlaceholder::forward) > 2 &&

@@ -10,7 +10,7 @@ namespace torchtap::hooks::detail {
 
 /// Runs the hooks on one side of a call, before or after forward, if no hook needs the other side. Unlike a
 /// `Call` it leaves nothing behind that has to be carried from one side to the other.
-class OneSide {
+class TORCHTAP_API OneSide {
  public:
   explicit OneSide(Gate& gate);
   ~OneSide();

@@ -45,7 +45,7 @@ class TORCHTAP_API Registry final : public HookPointListener {
   /// Called when a call has left its gate; frees replaced plans that waited for it.
   void left() noexcept;
   /// Whether replaced plans wait for calls to leave.
-  std::atomic<bool> pending{false};
+  static inline std::atomic<bool> pending{false};
 
   /// Called when the module itself is destroyed.
   void lost(HookPoint& point) noexcept override;

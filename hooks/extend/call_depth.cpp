@@ -12,7 +12,7 @@ int call_depth() noexcept {
 
 bool counts_in_depth(const model::ModuleRef& module) {
   const model::extend::Doors& doors = model::extend::doors_of(module);
-  return !doors.script && doors.sequence == nullptr;
+  return !doors.of_part && doors.sequence == nullptr;
 }
 
 }  // namespace torchtap::hooks::extend

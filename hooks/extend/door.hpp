@@ -4,17 +4,22 @@
 
 #include <algorithm>
 #include <memory>
-#include <utility>
+#include <string>
 #include <vector>
 
 #include <torchtap/base/api.hpp>
+#include <torchtap/hooks/detail/another_copy.hpp>
 #include <torchtap/hooks/detail/hook_point.hpp>
+#include <torchtap/hooks/detail/interposed.hpp>
 #include <torchtap/hooks/detail/plan.hpp>
 #include <torchtap/model/module_ref.hpp>
 
 namespace torchtap::hooks::extend {
 
+using detail::check_copy;
 using detail::Gate;
+using detail::InterposedEntry;
+using detail::InterposedTable;
 using detail::Plan;
 
 /// One way by which calls of a module reach its hooks. Open from its construction to its destruction, which

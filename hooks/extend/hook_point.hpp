@@ -5,6 +5,7 @@
 
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/hook_point.hpp>
+#include <torchtap/hooks/detail/one_side.hpp>
 
 namespace torchtap::hooks::extend {
 
@@ -14,5 +15,6 @@ using detail::Gate;
 using detail::HookPoint;
 using detail::is_idle;
 using detail::NodePtr;
+using detail::OneSide;
 
 }  // namespace torchtap::hooks::extend

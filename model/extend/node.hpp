@@ -35,12 +35,12 @@ struct Doors {
   torch::nn::SequentialImpl* sequence = nullptr;
   /// Whether all calls of its forward are observed (`torchtap::transparent`).
   Interposed interposed = Interposed::no;
-  /// Whether it is a TorchScript module: hooks are compiled into its code.
-  bool script = false;
+  /// Whether a part opens one (hooks/extend/door.hpp), as torchscript, which compiles hooks into code.
+  bool of_part = false;
 
   bool any() const noexcept {
     return !holders.empty() || point != nullptr || sequence != nullptr || interposed != Interposed::no ||
-           script;
+           of_part;
   }
 };
 
@@ -67,6 +67,7 @@ struct Node {
   std::string qualified_type;
   std::string method = "forward";
   bool frozen = false;
+  bool has_own_hooks = false;         // compiled into a TorchScript file, around its forward and not in it
   std::optional<Taps> taps;           // of a module of an exported model, of which no object is left
   std::shared_ptr<const void> owner;  // of `doors.point` then
   Doors doors;

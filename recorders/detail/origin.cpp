@@ -1,14 +1,13 @@
 // Says why a module or a parameter may give no samples.
 #include <torchtap/model/extend/interposed_calls.hpp>
 #include <torchtap/model/extend/node.hpp>
-#include <torchtap/model/extend/script_functions.hpp>
 #include <torchtap/recorders/detail/origin.hpp>
 
 namespace torchtap::recorders::detail {
 
 Origin::Origin(const model::ModuleRef& module)
     : module_(model::extend::Access::node(module).keep),
-      inside_hooks_(module.scripted() && model::extend::has_compiled_hooks(module.script())) {}
+      inside_hooks_(model::extend::Access::node(module).has_own_hooks) {}
 
 std::string Origin::always() const {
   if (!inside_hooks_) return {};

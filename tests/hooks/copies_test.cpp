@@ -1,7 +1,6 @@
 // Two copies of torchtap in one process, as two plug-ins have them that each link it statically. Here the
 // second one is the library itself, loaded once more from a copy of its file.
 #include <boost/test/unit_test.hpp>
-#include <torch/script.h>
 #include <torch/torch.h>
 
 #if defined(__linux__)
@@ -28,10 +27,7 @@ namespace {
 
 struct Copy {
   using Attach = hooks::Handle (*)(torch::nn::Module&, hooks::Kind, hooks::Callback, hooks::Place);
-  using AttachScript = hooks::Handle (*)(const torch::jit::Module&, hooks::Kind, hooks::Callback,
-                                         const std::string&, hooks::Place);
   Attach attach;
-  AttachScript attach_script;
   void (*remove)(hooks::Handle*);
 
   explicit Copy(const std::filesystem::path& folder) {
@@ -42,20 +38,15 @@ struct Copy {
     void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     BOOST_TEST_REQUIRE(library != nullptr, ::dlerror());
     attach = reinterpret_cast<Attach>(::dlsym(library, kAttach));
-    attach_script = reinterpret_cast<AttachScript>(::dlsym(library, kAttachScript));
     remove =
         reinterpret_cast<void (*)(hooks::Handle*)>(::dlsym(library, "_ZN8torchtap5hooks6Handle6removeEv"));
-    BOOST_TEST_REQUIRE((attach != nullptr && attach_script != nullptr && remove != nullptr));
+    BOOST_TEST_REQUIRE((attach != nullptr && remove != nullptr));
     BOOST_TEST_REQUIRE(reinterpret_cast<void*>(attach) != ::dlsym(RTLD_DEFAULT, kAttach));
   }
 
  private:
   static constexpr const char* kAttach =
       "_ZN8torchtap5hooks6attachERN5torch2nn6ModuleENS0_4KindESt8functionIFvRNS0_5EventEEENS0_5PlaceE";
-  static constexpr const char* kAttachScript =
-      "_ZN8torchtap5hooks6attachERKN5torch3jit6ModuleENS0_4KindESt8functionIFvRNS0_5EventEEERKNSt7__"
-      "cxx1112basic_"
-      "stringIcSt11char_traitsIcESaIcEEENS0_5PlaceE";
 };
 
 }  // namespace
@@ -86,15 +77,6 @@ BOOST_AUTO_TEST_CASE(a_module_has_hooks_of_one_copy) {
   check(*model, [&] { model->forward(at::ones({1, 2})); });
   nn::Linear opted_in(2, 2);
   check(*opted_in, [&] { opted_in(at::ones({1, 2})); });
-
-  torch::jit::Module script("script");
-  script.define("def forward(self, x):\n  return x + 1\n");
-  const auto handle = hooks::attach(script, hooks::Kind::forward_output, count(ours));
-  const auto why = message_of<c10::ValueError>([&] {
-    copy.attach_script(script, hooks::Kind::forward_output, count(theirs), "forward", hooks::Place::last)
-        .remove();
-  });
-  BOOST_TEST(contains(why, "another copy of torchtap in this process has hooks on TorchScript modules"), why);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -395,6 +395,7 @@ BOOST_AUTO_TEST_CASE(everything_else_works_as_for_other_kinds) {
   BOOST_TEST(sum[0].left_out() == 1);
 }
 
+#ifdef TORCHTAP_TEST_TORCHSCRIPT
 BOOST_AUTO_TEST_CASE(torchscript_modules_have_parameters) {
   torch::jit::Module inner("Inner"), script("Net");
   inner.register_parameter("weight", torch::ones({2}, torch::requires_grad()), false);
@@ -413,6 +414,7 @@ BOOST_AUTO_TEST_CASE(torchscript_modules_have_parameters) {
   gradients.detach();
   BOOST_TEST(is_untouched(weight));
 }
+#endif
 
 BOOST_AUTO_TEST_CASE(mistakes_are_errors) {
   torch::nn::Linear linear(2, 2);

@@ -395,6 +395,7 @@ BOOST_AUTO_TEST_CASE(samples_and_companions_that_wait_are_gone_when_their_forwar
   }
 }
 
+#ifdef TORCHTAP_TEST_TORCHSCRIPT
 /// What the allocator has handed out, in kilobytes, does not grow over forwards that leave something waiting.
 BOOST_AUTO_TEST_CASE(forwards_do_not_grow) {
   torch::NoGradGuard no_grad;
@@ -455,6 +456,7 @@ BOOST_AUTO_TEST_CASE(forwards_do_not_grow) {
   BOOST_TEST(listed[0].unmatched() == 0);
   BOOST_TEST(scripted[0].unmatched() > 16000);
 }
+#endif
 
 BOOST_AUTO_TEST_CASE(an_alias_that_is_changed_while_it_waits_is_an_error) {
   Play net;
@@ -471,6 +473,7 @@ BOOST_AUTO_TEST_CASE(an_alias_that_is_changed_while_it_waits_is_an_error) {
   }
 }
 
+#ifdef TORCHTAP_TEST_TORCHSCRIPT
 /// The end of a forward in TorchScript is not seen.
 BOOST_AUTO_TEST_CASE(what_waited_for_a_recorder_that_is_gone_is_gone_with_the_next_forward) {
   torch::jit::Module script("Script"), first("First"), second("Second");
@@ -488,6 +491,7 @@ BOOST_AUTO_TEST_CASE(what_waited_for_a_recorder_that_is_gone_is_gone_with_the_ne
   }
   BOOST_TEST(alive.count() <= 1);
 }
+#endif
 
 /// A context around an epoch does not make pairs of two batches, each of which has a context of its own.
 BOOST_AUTO_TEST_CASE(an_inner_context_ends_its_pairs) {

@@ -243,12 +243,14 @@ BOOST_AUTO_TEST_CASE(parameters_and_buffers_are_those_of_the_module_itself) {
   };
   Native native(weight, mean);
   check(model::walk_modules(native));
+#ifdef TORCHTAP_TEST_TORCHSCRIPT
   torch::jit::Module inner("Inner"), script("Script");
   inner.register_parameter("weight", torch::ones({3}), false);
   script.register_buffer("mean", mean);
   script.register_parameter("weight", weight, false);
   script.register_module("inner", inner);
   check(model::walk_modules(script));
+#endif
 }
 
 BOOST_AUTO_TEST_CASE(pretty_type_names) {
@@ -391,6 +393,7 @@ BOOST_AUTO_TEST_CASE(one_part_that_may_match_nothing_does_not_excuse_the_others)
   BOOST_TEST(contains(message_of(names("stern") || types("Conv3d").allow_none()), "\"stern\""));
 }
 
+#ifdef TORCHTAP_TEST_TORCHSCRIPT
 BOOST_AUTO_TEST_CASE(what_torchscript_lacks_is_said) {
   torch::jit::Module inner("Inner"), script("Script");
   inner.define("def forward(self, x):\n  return x\n");
@@ -412,6 +415,7 @@ BOOST_AUTO_TEST_CASE(what_torchscript_lacks_is_said) {
   BOOST_TEST(contains(type, "types(\"Inner\")"), type);
   BOOST_TEST(message(types<torch::nn::Linear>() || names("inner"), "forward") == "");
 }
+#endif
 
 BOOST_AUTO_TEST_CASE(names_in_braces) {
   CHECK_SAME(selected(names({"stem", "layers.1"})), Names({"stem", "layers.1"}));

@@ -6,8 +6,8 @@
 #include <cctype>
 #include <unordered_map>
 
-#include <torchtap/model/extend/script_functions.hpp>
 #include <torchtap/model/walk.hpp>
+#include <torchtap/torchscript/functions.hpp>
 
 namespace torchtap::tools {
 namespace {
@@ -20,14 +20,14 @@ std::string method_of(const std::string& function) {
   while (end > 0 && std::isdigit(static_cast<unsigned char>(function[end - 1])) != 0) --end;
   std::string method = function.substr(0, end);
   if (end < function.size() && end > 2 && method.compare(end - 2, 2, "__") == 0) method.resize(end - 2);
-  return model::extend::implements(function, method) ? method : function;
+  return torchscript::implements(function, method) ? method : function;
 }
 
 /// The methods by which objects are called from outside.
 class Calls {
  public:
   void follow(const Object& self, const std::string& method) {
-    for (auto* function : model::extend::functions_of(torch::jit::Module(self), method))
+    for (auto* function : torchscript::functions_of(torch::jit::Module(self), method))
       follow(self, *function);
   }
   const std::set<std::string>& of(const void* object) { return methods_[object]; }

@@ -10,9 +10,9 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/model/extend/interposed_calls.hpp>
 #include <torchtap/model/extend/node.hpp>
-#include <torchtap/model/extend/script_functions.hpp>
 #include <torchtap/model/walk.hpp>
 #include <torchtap/selectors/selectors.hpp>
+#include <torchtap/torchscript/functions.hpp>
 
 #include "agent.hpp"
 #include "linked_libraries.hpp"
@@ -200,7 +200,7 @@ bool Session::meet(Module& module) {
 
 bool Session::meet(const torch::jit::Method& method) {
   // "forward" includes the copies that tracing makes of it.
-  const std::string name = model::extend::implements(method.name(), "forward") ? "forward" : method.name();
+  const std::string name = torchscript::implements(method.name(), "forward") ? "forward" : method.name();
   const torch::jit::Module root = method.owner();
   {
     const std::shared_lock lock(mutex_);

@@ -5,5 +5,5 @@ set(lacks "")
 if(NOT Boost_FOUND)
   set(lacks "it needs Boost's headers (Debian: libboost-dev)")
 endif()
-torchtap_part(explorer NEEDS views ROOMS views/explorer LACKS "${lacks}"
+torchtap_part(explorer NEEDS views WANTS torchscript ROOMS views/explorer LACKS "${lacks}"
               DESCRIPTION "shows models as they train in the browser")

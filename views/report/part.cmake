@@ -1,3 +1,3 @@
 # torchtap::report: what each module costs (docs/guides/report.md).
-torchtap_part(report NEEDS views ROOMS views/report
+torchtap_part(report NEEDS views WANTS torchscript ROOMS views/report
               DESCRIPTION "measures what each module of a model takes in time, memory and work")

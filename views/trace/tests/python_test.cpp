@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(inputs_inside_of_containers_have_names) {
              boost::test_tools::per_element());
 }
 
-#ifndef __SANITIZE_THREAD__  // see tests/script/values_test.cpp
+#ifndef __SANITIZE_THREAD__  // see extras/torchscript/tests/script/values_test.cpp
 BOOST_AUTO_TEST_CASE(forks_are_in_the_log) {
   const auto history = trace::log_forward_pass(torch::jit::load(file("fork")), {torch::rand({2})},
                                                trace::TraceOptions().save(trace::Save::all));

@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(a_module_that_two_others_share_is_called_inside_of_each) {
   check_no_errors(watched);
 }
 
-#ifndef __SANITIZE_THREAD__  // see tests/script/values_test.cpp
+#ifndef __SANITIZE_THREAD__  // see extras/torchscript/tests/script/values_test.cpp
 BOOST_AUTO_TEST_CASE(calls_that_torchscript_forks_compute_the_same) {
   const Case one{"forked", "script", false};
   torch::jit::Module net = load(one);

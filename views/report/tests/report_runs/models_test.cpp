@@ -199,7 +199,7 @@ BOOST_AUTO_TEST_CASE(torchscript_files_give_the_same_bits) {
   const std::shared_ptr<void> restore(nullptr, [=](void*) { torch::jit::setTensorExprFuserEnabled(fuses); });
   for (const char* name : {"resnet18.script", "resnet18.trace", "values.script", "siamese.script",
                            "siamese.trace", "tagger.script", "detector.script", "interfaced.script",
-#ifndef __SANITIZE_THREAD__  // see tests/script/values_test.cpp
+#ifndef __SANITIZE_THREAD__  // see extras/torchscript/tests/script/values_test.cpp
                            "forked.script",
 #endif
                            "siamese.optimized", "resnet18.frozen"}) {

@@ -251,7 +251,7 @@ BOOST_AUTO_TEST_CASE(a_parameter_that_two_modules_share_counts_once) {
   BOOST_TEST(root.children.at(1).parameters == 32);
 }
 
-#ifndef __SANITIZE_THREAD__  // see tests/script/values_test.cpp
+#ifndef __SANITIZE_THREAD__  // see extras/torchscript/tests/script/values_test.cpp
 BOOST_AUTO_TEST_CASE(forks_of_torchscript_belong_to_their_modules) {
   auto model = torch::jit::load(model_file("fork"));
   for (int i = 0; i < 5; ++i) {

@@ -1,4 +1,4 @@
-// Collects the tensors inside TorchScript values by their declared types.
+// Collects the tensors inside values of `c10::IValue` by their declared types.
 
 #include <ATen/core/class_type.h>
 
@@ -6,7 +6,7 @@
 #include <memory>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/hooks/detail/script_values.hpp>
+#include <torchtap/hooks/detail/ivalue.hpp>
 
 namespace torchtap::hooks::detail {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/expose.hpp>
-#include <torchtap/hooks/detail/script_code.hpp>
-#include <torchtap/model/extend/script_functions.hpp>
+#include <torchtap/torchscript/detail/script_code.hpp>
+#include <torchtap/torchscript/functions.hpp>
 
 // LibTorch makes a function's optimised graphs from the loaded graph, makes executors from them and inlines
 // them into callers. It offers no other way to execute code that is not in the model.
@@ -38,7 +38,7 @@ template struct Expose<CurrentSpecialization, &torch::jit::GraphFunction::curren
 
 }  // namespace torchtap::base
 
-namespace torchtap::hooks::detail {
+namespace torchtap::torchscript::detail {
 namespace {
 
 using torch::jit::Graph;
@@ -186,7 +186,7 @@ ScriptCode::ScriptCode(GraphFunction& compiled) : function_(&compiled) {
   if (graph->outputs().size() == 1) known.output = graph->outputs()[0]->type();
   if (graph->inputs().empty() || graph->outputs().size() != 1) return;
   const auto self = graph->inputs()[0]->type()->cast<c10::ClassType>();
-  hookable = self != nullptr && self->is_module() && model::extend::implements(compiled.name(), "forward");
+  hookable = self != nullptr && self->is_module() && implements(compiled.name(), "forward");
 }
 
 Sides ScriptCode::sides_in(const Variant& variant) const noexcept {
@@ -279,4 +279,4 @@ void ScriptCode::check() const {
   });
 }
 
-}  // namespace torchtap::hooks::detail
+}  // namespace torchtap::torchscript::detail

@@ -10,7 +10,7 @@
 #include <torchtap/selectors/selectors.hpp>
 #include <torchtap/storage/recording.hpp>
 
-#include "../support.hpp"
+#include "tests/support.hpp"
 
 BOOST_AUTO_TEST_SUITE(no_tensors)
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Collects the tensors inside the arguments and the result of a TorchScript call.
+/// Collects the tensors inside a `c10::IValue`, such as an argument or the result of a TorchScript call.
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
@@ -16,6 +16,6 @@ namespace torchtap::hooks::detail {
 ///
 /// Lists, dicts and tuples may be shared: `tensors.put_back()` makes a new one if a hook replaced a tensor in
 /// it, and never changes the old one.
-void collect(c10::IValue& value, const c10::Type& type, CallTensors& tensors);
+TORCHTAP_API void collect(c10::IValue& value, const c10::Type& type, CallTensors& tensors);
 
 }  // namespace torchtap::hooks::detail

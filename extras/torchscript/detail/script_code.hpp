@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/hooks/detail/script_call.hpp>
+#include <torchtap/torchscript/detail/script_call.hpp>
 
-namespace torchtap::hooks::detail {
+namespace torchtap::torchscript::detail {
 
 /// The functions, among one and all its callees, that have operators compiled in, and for which sides.
 /// Sorted.
@@ -90,4 +90,4 @@ class ScriptCode {
   std::vector<Compiled> strays_;          // belong to no variant
 };
 
-}  // namespace torchtap::hooks::detail
+}  // namespace torchtap::torchscript::detail

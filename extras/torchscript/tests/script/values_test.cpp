@@ -4,7 +4,7 @@
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/selectors/selectors.hpp>
 
-#include "support.hpp"
+#include "tests/script/support.hpp"
 
 BOOST_AUTO_TEST_SUITE(values)
 

@@ -16,8 +16,8 @@
 #include <torchtap/reductions/sum.hpp>
 #include <torchtap/selectors/selectors.hpp>
 
-#include "../support.hpp"
-#include "support.hpp"
+#include "tests/support.hpp"
+#include "tests/script/support.hpp"
 
 BOOST_AUTO_TEST_SUITE(threads_tests)
 

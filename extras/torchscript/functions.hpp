@@ -1,6 +1,6 @@
 #pragma once
 
-/// Finds the functions of a TorchScript class that implement a method, and whether it has hooks.
+/// Finds the functions of a TorchScript class that implement a method.
 
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@ struct Function;
 struct Module;
 }  // namespace torch::jit
 
-namespace torchtap::model::extend {
+namespace torchtap::torchscript {
 
 /// Whether a function of a TorchScript class implements `method`: it has that name, is an overload
 /// ("forward__0"), or is a copy of forward that tracing made ("forward1" for the second call of a module).
@@ -22,8 +22,4 @@ TORCHTAP_API bool implements(const std::string& function, const std::string& met
 TORCHTAP_API std::vector<torch::jit::Function*> functions_of(const torch::jit::Module& module,
                                                              const std::string& method);
 
-/// Whether hooks were compiled into the file (`register_forward_hook` before `torch.jit.script`). Those who
-/// call the module call these hooks around its `forward`, so they are no part of that function.
-TORCHTAP_API bool has_compiled_hooks(const torch::jit::Module& module);
-
-}  // namespace torchtap::model::extend
+}  // namespace torchtap::torchscript

@@ -4,17 +4,19 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <algorithm>
+#include <memory>
 #include <unordered_map>
 #include <unordered_set>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/hooks/detail/interposed.hpp>
-#include <torchtap/hooks/detail/script.hpp>
-#include <torchtap/hooks/detail/script_call.hpp>
-#include <torchtap/hooks/detail/script_code.hpp>
-#include <torchtap/model/extend/script_functions.hpp>
+#include <torchtap/hooks/extend/door.hpp>
+#include <torchtap/torchscript/detail/script_door.hpp>
+#include <torchtap/torchscript/detail/script_call.hpp>
+#include <torchtap/torchscript/detail/script_code.hpp>
+#include <torchtap/torchscript/detail/script_models.hpp>
+#include <torchtap/torchscript/functions.hpp>
 
-namespace torchtap::hooks::detail {
+namespace torchtap::torchscript::detail {
 namespace {
 
 using torch::jit::Block;
@@ -268,69 +270,92 @@ void Codes::compile() {
   opened_ = closed_ = false;
 }
 
-}  // namespace
+/// The code of one method of a module while it has hooks.
+class ScriptDoor final : public hooks::extend::Door {
+ public:
+  explicit ScriptDoor(const model::ModuleRef& module);
+  ~ScriptDoor() override {
+    script_table().erase(*entry_);
+    take(Sides());
+    if (unit_.expired()) return;
+    for (const auto* function : functions_) Codes::instance().close(*function);
+  }
+  hooks::extend::Gate& gate() noexcept override { return entry_->gate; }
+  void show(const hooks::extend::Plan& plan) override {
+    const bool counts = plan.forward_pre_begin != 0;
+    // Gradients need both sides: a call puts their hooks on its outputs.
+    const bool whole = counts || plan.has_backward_output();
+    take({plan.wants_inputs || whole, plan.wants_outputs});
+  }
+  bool expired() const noexcept override { return object_.expired(); }
 
-struct ScriptDoor::Impl {
+ private:
+  /// The hooks see these sides of each call.
+  void take(Sides sides) noexcept {
+    const Sides former = std::exchange(sides_, sides);
+    if (unit_.expired()) return;
+    for (const auto* function : functions_) Codes::instance().change(*function, former, sides);
+  }
+
   // Weak: the object dies with the model, but its memory stays, so that no other object gets its address.
-  c10::weak_intrusive_ptr<c10::ivalue::Object> object;
-  std::vector<GraphFunction*> functions;
-  std::weak_ptr<CompilationUnit> unit;
-  InterposedEntry* entry = nullptr;
-  Sides sides = {};
+  c10::weak_intrusive_ptr<c10::ivalue::Object> object_;
+  std::vector<GraphFunction*> functions_;
+  std::weak_ptr<CompilationUnit> unit_;
+  hooks::extend::InterposedEntry* entry_ = nullptr;
+  Sides sides_ = {};
 };
 
 ScriptDoor::ScriptDoor(const model::ModuleRef& module)
-    : impl_(new Impl{c10::weak_intrusive_ptr<c10::ivalue::Object>(module.script()._ivalue()),
-                     {},
-                     module.script().type()->compilation_unit()}) {
+    : object_(module.script()._ivalue()), unit_(module.script().type()->compilation_unit()) {
   const int method = method_number(module.method());
-  const auto unit = impl_->unit.lock();
+  const auto unit = unit_.lock();
   const auto root = module.root().script().type()->compilation_unit();
-  for (auto* function : model::extend::functions_of(module.script(), module.method())) {
+  for (auto* function : functions_of(module.script(), module.method())) {
     auto* graph_function = torch::jit::tryToGraphFunction(*function);
     TORCH_CHECK_NOT_IMPLEMENTED(
         graph_function != nullptr, "hooks::attach: ", module.method(), " of \"", module.path(), "\" (",
         module.type(),
         ") is not TorchScript code, because it was lowered to another backend; load the model as it was "
         "before lowering.");
-    impl_->functions.push_back(graph_function);
+    functions_.push_back(graph_function);
   }
   Codes& codes = Codes::instance();
   codes.learn(root);
   codes.learn(unit);
-  for (const auto* function : impl_->functions) codes.check_name(*function, module);
-  const void* key = script_key(impl_->object.lock().get(), method);
-  impl_->entry = &script_table().insert(key, {});
-  for (const auto* function : impl_->functions) codes.open(*function, method);
+  for (const auto* function : functions_) codes.check_name(*function, module);
+  entry_ = &script_table().insert(script_key(object_.lock().get(), method), {});
+  for (const auto* function : functions_) codes.open(*function, method);
 }
 
-ScriptDoor::~ScriptDoor() {
-  script_table().erase(*impl_->entry);
-  show({});
-  if (impl_->unit.expired()) return;
-  for (const auto* function : impl_->functions) Codes::instance().close(*function);
-}
+/// Registers with the kernel what this library knows, when it is loaded.
+struct Registration {
+  Registration() {
+    static const auto& models = *new Models;  // the kernel may ask it after static objects are gone
+    static auto& doors = *new ScriptDoors;
+    model::extend::set_script_models(models);
+    hooks::extend::add_door_kind(doors);
+  }
+} const registration;
 
-void ScriptDoor::show(Sides sides) noexcept {
-  const Sides former = std::exchange(impl_->sides, sides);
-  if (impl_->unit.expired()) return;
-  for (const auto* function : impl_->functions) Codes::instance().change(*function, former, sides);
-}
+}  // namespace
 
-Gate& ScriptDoor::gate() const noexcept {
-  return impl_->entry->gate;
-}
-
-bool ScriptDoor::expired() const noexcept {
-  return impl_->object.expired();
-}
-
-const void* script_key(const model::ModuleRef& module) {
+const void* ScriptDoors::key_of(const model::ModuleRef& module) const {
+  if (!module.scripted()) return nullptr;
   return script_key(module.script()._ivalue().get(), method_number(module.method()));
 }
 
-void compile_scripts() {
+void ScriptDoors::open(const model::ModuleRef& module, const std::string& /*named*/,
+                       hooks::extend::OpenDoors& doors) {
+  // The key is one method's, which has one door.
+  if (!module.scripted() || !doors.doors.empty()) return;
+  doors.doors.push_back(std::make_unique<ScriptDoor>(module));
+}
+
+void ScriptDoors::settle() {
   Codes::instance().compile();
 }
 
-}  // namespace torchtap::hooks::detail
+}  // namespace torchtap::torchscript::detail
+
+/// Names this library to the linker, which may leave it out otherwise (CMakeLists.txt).
+extern "C" TORCHTAP_API const bool torchtap_torchscript = true;

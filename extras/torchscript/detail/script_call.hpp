@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-namespace torchtap::hooks::detail {
+#include <torchtap/hooks/extend/door.hpp>
 
-class InterposedTable;
+namespace torchtap::torchscript::detail {
 
 /// The calls of a function as its hooks see them.
 struct Sides {
@@ -42,7 +42,7 @@ int method_number(const std::string& method);
 std::string method_name(int number);
 
 /// Maps objects and methods to hooks; see `script_key`. Lives as long as the process.
-InterposedTable& script_table();
+hooks::extend::InterposedTable& script_table();
 
 const void* script_key(const void* object, int method) noexcept;
 
@@ -61,4 +61,4 @@ struct ScriptOperators {
 /// Registers them on first use.
 const ScriptOperators& script_operators();
 
-}  // namespace torchtap::hooks::detail
+}  // namespace torchtap::torchscript::detail

@@ -10,13 +10,10 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/model/extend/node.hpp>
-#include <torchtap/model/extend/recognise.hpp>
-#include <torchtap/model/extend/script_functions.hpp>
-#include <torchtap/model/walk.hpp>
+#include <torchtap/torchscript/detail/script_models.hpp>
+#include <torchtap/torchscript/functions.hpp>
 
-namespace torchtap::model {
-
-namespace extend {
+namespace torchtap::torchscript {
 
 bool implements(const std::string& function, const std::string& method) {
   if (function.compare(0, method.size(), method) != 0) return false;
@@ -36,32 +33,11 @@ std::vector<torch::jit::Function*> functions_of(const torch::jit::Module& module
   return functions;
 }
 
-bool has_compiled_hooks(const torch::jit::Module& module) {
-  const auto type = module.type();
-  return !type->getForwardHooks().empty() || !type->getForwardPreHooks().empty();
-}
-
-std::function<bool(const ModuleRef&)> recogniser(const ModuleRef& module) {
-  if (module.scripted()) {
-    const c10::weak_intrusive_ptr<c10::ivalue::Object> object(module.script()._ivalue());
-    return [object, method = module.method()](const ModuleRef& other) {
-      return other.scripted() && other.method() == method && !object.expired() &&
-             object == c10::weak_intrusive_ptr<c10::ivalue::Object>(other.script()._ivalue());
-    };
-  }
-  const std::weak_ptr<torch::nn::Module> module_itself = Access::node(module).keep;
-  return [module_itself](const ModuleRef& other) {
-    const auto alive = module_itself.lock();
-    return alive != nullptr && alive == Access::node(other).keep;
-  };
-}
-
-}  // namespace extend
-
 namespace {
 
+using model::ModuleRef;
+using model::extend::Node;
 using ScriptModule = torch::jit::Module;
-using extend::Node;
 
 bool has_constant_weights(torch::jit::Block& block) {
   for (auto* node : block.nodes()) {
@@ -80,7 +56,7 @@ bool has_constant_weights(torch::jit::Block& block) {
 // Freezing turns parameters into constants of the code and removes submodules with their parameters.
 bool looks_frozen(const ScriptModule& root, const std::string& method) {
   if (root.named_children().size() != 0 || root.parameters(/*recurse=*/false).size() != 0) return false;
-  for (auto* function : extend::functions_of(root, method)) {
+  for (auto* function : functions_of(root, method)) {
     auto* graph_function = torch::jit::tryToGraphFunction(*function);
     if (graph_function == nullptr) continue;
     graph_function->ensure_defined();
@@ -103,7 +79,7 @@ std::string without_mangling(const std::vector<std::string>& atoms) {
 class ScriptWalk {
  public:
   ScriptWalk(const ScriptModule& root, const std::string& method) : method_(method) {
-    TORCH_CHECK_VALUE(!method.empty() && (method == "forward" || !extend::implements(method, "forward")),
+    TORCH_CHECK_VALUE(!method.empty() && (method == "forward" || !implements(method, "forward")),
                       "model::walk_modules: \"", method,
                       "\" does not name a separate method; expected \"forward\", which includes forward1, "
                       "forward2…, or the name of another method.");
@@ -127,7 +103,7 @@ class ScriptWalk {
     }
     for (std::size_t i = skip; i < order_.size(); ++i) {
       order_[i]->index = static_cast<std::int64_t>(refs.size());
-      refs.push_back(extend::Access::make(order_[i]));
+      refs.push_back(model::extend::Access::make(order_[i]));
     }
     return refs;
   }
@@ -151,8 +127,10 @@ class ScriptWalk {
     }
     node->leaf = module.named_children().size() == 0;
     node->method = method_;
-    node->has_forward = !extend::functions_of(module, method_).empty();
-    node->doors.script = node->has_forward;
+    node->has_forward = !functions_of(module, method_).empty();
+    node->doors.of_part = node->has_forward;
+    node->has_own_hooks =
+        !module.type()->getForwardHooks().empty() || !module.type()->getForwardPreHooks().empty();
     order_.push_back(std::move(node));
   }
 
@@ -163,16 +141,29 @@ class ScriptWalk {
 
 }  // namespace
 
-std::vector<ModuleRef> walk_modules(const ScriptModule& root, const std::string& method) {
+std::vector<ModuleRef> detail::Models::walk(const ScriptModule& root, const std::string& method,
+                                            bool recursive) const {
   ScriptWalk walk(root, method);
-  walk.visit_children(root, "", 1, /*recursive=*/true);
-  return walk.finish(/*skip=*/0);
+  walk.visit_children(root, "", 1, recursive);
+  return walk.finish(/*skip=*/recursive ? 0 : 1);
 }
 
-std::vector<ModuleRef> walk_children(const ScriptModule& root, const std::string& method) {
-  ScriptWalk walk(root, method);
-  walk.visit_children(root, "", 1, /*recursive=*/false);
-  return walk.finish(/*skip=*/1);
+std::vector<model::Held> detail::Models::held_by(const ScriptModule& module) const {
+  std::vector<model::Held> held;
+  const auto hold = [&](const std::string& name, const at::Tensor& tensor, bool buffer) {
+    if (tensor.defined()) held.push_back({name, tensor, buffer});
+  };
+  for (const auto& one : module.named_parameters(false)) hold(one.name, one.value, false);
+  for (const auto& one : module.named_buffers(false)) hold(one.name, one.value, true);
+  return held;
 }
 
-}  // namespace torchtap::model
+std::function<bool(const ModuleRef&)> detail::Models::recogniser(const ModuleRef& module) const {
+  const c10::weak_intrusive_ptr<c10::ivalue::Object> object(module.script()._ivalue());
+  return [object, method = module.method()](const ModuleRef& other) {
+    return other.scripted() && other.method() == method && !object.expired() &&
+           object == c10::weak_intrusive_ptr<c10::ivalue::Object>(other.script()._ivalue());
+  };
+}
+
+}  // namespace torchtap::torchscript

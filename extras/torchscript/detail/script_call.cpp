@@ -9,16 +9,22 @@
 #include <mutex>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/hooks/detail/another_copy.hpp>
-#include <torchtap/hooks/detail/call.hpp>
-#include <torchtap/hooks/detail/interposed.hpp>
-#include <torchtap/hooks/detail/one_side.hpp>
-#include <torchtap/hooks/detail/script_call.hpp>
-#include <torchtap/hooks/detail/script_values.hpp>
+#include <torchtap/hooks/extend/hook_point.hpp>
+#include <torchtap/hooks/extend/door.hpp>
+#include <torchtap/hooks/extend/ivalue.hpp>
+#include <torchtap/torchscript/detail/script_call.hpp>
 
-namespace torchtap::hooks::detail {
+namespace torchtap::torchscript::detail {
 namespace {
 
+using hooks::extend::Call;
+using hooks::extend::CallTensors;
+using hooks::extend::collect;
+using hooks::extend::Gate;
+using hooks::extend::InterposedEntry;
+using hooks::extend::InterposedTable;
+using hooks::extend::is_idle;
+using hooks::extend::OneSide;
 using c10::IValue;
 using torch::jit::Stack;
 
@@ -142,7 +148,7 @@ c10::Symbol slots_attribute() {
 template <void (*run)(Stack&, const CallSite&)>
 c10::Symbol registered(const char* name) {
   const auto symbol = c10::Symbol::fromQualString(name);
-  check_copy(!torch::jit::getAllOperatorsFor(symbol).empty(), "TorchScript modules");
+  hooks::extend::check_copy(!torch::jit::getAllOperatorsFor(symbol).empty(), "TorchScript modules");
   const auto made_for = [](const torch::jit::Node* node) -> torch::jit::Operation {
     const auto address = static_cast<std::intptr_t>(node->i(function_attribute()));
     CallSite known{*reinterpret_cast<const ScriptFunction*>(address), {}};
@@ -157,7 +163,7 @@ c10::Symbol registered(const char* name) {
 
 }  // namespace
 
-InterposedTable& script_table() {
+hooks::extend::InterposedTable& script_table() {
   static auto* table = new InterposedTable;  // models may outlive static objects
   return *table;
 }
@@ -196,4 +202,4 @@ const ScriptOperators& script_operators() {
   return operators;
 }
 
-}  // namespace torchtap::hooks::detail
+}  // namespace torchtap::torchscript::detail
