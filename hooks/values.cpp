@@ -1,5 +1,7 @@
 // Keeps the slots of a call's tensors, describes unknown types, and puts replaced tensors back.
 
+#include <c10/macros/Macros.h>
+
 #include <algorithm>
 
 #include <torchtap/hooks/values.hpp>
@@ -31,6 +33,8 @@ bool is_own(const std::type_info& type) {
 }
 
 }  // namespace
+
+C10_NOINLINE Tensors::Seldom::~Seldom() = default;
 
 void Tensors::push_unknown(const std::type_info& type) {
   if (!contains(unknown(), type)) seldom().unknown.push_back(&type);
@@ -77,6 +81,13 @@ void Tensors::refuse(std::int64_t index) const {
                     unknown.empty() ? "" : " ", unknown);
 }
 
+C10_NOINLINE void Tensors::refuse_absent(Of of) {
+  TORCH_CHECK_VALUE(false, "hooks: a hook assigned a tensor to a slot of the ",
+                    of == Of::inputs ? "inputs" : "outputs",
+                    " that holds an empty optional or an argument left out; only existing tensors can be "
+                    "replaced.");
+}
+
 void Tensors::keep(std::int64_t begin, std::function<void(Of)> replace) {
   Copy copy{static_cast<std::size_t>(begin), {}, std::move(replace), false};
   for (std::size_t i = copy.begin; i < slots_.size(); ++i) copy.before.push_back(*slots_[i]);
@@ -104,7 +115,7 @@ void Tensors::push_fixed(const Tensors& found, const std::type_info& pointer) {
   });
 }
 
-void Tensors::replace_kept(Of of) {
+C10_NOINLINE void Tensors::replace_kept(Of of) {
   for (Copy& copy : seldom_->kept) {
     bool same = !copy.replaced;
     for (std::size_t i = 0; i < copy.before.size(); ++i) {

@@ -150,10 +150,7 @@ class TORCHTAP_API Tensors {
   /// Call it once the hooks have run. Throws `c10::ValueError` if a hook assigned a tensor to an empty
   /// optional or to an argument left out.
   void put_back(Of of) {
-    TORCH_CHECK_VALUE(!absent_.has_value() || !absent_->defined(), "hooks: a hook assigned a tensor to a slot of the ",
-                      of == Of::inputs ? "inputs" : "outputs",
-                      " that holds an empty optional or an argument left out; only existing tensors can be "
-                      "replaced.");
+    if (absent_.has_value() && absent_->defined()) refuse_absent(of);
     if (seldom_ != nullptr) replace_kept(of);
   }
   /// Whether hooks replaced a tensor by an undefined one, of tensors that were all there.
@@ -175,6 +172,7 @@ class TORCHTAP_API Tensors {
   enum class Given : std::uint8_t { unknown, whole, lacking };
 
   [[noreturn]] void refuse(std::int64_t index) const;
+  [[noreturn]] static void refuse_absent(Of of);
   void replace_kept(Of of);
   bool lacks_one() const noexcept {
     return std::any_of(begin(), end(), [](const at::Tensor& tensor) { return !tensor.defined(); });
@@ -184,7 +182,9 @@ class TORCHTAP_API Tensors {
   }
 
   // Separate from the slots, because most calls do not need it.
-  struct Seldom {
+  struct TORCHTAP_API Seldom {
+    Seldom() = default;
+    ~Seldom();  // apart, as most calls have none
     std::vector<const std::type_info*> unknown, unregistered;
     std::deque<Copy> kept;  // inner values before the values that contain them
     std::pair<std::int64_t, std::int64_t> refused;

@@ -22,8 +22,12 @@ T& of_thread() {
     }
   };
   static thread_local T* object = nullptr;
-  if (object == nullptr) End::make(object);
-  return *object;
+  T* mine = object;  // read once: each time it is looked up
+  if (mine == nullptr) {
+    End::make(object);
+    mine = object;
+  }
+  return *mine;
 }
 
 }  // namespace torchtap::base

@@ -1,7 +1,6 @@
 // Collects the tensors inside a `torch::nn::AnyValue` by visitors of built-in and registered types.
 
 #include <ATen/core/ivalue.h>
-#include <c10/macros/Macros.h>
 #include <torch/nn/modules/adaptive.h>
 #include <torch/nn/utils/rnn.h>
 #include <torch/ordered_dict.h>
@@ -12,22 +11,8 @@
 #include <typeindex>
 #include <unordered_map>
 
-#include <torchtap/base/expose.hpp>
 #include <torchtap/hooks/detail/any_value.hpp>
 #include <torchtap/hooks/register_value.hpp>
-
-namespace torchtap::base {
-
-struct AnyValueContent {
-  friend auto exposed(AnyValueContent);
-};
-struct TensorHolderValue {
-  friend auto exposed(TensorHolderValue);
-};
-template struct Expose<AnyValueContent, &torch::nn::AnyValue::content_>;
-template struct Expose<TensorHolderValue, &torch::nn::AnyValue::Holder<at::Tensor>::value>;
-
-}  // namespace torchtap::base
 
 namespace torchtap::hooks {
 
@@ -35,16 +20,6 @@ namespace detail {
 namespace {
 
 using torch::nn::AnyValue;
-
-template <class Holder, class T>
-T& held(AnyValue& value, T Holder::*member) {
-  return static_cast<Holder&>(*(value.*exposed(base::AnyValueContent{}))).*member;
-}
-
-// AnyValue::try_get hashes two type names per call; the type is already known here.
-at::Tensor& held_tensor(AnyValue& value) {
-  return held(value, exposed(base::TensorHolderValue{}));
-}
 
 class Visitors {
  public:
@@ -62,8 +37,7 @@ class Visitors {
     (add(typeid(Ts), [](AnyValue& value, CallTensors& tensors) { Collector{tensors}(*value.try_get<Ts>()); }),
      ...);
   }
-  // Not compiled into `detail::collect`, where most values are tensors.
-  C10_NOINLINE void collect(AnyValue& value, CallTensors& tensors) const {
+  void collect(AnyValue& value, CallTensors& tensors) const {
     const AnyValueVisitor* const visitor = visitor_of(value.type_info());
     if (visitor == nullptr) return tensors.push_unregistered(value.type_info());
     (*visitor)(value, tensors);  // the program's code, outside of the lock
@@ -120,9 +94,9 @@ class Visitors {
 
 }  // namespace
 
-void collect(AnyValue& value, CallTensors& tensors) {
+void collect_other(AnyValue& value, CallTensors& tensors) {
   if (value.type_info() == typeid(at::Tensor)) {
-    tensors.push_back(held_tensor(value));
+    tensors.push_back(held(value, exposed(base::TensorHolderValue{})));
   } else {
     Visitors::instance().collect(value, tensors);
   }

@@ -14,25 +14,30 @@
 
 namespace torchtap::hooks::detail {
 
-Call::Call(Gate& gate) : gate_(&gate), state_(&ThreadState::here()) {
-  state_->readers.enter(gate);
-  plan_ = gate.plan.load();
-  if (plan_ == nullptr) return;
-  outer_ = std::exchange(state_->innermost, this);
-  if (state_->depth++ == 0) state_->begin_outermost();
-  state_->begin_forwards(*plan_);
-  count(*state_);
+// `flatten`: what these call is compiled into them, unless it is marked otherwise.
+[[gnu::flatten]] Call::Call(Gate& gate) : gate_(&gate), state_(&ThreadState::here()) {
+  ThreadState& state = *state_;
+  state.readers.enter(gate);
+  const Plan* const plan = gate.plan.load();
+  plan_ = plan;
+  if (plan == nullptr) return;
+  outer_ = std::exchange(state.innermost, this);
+  if (state.depth++ == 0) state.begin_outermost();
+  state.begin_forwards(*plan);
+  count(*plan, state);
 }
 
-C10_ALWAYS_INLINE void Call::count(ThreadState& state) {
+C10_ALWAYS_INLINE void Call::count(const Plan& plan, ThreadState& state) {
   std::int64_t* index = indices_.few.data();
-  if (C10_UNLIKELY(plan_->hooks.size() > indices_.few.size())) {
-    indices_.many = std::make_unique<std::int64_t[]>(plan_->hooks.size());
-    index = indices_.many.get();
-  }
-  for (const auto& hook : plan_->hooks) {
+  if (C10_UNLIKELY(plan.hooks.size() > indices_.few.size())) index = many_indices(plan.hooks.size());
+  for (const auto& hook : plan.hooks) {
     *index++ = hook->is_scope || hook->on_root ? 0 : state.next_call_index(*hook);
   }
+}
+
+C10_NOINLINE std::int64_t* Call::many_indices(std::size_t size) {
+  indices_.many = std::make_unique<std::int64_t[]>(size);
+  return indices_.many.get();
 }
 
 C10_ALWAYS_INLINE void Call::end() noexcept {
@@ -46,7 +51,7 @@ C10_ALWAYS_INLINE void Call::end() noexcept {
   if (--state_->depth == 0 && !state_->ending.empty()) state_->run_ending();
 }
 
-Call::~Call() {
+[[gnu::flatten]] Call::~Call() {
   if (gate_ == nullptr) return;
   if (plan_ != nullptr) end();
   leave(*state_, *gate_);
@@ -86,7 +91,7 @@ C10_ALWAYS_INLINE void Call::fire(std::size_t begin, std::size_t end, CallTensor
   });
 }
 
-void Call::before(CallTensors& inputs) {
+[[gnu::flatten]] void Call::before(CallTensors& inputs) {
   if (plan_->forward_pre_end != plan_->forward_pre_begin) {
     fire(plan_->forward_pre_begin, plan_->forward_pre_end, &inputs, nullptr);
   }
@@ -99,7 +104,7 @@ void Call::before(CallTensors& inputs) {
 }
 
 /// Aliases that an argument cannot take up are none of the program's mistakes: it gets its own tensors.
-void Call::alias_inputs(CallTensors& inputs) {
+C10_NOINLINE void Call::alias_inputs(CallTensors& inputs) {
   gradients_ = std::make_unique<CallGradients>(*this);
   gradients_->alias_inputs(inputs);
   for (;;) {
@@ -111,21 +116,21 @@ void Call::alias_inputs(CallTensors& inputs) {
   }
 }
 
-void Call::keep_inputs(CallTensors& inputs) {
+C10_NOINLINE void Call::keep_inputs(CallTensors& inputs) {
   inputs_.emplace();
   inputs_->tensors.append(inputs.begin(), inputs.end());
   if (inputs.has_unknown()) inputs_->unknown = &inputs;
 }
 
-void Call::after(CallTensors& outputs) {
+[[gnu::flatten]] void Call::after(CallTensors& outputs) {
   if (gradients_ != nullptr) gradients_->end_inputs();
-  if (plan_->forward_end != plan_->forward_pre_end) {
+  if (inputs_.has_value()) {
     CallTensors inputs;
-    if (inputs_.has_value()) {
-      for (auto& tensor : inputs_->tensors) inputs.push_back(tensor);
-      if (inputs_->unknown != nullptr) inputs.push_unknown_of(*inputs_->unknown);
-    }
+    for (auto& tensor : inputs_->tensors) inputs.push_back(tensor);
+    if (inputs_->unknown != nullptr) inputs.push_unknown_of(*inputs_->unknown);
     fire(plan_->forward_pre_end, plan_->forward_end, &inputs, &outputs);
+  } else {
+    fire(plan_->forward_pre_end, plan_->forward_end, nullptr, &outputs);
   }
   if (plan_->has_backward_output() && at::GradMode::is_enabled()) {
     if (gradients_ == nullptr) gradients_ = std::make_unique<CallGradients>(*this);

@@ -95,7 +95,8 @@ class TORCHTAP_API Call {
     std::unique_ptr<std::int64_t[]> many;
   };
 
-  void count(ThreadState& state);
+  void count(const Plan& plan, ThreadState& state);
+  std::int64_t* many_indices(std::size_t size);
   void end() noexcept;
   void fire(std::size_t begin, std::size_t end, CallTensors* inputs, CallTensors* outputs);
   void alias_inputs(CallTensors& inputs);

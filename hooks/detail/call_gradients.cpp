@@ -1,6 +1,7 @@
 // Aliases the inputs of a call, and puts the hooks of gradients on the nodes of inputs and outputs.
 
 #include <ATen/core/grad_mode.h>
+#include <c10/macros/Macros.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <atomic>
@@ -39,7 +40,9 @@ bool same_geometry(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-CallGradients::CallGradients(Call& call) noexcept : call_(call), plan_(call.plan()) {}
+// Apart from calls without gradients.
+C10_NOINLINE CallGradients::CallGradients(Call& call) noexcept : call_(call), plan_(call.plan()) {}
+C10_NOINLINE CallGradients::~CallGradients() = default;
 
 GradientHooks CallGradients::hooks_of(std::size_t begin, std::size_t end, std::int64_t slot) const {
   GradientHooks selected;
@@ -118,7 +121,7 @@ bool CallGradients::take_back_aliases(CallTensors& inputs, const std::string& wh
   return any;
 }
 
-void CallGradients::end_inputs() {
+C10_NOINLINE void CallGradients::end_inputs() {
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     if (!inputs_[i].original.defined()) continue;
     follow_inplace(inputs_[i], static_cast<std::int64_t>(i));
@@ -172,19 +175,21 @@ void CallGradients::follow_inplace(const Input& input, std::int64_t slot) {
                                           "before it."));
   }
   if (under_no_grad) {
-    auto hook = std::make_unique<NodeHook>(input_hooks(slot), static_cast<std::uint32_t>(input.tensor.output_nr()));
+    auto hook =
+        std::make_unique<NodeHook>(input_hooks(slot), static_cast<std::uint32_t>(input.tensor.output_nr()));
     if (whole != nullptr) hook->be_half_of(whole, Halves::changed);
     add_pre_hook(*input.tensor.grad_fn(), std::move(hook));
   } else {
     node->add_post_hook(std::make_unique<InplaceHook>(input_hooks(slot), Part(input.original, base), whole));
   }
   if (whole != nullptr) {
-    add_pre_hook_first(*input.base_node, std::make_unique<WholeHook>(input_hooks(slot), Part(input.original, base),
-                                                                     input.base_output, whole));
+    add_pre_hook_first(
+        *input.base_node,
+        std::make_unique<WholeHook>(input_hooks(slot), Part(input.original, base), input.base_output, whole));
   }
 }
 
-void CallGradients::hook_outputs(const CallTensors& outputs) {
+C10_NOINLINE void CallGradients::hook_outputs(const CallTensors& outputs) {
   const std::size_t begin = plan_.backward_input_end, end = plan_.hooks.size();
   for (std::int64_t i = 0; i < outputs.size(); ++i) {
     const at::Tensor& output = outputs[i];

@@ -20,6 +20,9 @@ class Call;
 class CallGradients {
  public:
   explicit CallGradients(Call& call) noexcept;
+  ~CallGradients();
+  CallGradients(const CallGradients&) = delete;
+  CallGradients& operator=(const CallGradients&) = delete;
 
   /// Gives the module an alias of each input: the alias's gradient flowed through this module, without other
   /// uses of the same tensor. A view rather than a custom function, so that autograd records the module's

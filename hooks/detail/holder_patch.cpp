@@ -97,8 +97,7 @@ Table original_of(Table table) {
 
 /// Adds the default arguments that the holder would add, so that hooks find an input in the same slot whether
 /// or not it was passed.
-void complete(const HolderPatch& patch, AnyModulePlaceholder* holder, std::vector<AnyValue>& arguments) {
-  if (!patch.has_defaults.load(std::memory_order_relaxed)) return;
+C10_NOINLINE void complete(AnyModulePlaceholder* holder, std::vector<AnyValue>& arguments) {
   const auto module = holder->ptr();
   if (arguments.size() < (module.get()->*exposed(base::ForwardRequired{}))()) return;  // the holder throws
   arguments = (module.get()->*exposed(base::ForwardDefaults{}))(std::move(arguments));
@@ -109,16 +108,24 @@ Forward forward_in(Table original) {
   return member_at<Forward>(original[slot_of(&AnyModulePlaceholder::forward)]);
 }
 
-/// Calls the holder with the module's own hooks around the call.
-AnyValue call_module(HolderPatch& patch, AnyModulePlaceholder* holder, std::vector<AnyValue>&& arguments) {
+/// Adds the tensors of a call that its hooks see.
+C10_ALWAYS_INLINE void collect_inputs(const HolderPatch& patch, AnyModulePlaceholder* holder,
+                                      std::vector<AnyValue>& arguments, CallTensors& inputs) {
+  if (C10_UNLIKELY(patch.has_defaults.load(std::memory_order_relaxed))) complete(holder, arguments);
+  for (auto& argument : arguments) collect(argument, inputs);
+}
+
+/// Calls the holder with the module's own hooks around the call. Takes what a forward takes in the same
+/// order, so that the call of it ends that one.
+[[gnu::flatten]] AnyValue call_module(AnyModulePlaceholder* holder, std::vector<AnyValue>&& arguments,
+                                      HolderPatch& patch) {
   const Forward forward = forward_in(patch.original);
   if (is_idle(patch.gate)) return (holder->*forward)(std::move(arguments));
   Call call(patch.gate);
   if (call.idle() || patch.holder.load() != holder) return (holder->*forward)(std::move(arguments));
   CallTensors inputs;
   if (call.wants_inputs()) {
-    complete(patch, holder, arguments);
-    for (auto& argument : arguments) collect(argument, inputs);
+    collect_inputs(patch, holder, arguments, inputs);
     call.before(inputs);
   }
   call.hand_on();
@@ -182,8 +189,7 @@ class EndRun {
 void begin_run(Run& run, const HolderPatch& patch, AnyModulePlaceholder* holder,
                std::vector<AnyValue>& arguments) {
   if (run.call.idle()) return;
-  complete(patch, holder, arguments);
-  for (auto& argument : arguments) collect(argument, run.inputs);
+  collect_inputs(patch, holder, arguments, run.inputs);
   run.call.before(run.inputs);
 }
 
@@ -193,7 +199,7 @@ AnyValue call_entry(HolderPatch& patch, Sequence& sequence, AnyModulePlaceholder
     Call call(sequence.gate);
     CallTensors none;
     if (!call.idle()) call.before(none);
-    return call_module(patch, holder, std::move(arguments));
+    return call_module(holder, std::move(arguments), patch);
   }
   const std::size_t position = patch.position.load();
   RunIterator run = find_run(sequence);
@@ -206,13 +212,13 @@ AnyValue call_entry(HolderPatch& patch, Sequence& sequence, AnyModulePlaceholder
   const bool begins = position == 0 && (run == runs().end() || run->inside);
   if (begins) run = runs().emplace(runs().end(), sequence);
   if (run == runs().end() || (run->inside && !begins)) {
-    return call_module(patch, holder, std::move(arguments));
+    return call_module(holder, std::move(arguments), patch);
   }
 
   EndRun end_of_run(run);
   run->inside = true;
   if (begins) begin_run(*run, patch, holder, arguments);
-  AnyValue result = call_module(patch, holder, std::move(arguments));
+  AnyValue result = call_module(holder, std::move(arguments), patch);
   if (patch.last.load() && sequence.has_grown()) Registry::instance().grown(sequence);
   if (!patch.last.load()) {
     run->inside = false;
@@ -239,7 +245,7 @@ struct Lender final : AnyModulePlaceholder {
     if (Sequence* sequence = patch->sequence.load(); sequence != nullptr && patch->holder.load() == holder) {
       return call_entry(*patch, *sequence, holder, std::move(arguments));
     }
-    return call_module(*patch, holder, std::move(arguments));
+    return call_module(holder, std::move(arguments), *patch);
   }
 
   std::unique_ptr<AnyModulePlaceholder> copy() const override {

@@ -37,9 +37,8 @@ Plan::Plan(const std::vector<std::shared_ptr<Hook>>& attached) : hooks(attached)
   forward_pre_end = count(1);
   forward_end = count(2);
   backward_input_end = count(3);
-  sees_inputs = std::any_of(hooks.begin(), hooks.end(), [](const auto& hook) {
-    return !hook->is_scope && hook->kind == Kind::forward;
-  });
+  sees_inputs = std::any_of(hooks.begin(), hooks.end(),
+                            [](const auto& hook) { return !hook->is_scope && hook->kind == Kind::forward; });
   wants_inputs = forward_pre_begin != forward_pre_end || sees_inputs || has_backward_input();
   wants_outputs = forward_end != forward_pre_end || has_backward_input() || has_backward_output();
 }

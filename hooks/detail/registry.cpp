@@ -1,5 +1,6 @@
 // Opens and closes the ways to a module's forward, publishes plans, and frees them after the last call.
 
+#include <c10/macros/Macros.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -150,7 +151,7 @@ void Registry::sweep(Garbage& garbage) noexcept {
   pending.store(!retired_.empty());
 }
 
-void Registry::left() noexcept {
+C10_NOINLINE void Registry::left() noexcept {
   Garbage garbage;
   const std::lock_guard lock(mutex_);
   sweep(garbage);

@@ -27,14 +27,19 @@ C10_ALWAYS_INLINE void run(const Hook& hook, std::int64_t call_index, CallTensor
                     " by an undefined one; assign a tensor, say zeros.");
 }
 
+/// Names the module in an error about a tensor of its call.
+C10_NOINLINE inline void add_module(c10::Error& error, const Plan& plan) {
+  const Hook& first = *plan.hooks.front();
+  error.add_context(c10::str("In a call of \"", first.path, "\" (", first.type, ")"));
+}
+
 /// Puts back what hooks replaced. Names the module in the error about a tensor that cannot be replaced.
 C10_ALWAYS_INLINE void put_back(CallTensors& tensors, CallTensors::Of of, const Plan& plan) {
   if (C10_UNLIKELY(tensors.lost_one())) refuse_undefined(plan, of);
   try {
     tensors.put_back(of);
   } catch (c10::Error& error) {
-    const Hook& first = *plan.hooks.front();
-    error.add_context(c10::str("In a call of \"", first.path, "\" (", first.type, ")"));
+    add_module(error, plan);
     throw;
   }
 }

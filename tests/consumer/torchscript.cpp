@@ -1,8 +1,9 @@
 // A program with a TorchScript model, which says so in its CMakeLists.txt.
 #include <torch/script.h>
-#include <torchtap/torchtap.hpp>
 
 #include <iostream>
+
+#include <torchtap/torchtap.hpp>
 
 int main() {
   torch::jit::Module model("Model");

@@ -29,8 +29,8 @@ int main() {
     return false;
   };
   right = right && refuses([&] {
-    tap::hooks::attach(script, tap::hooks::Kind::forward, [](tap::hooks::Event&) {}).remove();
-  });
+            tap::hooks::attach(script, tap::hooks::Kind::forward, [](tap::hooks::Event&) {}).remove();
+          });
   right = right && refuses([&] { tap::recorders::ForwardOutput().attach(script); });
   right = right && refuses([&] { tap::model::find(script, ""); });
   std::cout << (right ? "the kernel works alone\n" : "wrong\n");

@@ -9,14 +9,15 @@
 #include <mutex>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/hooks/extend/hook_point.hpp>
 #include <torchtap/hooks/extend/door.hpp>
+#include <torchtap/hooks/extend/hook_point.hpp>
 #include <torchtap/hooks/extend/ivalue.hpp>
 #include <torchtap/torchscript/detail/script_call.hpp>
 
 namespace torchtap::torchscript::detail {
 namespace {
 
+using c10::IValue;
 using hooks::extend::Call;
 using hooks::extend::CallTensors;
 using hooks::extend::collect;
@@ -25,7 +26,6 @@ using hooks::extend::InterposedEntry;
 using hooks::extend::InterposedTable;
 using hooks::extend::is_idle;
 using hooks::extend::OneSide;
-using c10::IValue;
 using torch::jit::Stack;
 
 /// The names of all methods ever hooked, by number.

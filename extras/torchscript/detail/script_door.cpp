@@ -10,9 +10,9 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/hooks/extend/door.hpp>
-#include <torchtap/torchscript/detail/script_door.hpp>
 #include <torchtap/torchscript/detail/script_call.hpp>
 #include <torchtap/torchscript/detail/script_code.hpp>
+#include <torchtap/torchscript/detail/script_door.hpp>
 #include <torchtap/torchscript/detail/script_models.hpp>
 #include <torchtap/torchscript/functions.hpp>
 

@@ -16,8 +16,8 @@
 #include <torchtap/reductions/sum.hpp>
 #include <torchtap/selectors/selectors.hpp>
 
-#include "tests/support.hpp"
 #include "tests/script/support.hpp"
+#include "tests/support.hpp"
 
 BOOST_AUTO_TEST_SUITE(threads_tests)
 
