@@ -47,7 +47,7 @@ void Record::record(hooks::Event& event) {
   stop_if_last(slots_);
 }
 
-bool Record::asks(hooks::Event& event, Asked& asked) {
+bool Record::asks(const hooks::Event& event, Asked& asked) {
   const RecorderOptions& how = options();
   const KindTraits& of = traits(kind());
   if (!of.gradients) asked.all = of.outputs ? &event.outputs() : &event.inputs();

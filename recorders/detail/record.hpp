@@ -63,7 +63,7 @@ class Record : public Recorded, public std::enable_shared_from_this<Record> {
     const at::Tensor* first = nullptr;
   };
   /// Asks the condition. False if nothing is to be recorded, which it counts.
-  bool asks(hooks::Event& event, Asked& asked);
+  bool asks(const hooks::Event& event, Asked& asked);
 
  private:
   void record(hooks::Event& event);
