@@ -15,8 +15,8 @@
 #include <torchtap/base/strided.hpp>
 #include <torchtap/core/unfit.hpp>
 #include <torchtap/reductions/blocks.hpp>
-#include <torchtap/reductions/detail/bits.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
+#include <torchtap/reductions/fast/bits.hpp>
 
 namespace torchtap::reductions {
 namespace {

@@ -8,8 +8,8 @@
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/columns.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
-#include <torchtap/reductions/detail/small.hpp>
-#include <torchtap/reductions/detail/sort.hpp>
+#include <torchtap/reductions/fast/small.hpp>
+#include <torchtap/reductions/fast/sort.hpp>
 #include <torchtap/reductions/quantiles.hpp>
 
 namespace torchtap::reductions {

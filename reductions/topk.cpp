@@ -6,7 +6,7 @@
 #include <limits>
 
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/reductions/detail/small.hpp>
+#include <torchtap/reductions/fast/small.hpp>
 #include <torchtap/reductions/topk.hpp>
 
 namespace torchtap::reductions {

@@ -3,7 +3,7 @@
 #include <ATen/Functions.h>
 
 #include <torchtap/reductions/detail/block.hpp>
-#include <torchtap/reductions/detail/small.hpp>
+#include <torchtap/reductions/fast/small.hpp>
 
 namespace torchtap::reductions::detail {
 

@@ -11,9 +11,9 @@
 
 #include <torchtap/base/of_thread.hpp>
 #include <torchtap/reductions/detail/columns.hpp>
-#include <torchtap/reductions/detail/kernels.hpp>
-#include <torchtap/reductions/detail/small.hpp>
-#include <torchtap/reductions/detail/sort.hpp>
+#include <torchtap/reductions/fast/kernels.hpp>
+#include <torchtap/reductions/fast/small.hpp>
+#include <torchtap/reductions/fast/sort.hpp>
 
 // The loops are vectorised by the compiler (-O3 for this file).
 namespace torchtap::reductions::detail {

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include <torchtap/reductions/pass.hpp>
+#include <torchtap/reductions/fast/memory.hpp>
 
 namespace torchtap::reductions::detail {
 

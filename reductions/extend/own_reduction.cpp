@@ -1,7 +1,7 @@
 // Shares threads with reductions in other libraries.
 
-#include <torchtap/reductions/detail/reader.hpp>
 #include <torchtap/reductions/extend/own_reduction.hpp>
+#include <torchtap/reductions/fast/reader.hpp>
 
 namespace torchtap::reductions::extend {
 

@@ -12,7 +12,7 @@
 #include <limits>
 #include <vector>
 
-#include <torchtap/reductions/detail/kernels.hpp>
+#include <torchtap/reductions/fast/kernels.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
 #include "tests/only_where.hpp"

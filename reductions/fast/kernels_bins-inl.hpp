@@ -1,11 +1,11 @@
 /// Counts values in bins: `Kernels::count_bins` and `Kernels::count_columns`.
 
 // Highway includes this file once per instruction set.
-#if defined(TORCHTAP_REDUCTIONS_DETAIL_KERNELS_BINS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
-#ifdef TORCHTAP_REDUCTIONS_DETAIL_KERNELS_BINS_INL_HPP
-#undef TORCHTAP_REDUCTIONS_DETAIL_KERNELS_BINS_INL_HPP
+#if defined(TORCHTAP_REDUCTIONS_FAST_KERNELS_BINS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef TORCHTAP_REDUCTIONS_FAST_KERNELS_BINS_INL_HPP
+#undef TORCHTAP_REDUCTIONS_FAST_KERNELS_BINS_INL_HPP
 #else
-#define TORCHTAP_REDUCTIONS_DETAIL_KERNELS_BINS_INL_HPP
+#define TORCHTAP_REDUCTIONS_FAST_KERNELS_BINS_INL_HPP
 #endif
 
 #include <hwy/highway.h>
@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/reductions/detail/bin_edges.hpp>
-#include <torchtap/reductions/detail/kernels_planes-inl.hpp>
-#include <torchtap/reductions/detail/kernels_scalar.hpp>
-#include <torchtap/reductions/detail/kernels_slots-inl.hpp>
+#include <torchtap/reductions/fast/bin_edges.hpp>
+#include <torchtap/reductions/fast/kernels_planes-inl.hpp>
+#include <torchtap/reductions/fast/kernels_scalar.hpp>
+#include <torchtap/reductions/fast/kernels_slots-inl.hpp>
 
 HWY_BEFORE_NAMESPACE();
 namespace torchtap::reductions::detail::HWY_NAMESPACE {

@@ -2,11 +2,11 @@
 /// HWY_NAMESPACE and HWY_ATTR also where there is no Highway.
 
 // Highway includes this file once per instruction set.
-#if defined(TORCHTAP_REDUCTIONS_DETAIL_SMALL_CONVERT_INL_HPP) == defined(HWY_TARGET_TOGGLE)
-#ifdef TORCHTAP_REDUCTIONS_DETAIL_SMALL_CONVERT_INL_HPP
-#undef TORCHTAP_REDUCTIONS_DETAIL_SMALL_CONVERT_INL_HPP
+#if defined(TORCHTAP_REDUCTIONS_FAST_SMALL_CONVERT_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef TORCHTAP_REDUCTIONS_FAST_SMALL_CONVERT_INL_HPP
+#undef TORCHTAP_REDUCTIONS_FAST_SMALL_CONVERT_INL_HPP
 #else
-#define TORCHTAP_REDUCTIONS_DETAIL_SMALL_CONVERT_INL_HPP
+#define TORCHTAP_REDUCTIONS_FAST_SMALL_CONVERT_INL_HPP
 #endif
 
 #include <c10/core/ScalarType.h>
@@ -17,7 +17,7 @@
 #include <limits>
 #include <type_traits>
 
-#include <torchtap/reductions/pass.hpp>
+#include <torchtap/reductions/fast/memory.hpp>
 
 HWY_BEFORE_NAMESPACE();
 namespace torchtap::reductions::detail::HWY_NAMESPACE {

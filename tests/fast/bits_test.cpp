@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <torchtap/reductions/detail/bit_table.hpp>
-#include <torchtap/reductions/detail/bits.hpp>
+#include <torchtap/reductions/fast/bits.hpp>
 
 #include "tests/only_where.hpp"
 

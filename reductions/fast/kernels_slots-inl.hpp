@@ -1,11 +1,11 @@
 /// Finds the slots of vectors of values.
 
 // Highway includes this file once per instruction set.
-#if defined(TORCHTAP_REDUCTIONS_DETAIL_KERNELS_SLOTS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
-#ifdef TORCHTAP_REDUCTIONS_DETAIL_KERNELS_SLOTS_INL_HPP
-#undef TORCHTAP_REDUCTIONS_DETAIL_KERNELS_SLOTS_INL_HPP
+#if defined(TORCHTAP_REDUCTIONS_FAST_KERNELS_SLOTS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef TORCHTAP_REDUCTIONS_FAST_KERNELS_SLOTS_INL_HPP
+#undef TORCHTAP_REDUCTIONS_FAST_KERNELS_SLOTS_INL_HPP
 #else
-#define TORCHTAP_REDUCTIONS_DETAIL_KERNELS_SLOTS_INL_HPP
+#define TORCHTAP_REDUCTIONS_FAST_KERNELS_SLOTS_INL_HPP
 #endif
 
 #include <hwy/highway.h>
@@ -15,8 +15,8 @@
 #include <limits>
 #include <utility>
 
-#include <torchtap/reductions/detail/bin_edges.hpp>
-#include <torchtap/reductions/detail/kernels_lanes-inl.hpp>
+#include <torchtap/reductions/fast/bin_edges.hpp>
+#include <torchtap/reductions/fast/kernels_lanes-inl.hpp>
 
 HWY_BEFORE_NAMESPACE();
 namespace torchtap::reductions::detail::HWY_NAMESPACE {

@@ -6,11 +6,11 @@
 
 #include <type_traits>
 
-#include <torchtap/reductions/detail/small.hpp>
+#include <torchtap/reductions/fast/small.hpp>
 
 #ifdef TORCHTAP_HAVE_HIGHWAY
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "torchtap/reductions/detail/small.cpp"
+#define HWY_TARGET_INCLUDE "torchtap/reductions/fast/small.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #else
@@ -21,8 +21,8 @@
 #define HWY_ONCE 1
 #endif
 
-#ifndef TORCHTAP_REDUCTIONS_DETAIL_SMALL_ONCE
-#define TORCHTAP_REDUCTIONS_DETAIL_SMALL_ONCE
+#ifndef TORCHTAP_REDUCTIONS_FAST_SMALL_ONCE
+#define TORCHTAP_REDUCTIONS_FAST_SMALL_ONCE
 namespace torchtap::reductions::detail {
 
 /// The loops below, compiled for one instruction set.
@@ -44,9 +44,9 @@ struct Loops {
 }  // namespace torchtap::reductions::detail
 #endif
 
-#include <torchtap/reductions/detail/small_all-inl.hpp>
-#include <torchtap/reductions/detail/small_convert-inl.hpp>
-#include <torchtap/reductions/detail/small_each-inl.hpp>
+#include <torchtap/reductions/fast/small_all-inl.hpp>
+#include <torchtap/reductions/fast/small_convert-inl.hpp>
+#include <torchtap/reductions/fast/small_each-inl.hpp>
 
 HWY_BEFORE_NAMESPACE();
 namespace torchtap::reductions::detail::HWY_NAMESPACE {

@@ -1,6 +1,5 @@
 // Splits a sample into pieces, reads them with the kernels on several threads, and merges the results.
 
-#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -11,8 +10,8 @@
 #include <mutex>
 #include <numeric>
 
-#include <torchtap/reductions/detail/kernels.hpp>
-#include <torchtap/reductions/detail/reader.hpp>
+#include <torchtap/reductions/fast/kernels.hpp>
+#include <torchtap/reductions/fast/reader.hpp>
 
 namespace torchtap::reductions::detail {
 namespace {

@@ -9,8 +9,8 @@
 #include <functional>
 #include <vector>
 
-#include <torchtap/reductions/detail/bin_edges.hpp>
-#include <torchtap/reductions/detail/bits.hpp>
+#include <torchtap/reductions/fast/bin_edges.hpp>
+#include <torchtap/reductions/fast/bits.hpp>
 #include <torchtap/reductions/summary.hpp>
 
 namespace torchtap::reductions::detail {

@@ -1,11 +1,11 @@
 /// Adds each element to its own moments: `Kernels::fold_moments`.
 
 // Highway includes this file once per instruction set.
-#if defined(TORCHTAP_REDUCTIONS_DETAIL_KERNELS_MOMENTS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
-#ifdef TORCHTAP_REDUCTIONS_DETAIL_KERNELS_MOMENTS_INL_HPP
-#undef TORCHTAP_REDUCTIONS_DETAIL_KERNELS_MOMENTS_INL_HPP
+#if defined(TORCHTAP_REDUCTIONS_FAST_KERNELS_MOMENTS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef TORCHTAP_REDUCTIONS_FAST_KERNELS_MOMENTS_INL_HPP
+#undef TORCHTAP_REDUCTIONS_FAST_KERNELS_MOMENTS_INL_HPP
 #else
-#define TORCHTAP_REDUCTIONS_DETAIL_KERNELS_MOMENTS_INL_HPP
+#define TORCHTAP_REDUCTIONS_FAST_KERNELS_MOMENTS_INL_HPP
 #endif
 
 #include <hwy/highway.h>
@@ -13,8 +13,8 @@
 #include <algorithm>
 #include <cstddef>
 
-#include <torchtap/reductions/detail/kernels_lanes-inl.hpp>
-#include <torchtap/reductions/detail/kernels_scalar.hpp>
+#include <torchtap/reductions/fast/kernels_lanes-inl.hpp>
+#include <torchtap/reductions/fast/kernels_scalar.hpp>
 
 HWY_BEFORE_NAMESPACE();
 namespace torchtap::reductions::detail::HWY_NAMESPACE {

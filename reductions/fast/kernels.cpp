@@ -6,18 +6,18 @@
 #define HWY_WANT_AVX3_DL  // for its bit-counting instruction
 #endif
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "torchtap/reductions/detail/kernels.cpp"
+#define HWY_TARGET_INCLUDE "torchtap/reductions/fast/kernels.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include <torchtap/reductions/detail/kernels.hpp>
+#include <torchtap/reductions/fast/kernels.hpp>
 // Each of these defines one of the functions exported below.
-#include <torchtap/reductions/detail/kernels_bins-inl.hpp>
-#include <torchtap/reductions/detail/kernels_columns-inl.hpp>
-#include <torchtap/reductions/detail/kernels_moments-inl.hpp>
-#include <torchtap/reductions/detail/kernels_sort-inl.hpp>
-#include <torchtap/reductions/detail/kernels_summary-inl.hpp>
-#include <torchtap/reductions/detail/kernels_transpose-inl.hpp>
+#include <torchtap/reductions/fast/kernels_bins-inl.hpp>
+#include <torchtap/reductions/fast/kernels_columns-inl.hpp>
+#include <torchtap/reductions/fast/kernels_moments-inl.hpp>
+#include <torchtap/reductions/fast/kernels_sort-inl.hpp>
+#include <torchtap/reductions/fast/kernels_summary-inl.hpp>
+#include <torchtap/reductions/fast/kernels_transpose-inl.hpp>
 
 #if HWY_ONCE
 namespace torchtap::reductions::detail {
@@ -77,7 +77,7 @@ void use_instruction_sets(std::int64_t sets) noexcept {
 
 #else  // TORCHTAP_HAVE_HIGHWAY
 
-#include <torchtap/reductions/detail/kernels.hpp>
+#include <torchtap/reductions/fast/kernels.hpp>
 
 namespace torchtap::reductions::detail {
 

@@ -7,8 +7,7 @@
 
 #include <cstdint>
 
-#include <torchtap/reductions/detail/intake.hpp>
-#include <torchtap/reductions/pass.hpp>
+#include <torchtap/reductions/fast/memory.hpp>
 #include <torchtap/reductions/summary.hpp>
 
 namespace torchtap::reductions::detail {
@@ -55,14 +54,5 @@ void decay_all(const Memory& x, double decay, double* state);
 void fold_variance(const Memory& x, double count, double* mean, double* m2);
 /// As above, also to the sums of third and fourth powers (Pébay 2008).
 void fold_moments(const Memory& x, double count, double* mean, double* m2, double* m3, double* m4);
-
-template <class F>
-void Lines::each(const F& f) const {
-  const std::int64_t bytes = numel * static_cast<std::int64_t>(c10::elementSize(type));
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t place = places == nullptr ? row : places[row / together] * together + row % together;
-    f(Memory{type, data + place * bytes, numel});
-  }
-}
 
 }  // namespace torchtap::reductions::detail

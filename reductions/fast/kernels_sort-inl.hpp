@@ -1,11 +1,11 @@
 /// Sorts neighbouring columns side by side: `Kernels::halve_columns`.
 
 // Highway includes this file once per instruction set.
-#if defined(TORCHTAP_REDUCTIONS_DETAIL_KERNELS_SORT_INL_HPP) == defined(HWY_TARGET_TOGGLE)
-#ifdef TORCHTAP_REDUCTIONS_DETAIL_KERNELS_SORT_INL_HPP
-#undef TORCHTAP_REDUCTIONS_DETAIL_KERNELS_SORT_INL_HPP
+#if defined(TORCHTAP_REDUCTIONS_FAST_KERNELS_SORT_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef TORCHTAP_REDUCTIONS_FAST_KERNELS_SORT_INL_HPP
+#undef TORCHTAP_REDUCTIONS_FAST_KERNELS_SORT_INL_HPP
 #else
-#define TORCHTAP_REDUCTIONS_DETAIL_KERNELS_SORT_INL_HPP
+#define TORCHTAP_REDUCTIONS_FAST_KERNELS_SORT_INL_HPP
 #endif
 
 #include <c10/core/ScalarType.h>
@@ -19,7 +19,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <torchtap/reductions/detail/kernels.hpp>
+#include <torchtap/reductions/fast/kernels.hpp>
 
 HWY_BEFORE_NAMESPACE();
 namespace torchtap::reductions::detail::HWY_NAMESPACE {

@@ -1,11 +1,11 @@
 /// Loops of small.cpp that fold each element into its own number.
 
 // Highway includes this file once per instruction set.
-#if defined(TORCHTAP_REDUCTIONS_DETAIL_SMALL_EACH_INL_HPP) == defined(HWY_TARGET_TOGGLE)
-#ifdef TORCHTAP_REDUCTIONS_DETAIL_SMALL_EACH_INL_HPP
-#undef TORCHTAP_REDUCTIONS_DETAIL_SMALL_EACH_INL_HPP
+#if defined(TORCHTAP_REDUCTIONS_FAST_SMALL_EACH_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef TORCHTAP_REDUCTIONS_FAST_SMALL_EACH_INL_HPP
+#undef TORCHTAP_REDUCTIONS_FAST_SMALL_EACH_INL_HPP
 #else
-#define TORCHTAP_REDUCTIONS_DETAIL_SMALL_EACH_INL_HPP
+#define TORCHTAP_REDUCTIONS_FAST_SMALL_EACH_INL_HPP
 #endif
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 #include <limits>
 #include <type_traits>
 
-#include <torchtap/reductions/detail/kernels.hpp>
-#include <torchtap/reductions/detail/small.hpp>
-#include <torchtap/reductions/detail/small_convert-inl.hpp>
+#include <torchtap/reductions/fast/kernels.hpp>
+#include <torchtap/reductions/fast/small.hpp>
+#include <torchtap/reductions/fast/small_convert-inl.hpp>
 
 HWY_BEFORE_NAMESPACE();
 namespace torchtap::reductions::detail::HWY_NAMESPACE {
@@ -159,8 +159,8 @@ void fold_moments(const Memory& x, double count, double* __restrict mean, double
   }
   if (kernels() != nullptr) {
     each_block(x, [&](const double* block, std::int64_t from, std::int64_t n) HWY_ATTR {
-      kernels()->fold_moments(at::kDouble, block, static_cast<std::size_t>(n), count, mean + from, m2 + from,
-                              m3 + from, m4 + from);
+      kernels()->fold_moments(c10::ScalarType::Double, block, static_cast<std::size_t>(n), count, mean + from,
+                              m2 + from, m3 + from, m4 + from);
     });
     return;
   }

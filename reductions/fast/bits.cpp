@@ -11,18 +11,18 @@
 #include <vector>
 
 #include <torchtap/base/of_thread.hpp>
-#include <torchtap/reductions/detail/bits.hpp>
+#include <torchtap/reductions/fast/bits.hpp>
 
 #ifdef TORCHTAP_HAVE_HIGHWAY
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "torchtap/reductions/detail/bits.cpp"
+#define HWY_TARGET_INCLUDE "torchtap/reductions/fast/bits.cpp"
 #include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #endif
 
-#ifndef TORCHTAP_REDUCTIONS_DETAIL_BITS_ONCE
-#define TORCHTAP_REDUCTIONS_DETAIL_BITS_ONCE
+#ifndef TORCHTAP_REDUCTIONS_FAST_BITS_ONCE
+#define TORCHTAP_REDUCTIONS_FAST_BITS_ONCE
 namespace torchtap::reductions::detail {
 
 /// Calls `f` with a null pointer to the C++ type of `type`; returns false if the loops do not read it.

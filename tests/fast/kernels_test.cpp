@@ -13,8 +13,8 @@
 #include <random>
 #include <vector>
 
-#include <torchtap/reductions/detail/kernels.hpp>
-#include <torchtap/reductions/detail/sort.hpp>
+#include <torchtap/reductions/fast/kernels.hpp>
+#include <torchtap/reductions/fast/sort.hpp>
 
 BOOST_AUTO_TEST_SUITE(kernels_tests)
 

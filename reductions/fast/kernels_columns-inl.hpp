@@ -1,11 +1,11 @@
 /// Summarises neighbouring columns: `Kernels::columns`.
 
 // Highway includes this file once per instruction set.
-#if defined(TORCHTAP_REDUCTIONS_DETAIL_KERNELS_COLUMNS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
-#ifdef TORCHTAP_REDUCTIONS_DETAIL_KERNELS_COLUMNS_INL_HPP
-#undef TORCHTAP_REDUCTIONS_DETAIL_KERNELS_COLUMNS_INL_HPP
+#if defined(TORCHTAP_REDUCTIONS_FAST_KERNELS_COLUMNS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef TORCHTAP_REDUCTIONS_FAST_KERNELS_COLUMNS_INL_HPP
+#undef TORCHTAP_REDUCTIONS_FAST_KERNELS_COLUMNS_INL_HPP
 #else
-#define TORCHTAP_REDUCTIONS_DETAIL_KERNELS_COLUMNS_INL_HPP
+#define TORCHTAP_REDUCTIONS_FAST_KERNELS_COLUMNS_INL_HPP
 #endif
 
 #include <hwy/highway.h>
@@ -16,9 +16,9 @@
 #include <cstdint>
 #include <limits>
 
-#include <torchtap/reductions/detail/kernels.hpp>
-#include <torchtap/reductions/detail/kernels_lanes-inl.hpp>
-#include <torchtap/reductions/detail/kernels_scalar.hpp>
+#include <torchtap/reductions/fast/kernels.hpp>
+#include <torchtap/reductions/fast/kernels_lanes-inl.hpp>
+#include <torchtap/reductions/fast/kernels_scalar.hpp>
 
 HWY_BEFORE_NAMESPACE();
 namespace torchtap::reductions::detail::HWY_NAMESPACE {

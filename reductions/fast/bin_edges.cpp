@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include <torchtap/reductions/detail/bin_edges.hpp>
+#include <torchtap/reductions/fast/bin_edges.hpp>
 
 namespace torchtap::reductions::detail {
 namespace {

@@ -1,11 +1,11 @@
 /// Loops of small.cpp that make one number, or one summary, of all elements.
 
 // Highway includes this file once per instruction set.
-#if defined(TORCHTAP_REDUCTIONS_DETAIL_SMALL_ALL_INL_HPP) == defined(HWY_TARGET_TOGGLE)
-#ifdef TORCHTAP_REDUCTIONS_DETAIL_SMALL_ALL_INL_HPP
-#undef TORCHTAP_REDUCTIONS_DETAIL_SMALL_ALL_INL_HPP
+#if defined(TORCHTAP_REDUCTIONS_FAST_SMALL_ALL_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef TORCHTAP_REDUCTIONS_FAST_SMALL_ALL_INL_HPP
+#undef TORCHTAP_REDUCTIONS_FAST_SMALL_ALL_INL_HPP
 #else
-#define TORCHTAP_REDUCTIONS_DETAIL_SMALL_ALL_INL_HPP
+#define TORCHTAP_REDUCTIONS_FAST_SMALL_ALL_INL_HPP
 #endif
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 #include <limits>
 #include <type_traits>
 
-#include <torchtap/reductions/detail/kernels.hpp>
-#include <torchtap/reductions/detail/small.hpp>
-#include <torchtap/reductions/detail/small_convert-inl.hpp>
+#include <torchtap/reductions/fast/kernels.hpp>
+#include <torchtap/reductions/fast/small.hpp>
+#include <torchtap/reductions/fast/small_convert-inl.hpp>
 
 HWY_BEFORE_NAMESPACE();
 namespace torchtap::reductions::detail::HWY_NAMESPACE {
@@ -131,7 +131,7 @@ Summary summarize(const Memory& x, Needs needs) {
     Summary all;
     each_block(x, [&](const double* block, std::int64_t, std::int64_t n) HWY_ATTR {
       Summary part;
-      kernels()->run(at::kDouble, block, static_cast<std::size_t>(n), needs, &part);
+      kernels()->run(c10::ScalarType::Double, block, static_cast<std::size_t>(n), needs, &part);
       all.merge(part);
     });
     return all;

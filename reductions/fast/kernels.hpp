@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <torchtap/reductions/detail/bin_edges.hpp>
+#include <torchtap/reductions/fast/bin_edges.hpp>
 #include <torchtap/reductions/summary.hpp>
 
 namespace torchtap::reductions::detail {

@@ -1,6 +1,6 @@
 // Sorts integer keys with Highway's vector instructions, where the build has them.
 
-#include <torchtap/reductions/detail/sort.hpp>
+#include <torchtap/reductions/fast/sort.hpp>
 
 // On other processors Highway may fall back to a heap sort, which is slower than a radix sort.
 #if defined(TORCHTAP_HAVE_HIGHWAY_SORT) && (defined(__x86_64__) || defined(__aarch64__))
