@@ -1,8 +1,10 @@
-# torchtap_component(NAME [EXCLUDE regex]): makes the library torchtap::NAME of a part: of the sources and headers of its rooms. It
-# links the parts that it needs. torchtap_install.cmake installs each with an export file of its own, and torchtap_package.cmake
-# makes Debian packages.
+# torchtap_component(NAME [KEPT] [EXCLUDE regex]): makes the library torchtap::NAME of a part: of the sources and headers of its rooms.
+# It links the kernel and the parts that it needs; who links it links torchtap::torchtap, too. With KEPT it registers itself with
+# the kernel when it is loaded: linkers are told to keep it, although nobody refers to it (in an archive: to torchtap_NAME).
+# Headers below a folder include/ of the part have the paths that they have there.
+# torchtap_install.cmake installs each with an export file of its own, and torchtap_package.cmake makes Debian packages.
 macro(torchtap_component name)
-  cmake_parse_arguments(component "" "EXCLUDE" "" ${ARGN})
+  cmake_parse_arguments(component "KEPT" "EXCLUDE" "" ${ARGN})
   set(component_sources "")
   set(component_headers "")
   foreach(room IN LISTS TORCHTAP_${name}_ROOMS TORCHTAP_${name}_INNER_ROOMS)
@@ -12,6 +14,12 @@ macro(torchtap_component name)
     torchtap_headers_of("${room}" headers internal_headers)
     list(APPEND component_headers ${headers} ${internal_headers})
   endforeach()
+  set(component_dirs "${TORCHTAP_INCLUDE_DIR}")
+  if(IS_DIRECTORY "${TORCHTAP_${name}_FOLDER}/include")
+    list(APPEND component_dirs "${TORCHTAP_${name}_FOLDER}/include")
+    file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${TORCHTAP_${name}_FOLDER}/include/*.hpp")
+    list(APPEND component_headers ${headers})
+  endif()
   if(component_EXCLUDE)
     list(FILTER component_sources EXCLUDE REGEX "${component_EXCLUDE}")
   endif()
@@ -22,10 +30,19 @@ macro(torchtap_component name)
   endif()
   add_library(torchtap::${name} ALIAS torchtap_${name})
   target_sources(torchtap_${name} PUBLIC
-    FILE_SET HEADERS BASE_DIRS "${TORCHTAP_INCLUDE_DIR}" FILES ${component_headers})
+    FILE_SET HEADERS BASE_DIRS ${component_dirs} FILES ${component_headers})
   set(component_needs ${TORCHTAP_${name}_NEEDS})
   list(TRANSFORM component_needs PREPEND torchtap::)
-  target_link_libraries(torchtap_${name} PUBLIC torchtap::torchtap ${component_needs})
+  target_link_libraries(torchtap_${name} PUBLIC torchtap::kernel ${component_needs})
+  if(NOT "${name}" IN_LIST TORCHTAP_COMPONENTS_DEFAULT)
+    target_link_libraries(torchtap_${name} INTERFACE torchtap::torchtap)
+  endif()
+  if(component_KEPT AND NOT TORCHTAP_BUILD_SHARED)
+    target_link_options(torchtap_${name} INTERFACE "LINKER:-u,torchtap_${name}")
+  elseif(component_KEPT AND UNIX AND NOT APPLE)
+    target_link_options(torchtap_${name} INTERFACE
+      "SHELL:-Wl,--push-state,--no-as-needed $<TARGET_FILE:torchtap::${name}> -Wl,--pop-state")
+  endif()
   torchtap_component_library(torchtap_${name} ${name})
   torchtap_unity(torchtap_${name})
   set_property(GLOBAL APPEND PROPERTY TORCHTAP_${name}_TARGETS torchtap_${name})
@@ -33,7 +50,7 @@ endmacro()
 
 # What a library of a part has in common with the others.
 function(torchtap_component_library target export_name)
-  set_target_properties(${target} PROPERTIES EXPORT_NAME ${export_name} POSITION_INDEPENDENT_CODE ON
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${export_name} TORCHTAP_IS_PART ON POSITION_INDEPENDENT_CODE ON
                         VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
                         LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}" ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
   torchtap_options(${target})

@@ -46,3 +46,20 @@ function(torchtap_headers_of folder public internal)
   set(${public} ${outer} PARENT_SCOPE)
   set(${internal} ${inner} PARENT_SCOPE)
 endfunction()
+
+# Parts have headers where those of the kernel are, in a folder include/ of theirs. Of a part that is not built, these headers are
+# errors that name it; not those that another header includes only if they are there: the part's own, and extend/.
+set(TORCHTAP_MISSING_HEADERS "")
+foreach(part IN LISTS TORCHTAP_KNOWN_PARTS)
+  set(folder "${TORCHTAP_${part}_FOLDER}/include")
+  if(part IN_LIST TORCHTAP_PARTS OR NOT IS_DIRECTORY "${folder}")
+    continue()
+  endif()
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE "${folder}" "${folder}/*.hpp")
+  list(FILTER headers EXCLUDE REGEX "/extend/|/${part}\\.hpp$")
+  foreach(header IN LISTS headers)
+    file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/missing/${header}" @ONLY CONTENT
+         "#error \"<@header@> is of the component @part@, without which torchtap was built: use -DTORCHTAP_COMPONENTS=@part@\"\n")
+    list(APPEND TORCHTAP_MISSING_HEADERS "${PROJECT_BINARY_DIR}/missing/${header}")
+  endforeach()
+endforeach()

@@ -16,18 +16,10 @@ if(TORCHTAP_WITH_HIGHWAY)
   # x86 without SSE4.1 (before 2008) takes the plain loops: a sixth less to compile and to load.
   target_compile_definitions(torchtap_kernels PRIVATE TORCHTAP_HAVE_HIGHWAY=1 HWY_DISABLED_TARGETS=HWY_SSSE3)
   target_link_libraries(torchtap_kernels PRIVATE hwy::hwy)
-  set(highway hwy::hwy)
-  if(TARGET hwy::hwy_contrib)  # for sorting
-    list(APPEND highway hwy::hwy_contrib)
-    target_compile_definitions(torchtap_kernels PRIVATE TORCHTAP_HAVE_HIGHWAY_SORT=1)
-    target_link_libraries(torchtap_kernels PRIVATE hwy::hwy_contrib)
-  endif()
   if(TORCHTAP_BUILD_SHARED)
-    foreach(library IN LISTS highway)
-      target_link_libraries(torchtap PRIVATE "$<TARGET_LINKER_FILE:${library}>")  # by path, so that the package names no target
-    endforeach()
+    target_link_libraries(torchtap PRIVATE "$<TARGET_LINKER_FILE:hwy::hwy>")  # by path, so that the package names no target
   else()
-    target_link_libraries(torchtap PRIVATE ${highway})
+    target_link_libraries(torchtap PRIVATE hwy::hwy)
     set(TORCHTAP_FIND_HIGHWAY "find_dependency(hwy)")  # a program has to link the dependencies of a static library
   endif()
 endif()
@@ -40,5 +32,3 @@ endif()
 
 # The compiler makes vectors of these loops; Debug builds keep their own level.
 set_source_files_properties("${fast}/small.cpp" PROPERTIES COMPILE_OPTIONS "-ffp-contract=off;$<$<NOT:$<CONFIG:Debug>>:-O3>")
-set_source_files_properties("${PROJECT_SOURCE_DIR}/reductions/detail/columns.cpp" PROPERTIES
-                            COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O3>")

@@ -15,7 +15,6 @@
 #include <torchtap/reductions/fast/kernels_bins-inl.hpp>
 #include <torchtap/reductions/fast/kernels_columns-inl.hpp>
 #include <torchtap/reductions/fast/kernels_moments-inl.hpp>
-#include <torchtap/reductions/fast/kernels_sort-inl.hpp>
 #include <torchtap/reductions/fast/kernels_summary-inl.hpp>
 #include <torchtap/reductions/fast/kernels_transpose-inl.hpp>
 
@@ -28,7 +27,6 @@ HWY_EXPORT(fold_moments);
 HWY_EXPORT(count_bins);
 HWY_EXPORT(count_columns);
 HWY_EXPORT(transpose);
-HWY_EXPORT(halve_columns);
 }  // namespace
 
 const Kernels* kernels() noexcept {
@@ -54,11 +52,6 @@ const Kernels* kernels() noexcept {
       },
       [](std::size_t item, const void* x, std::size_t rows, std::size_t width, std::size_t stride, void* to) {
         HWY_DYNAMIC_DISPATCH(transpose)(item, x, rows, width, stride, to);
-      },
-      [](c10::ScalarType type, const void* x, std::size_t rows, std::size_t width, std::size_t stride,
-         std::uint64_t odd, void* to, void* scratch) {
-        HWY_DYNAMIC_DISPATCH(halve_columns)
-        (type, x, rows, width, stride, odd, to, scratch);
       }};
   return &all;
 }

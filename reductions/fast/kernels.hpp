@@ -36,15 +36,7 @@ struct Kernels {
   void (*transpose)(std::size_t item, const void* x, std::size_t rows, std::size_t width, std::size_t stride,
                     void* to);
 
-  /// Sorts each of `width` columns of float32 or float64 ascending, NaN last; of each two neighbours of the
-  /// result it writes the second where bit column % 64 of `odd` is set, and else the first: [rows / 2,
-  /// width]. `rows` is even. Rows of `x` and `to` are `stride` elements apart; `scratch` is of rows *
-  /// `kSortedBytes`.
-  void (*halve_columns)(c10::ScalarType type, const void* x, std::size_t rows, std::size_t width,
-                        std::size_t stride, std::uint64_t odd, void* to, void* scratch);
-
   static constexpr std::size_t kColumns = 256;
-  static constexpr std::size_t kSortedBytes = 128;
 };
 
 /// Null in a build without kernels.

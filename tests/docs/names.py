@@ -152,7 +152,7 @@ class Pages:
         )
         self.names = declared.Names()
         self.everywhere, self.options = self.names.everywhere(), self.names.options()
-        self.components = {"torchtap", *(file.parent.name for file in root.glob("*/**/part.cmake"))}
+        self.components = {"torchtap", "kernel", *(file.parent.name for file in root.glob("*/**/part.cmake"))}
         self.wrong, self.seen = [], 0
 
     def check(self):
