@@ -6,7 +6,9 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/core/unfit.hpp>
 #include <torchtap/statistics/covariance.hpp>
+#include <torchtap/statistics/detail/columns.hpp>
 
 namespace torchtap::statistics::detail {
 
@@ -23,6 +25,8 @@ reductions::CovarianceOptions along_rows(const char* what, reductions::Covarianc
 
 namespace torchtap::reductions {
 namespace {
+
+constexpr double kLargest = 0x1p480;  // of whose deviations 2^62 products have a finite sum
 
 /// Leaves out the rows that are not finite.
 void leave_out(statistics::detail::Observations& batch, const at::Tensor& finite) {
@@ -78,9 +82,35 @@ bool is_square(const extend::Owned& matrix, std::int64_t size) {
 
 }  // namespace
 
+/// Throws `c10::ValueError` if products of these numbers may be beyond float64.
+void ProductOfRows::expect_products(const at::Tensor& x) const {
+  if (!x.is_cpu() || x.numel() == 0 || extend::wide_type(x.scalar_type()) != x.scalar_type()) return;
+  const base::RecordingMode quiet;
+  const at::Tensor parts = (x.is_complex() ? at::view_as_real(x.resolve_conj()) : x).contiguous();
+  const auto* const numbers = parts.is_neg() ? nullptr : parts.data_ptr<double>();
+  if (numbers != nullptr && !statistics::detail::has_above(numbers, parts.numel(), kLargest)) return;
+  const at::Tensor most = at::where(parts.isfinite(), parts.abs(), at::zeros({}, parts.options())).amax();
+  if (most.item<double>() <= kLargest) return;
+  core::unfit<c10::ValueError>(
+      c10::str("reductions::", intake_.name(), "::update: the sample has numbers of ", most.item<double>(),
+               ", whose products may be beyond float64; scale them to less than ", kLargest, " first."));
+}
+
+void ProductOfRows::check_sample(const Pass& pass) const {
+  Reduction::check_sample(pass);
+  expect_products(pass.sample());
+}
+
 void ProductOfRows::fold(const Pass& pass) {
   const auto lines = intake_.lines(pass);
-  if (lines && block_.append(*lines)) {
+  bool holds = true;  // numbers of other dtypes are small enough
+  if (lines && lines->type == at::kDouble) {
+    lines->each([&holds](const extend::Memory& row) {
+      holds = holds &&
+              !statistics::detail::has_above(reinterpret_cast<const double*>(row.data), row.numel, kLargest);
+    });
+  }
+  if (lines && holds && block_.append(*lines)) {
     settle_if_full(lines->rows);
     intake_.count_rows(lines->rows);
     return;
@@ -89,6 +119,7 @@ void ProductOfRows::fold(const Pass& pass) {
   const extend::Rows rows = intake_.open(pass.sample());
   if (rows.count == 0) return;
   const at::Tensor x = rows.flat(rows.view);
+  expect_products(x);
   if (2 * rows.count >=
       statistics::detail::Block::places(x.size(1))) {  // there would be no room for another one
     take(observe(rows));

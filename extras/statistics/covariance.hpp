@@ -54,6 +54,7 @@ class TORCHTAP_API ProductOfRows : public Reduction {
   ProductOfRows& operator=(ProductOfRows&&) = default;
   ~ProductOfRows() override = default;
 
+  void check_sample(const Pass& pass) const override;
   void fold(const Pass& pass) override;
   /// Folds observations into the state. If it throws, the state is unchanged.
   virtual void take(const statistics::detail::Observations& batch) = 0;
@@ -66,6 +67,7 @@ class TORCHTAP_API ProductOfRows : public Reduction {
                                      // NOLINTEND
 
  private:
+  void expect_products(const at::Tensor& x) const;
   void settle_if_full(std::int64_t appended);
 };
 
@@ -73,9 +75,12 @@ class TORCHTAP_API ProductOfRows : public Reduction {
 ///
 /// A row is one observation of D features: a sample `[D]`, or each row of `[N, D]` under `over({0})`. Several
 /// kept dimensions are flattened to D. Any numeric dtype and device. Deviations are kept in float64
-/// (complex128), D^2 numbers, and combined pairwise (Chan, Golub & LeVeque 1983). Small samples are copied
-/// and gathered, 128 to 512 rows, and folded in together; results, merges and archives have them too. Under
-/// `NonFinite::omit` a row with any non-finite feature is left out as a whole and counted.
+/// (complex128), D^2 numbers, and combined pairwise (Chan, Golub & LeVeque 1983), so that the relative
+/// error of a variance is at most some 2^-52 |mean| / deviation, however the stream is split. A sample on the
+/// CPU with finite numbers above 2^480 (3e144), whose products float64 may not hold, is an error that is an
+/// `Unfit`; on a device, where asking would wait for it, results are infinite or NaN. Small samples are
+/// copied and gathered, 128 to 512 rows, and folded in together; results, merges and archives have them too.
+/// Under `NonFinite::omit` a row with any non-finite feature is left out as a whole and counted.
 class TORCHTAP_API Covariance : public ProductOfRows {
  public:
   explicit Covariance(CovarianceOptions options = {});

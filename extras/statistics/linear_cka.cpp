@@ -17,7 +17,11 @@ const Covariance& LinearCKA::covariance() const {
 
 at::Tensor LinearCKA::value() const {
   const base::RecordingMode quiet;
-  const at::Tensor all = covariance().covariance();
+  at::Tensor all = covariance().covariance();
+  if (all.numel() != 0) {  // the squares of large ones would not be numbers
+    const at::Tensor most = all.abs().amax(), one = at::ones_like(most);
+    all = all.mul(at::where(most.gt(0x1p400), one.mul(0x1p-480), one));
+  }
   const std::int64_t d = joint_.start(), e = all.size(0) - d;
   const auto norm = [&](std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
     return all.narrow(0, row, rows).narrow(1, column, columns).norm().to(at::kDouble);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -211,6 +212,15 @@ void copy_row(const Memory& row, c10::ScalarType dtype, void* to, const Extrema&
   };
   if (dtype == c10::ScalarType::Double) return take(static_cast<double*>(to));
   take(static_cast<float*>(to));
+}
+
+bool has_above(const double* x, std::int64_t n, double limit) noexcept {
+  unsigned char any = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double magnitude = std::fabs(x[i]);
+    any |= (magnitude > limit ? 1 : 0) & (magnitude <= std::numeric_limits<double>::max() ? 1 : 0);
+  }
+  return any != 0;
 }
 
 template <class T>

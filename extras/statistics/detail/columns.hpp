@@ -40,6 +40,9 @@ struct Extrema {
 /// dtype.
 void copy_row(const Memory& row, c10::ScalarType dtype, void* to, const Extrema& extrema);
 
+/// Whether there is a finite number of a magnitude above `limit`.
+bool has_above(const double* x, std::int64_t n, double limit) noexcept;
+
 /// Sorts the columns [from, from + width) of [n, stride] ascending, NaN last, and writes one of each two
 /// neighbours of the result to [n / 2, stride]: the second where bit i % 64 of `odd` is set for the i-th of
 /// these columns. n is even. `T` is float or double.

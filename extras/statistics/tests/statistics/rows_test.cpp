@@ -9,6 +9,7 @@
 #include <limits>
 #include <set>
 
+#include <torchtap/core/context.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
 #include "tests/reductions/support.hpp"
@@ -181,6 +182,81 @@ BOOST_AUTO_TEST_CASE(covariance_in_blocks_is_symmetric_and_right) {
     BOOST_TEST(close(gram.value(), wide.t().matmul(wide), 1e-9, 1e-9));
     BOOST_TEST(close(gram.value(), gram.value().t(), 1e-12, 1e-12));
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_large_offset_leaves_a_covariance_within_its_bound) {
+  at::manual_seed(7);
+  for (const double offset : {1e6, 1e9, 1e11, 1e13}) {
+    const at::Tensor x = at::randn({4000, 2}, at::kDouble) + offset;
+    const at::Tensor want = at::cov((x - offset).t());  // exact differences
+    for (const std::int64_t rows : {1, 40, 4000}) {
+      const CovarianceOptions options = CovarianceOptions().over({0});
+      Covariance merged(options);
+      for (const at::Tensor& part : x.split(rows == 1 ? 20 : rows))
+        merged.merge(fed(Covariance(options), part, rows));
+      for (const at::Tensor& got : {fed(Covariance(options), x, rows).covariance(), merged.covariance()}) {
+        const double off = (got / want - 1).diagonal().abs().amax().item<double>();
+        BOOST_TEST(off < 0x1p-52 * offset, offset << ' ' << rows << ": " << off);
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(numbers_near_the_largest_have_right_products_or_are_refused) {
+  at::manual_seed(3);
+  const at::Tensor x = at::randn({600, 3}, at::kDouble);
+  for (const double size : {0x1p300, 0x1p470, 0x1p-300}) {
+    for (const std::int64_t batch : {1, 100, 600}) {
+      const auto large = fed(Covariance(CovarianceOptions().over({0})), x * size, batch);
+      BOOST_TEST(close(large.mean() / size, x.mean(0), 1e-9, 1e-12));
+      BOOST_TEST(close(large.covariance() / size / size, at::cov(x.t()), 1e-9));
+      BOOST_TEST(close(large.correlation(), at::corrcoef(x.t()), 1e-9));
+      BOOST_TEST(close(fed(Gram(GramOptions().over({0})), x * size, batch).value() / size / size,
+                       x.t().matmul(x), 1e-9));
+    }
+  }
+  LinearCKA alike("other"), large("other");
+  CrossCovariance cross("other");
+  {
+    const torchtap::core::Context named("other", x.slice(1, 0, 2) * 0x1p460);
+    large.update(x * 0x1p460);
+    cross.update(x * 0x1p460);
+  }
+  {
+    const torchtap::core::Context named("other", x.slice(1, 0, 2));
+    alike.update(x);
+  }
+  BOOST_TEST(close(large.value(), alike.value(), 1e-9));
+  BOOST_TEST(cross.results().at("covariance").isfinite().all().item<bool>());
+  // Beyond, a sample is refused, at once, and nothing changes.
+  for (const std::int64_t rows : {1, 400}) {
+    Covariance one(CovarianceOptions().over({0}));
+    Gram gram(GramOptions().over({0}));
+    one.update(x);
+    gram.update(x);
+    one.update(x.narrow(0, 0, 1));
+    gram.update(x.narrow(0, 0, 1));
+    const core::Results before = one.results(), of_gram = gram.results();
+    for (const double size : {1e200, 1e308}) {
+      at::Tensor wrong = x.narrow(0, 0, rows).clone();
+      wrong[rows - 1][1] = -size;
+      for (const at::Tensor& sample : {wrong, by_operations(wrong), at::real(at::complex(wrong, wrong))}) {
+        BOOST_CHECK_EXCEPTION(one.update(sample), c10::ValueError,
+                              says({"Covariance::update", c10::str(size), "scale them"}));
+        BOOST_CHECK_EXCEPTION(one.check(sample), c10::ValueError, says({"Covariance::update"}));
+        BOOST_CHECK_EXCEPTION(gram.update(sample), c10::ValueError, says({"Gram::update"}));
+      }
+      const torchtap::core::Context named("other", wrong.narrow(1, 1, 2));
+      BOOST_CHECK_EXCEPTION(cross.update(x.narrow(0, 0, rows)), c10::ValueError,
+                            says({"CrossCovariance::update", c10::str(size)}));
+    }
+    BOOST_TEST((one.results() == before));
+    BOOST_TEST((gram.results() == of_gram));
+  }
+  // Infinities are none of these numbers.
+  Covariance infinite(CovarianceOptions().over({0}));
+  infinite.update(at::full({3, 2}, kInf, at::kDouble));
+  BOOST_TEST(infinite.count() == 3);
 }
 
 BOOST_AUTO_TEST_CASE(top_k_keeps_the_earlier_of_equals) {
