@@ -28,8 +28,8 @@ CONVENTIONS = [
     # What an option of the same name has set.
     (r"(const )?[\w:<>, ]+&? \w+\(\) const&? noexcept \{ return \w+(\.|->)?\w+_?; \}", "The value."),
     # Protected, for the classes of torchtap that derive.
-    (r"(explicit )?\w+\(.*\bdetail::(Intake|Folding) ", "For torchtap's own reductions."),
-    (r"detail::\w+ \w+_;", "State, for torchtap's own reductions."),
+    (r"(explicit )?\w+\(.*\b(detail|extend)::(Intake|Folding) ", "For torchtap's own reductions."),
+    (r"(\w+::)?(detail|extend)::\w+ \w+_;", "State, for torchtap's own reductions."),
 ]
 FIELDS = {
     "path": "The path of the module.",

@@ -1,6 +1,7 @@
 # torchtap_component(NAME [KEPT] [EXCLUDE regex]): makes the library torchtap::NAME of a part: of the sources and headers of its rooms.
 # It links the kernel and the parts that it needs; who links it links torchtap::torchtap, too. With KEPT it registers itself with
 # the kernel when it is loaded: linkers are told to keep it, although nobody refers to it (in an archive: to torchtap_NAME).
+# Headers below a folder include/ of the part have the paths that they have there.
 # torchtap_install.cmake installs each with an export file of its own, and torchtap_package.cmake makes Debian packages.
 macro(torchtap_component name)
   cmake_parse_arguments(component "KEPT" "EXCLUDE" "" ${ARGN})
@@ -13,6 +14,12 @@ macro(torchtap_component name)
     torchtap_headers_of("${room}" headers internal_headers)
     list(APPEND component_headers ${headers} ${internal_headers})
   endforeach()
+  set(component_dirs "${TORCHTAP_INCLUDE_DIR}")
+  if(IS_DIRECTORY "${TORCHTAP_${name}_FOLDER}/include")
+    list(APPEND component_dirs "${TORCHTAP_${name}_FOLDER}/include")
+    file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${TORCHTAP_${name}_FOLDER}/include/*.hpp")
+    list(APPEND component_headers ${headers})
+  endif()
   if(component_EXCLUDE)
     list(FILTER component_sources EXCLUDE REGEX "${component_EXCLUDE}")
   endif()
@@ -23,7 +30,7 @@ macro(torchtap_component name)
   endif()
   add_library(torchtap::${name} ALIAS torchtap_${name})
   target_sources(torchtap_${name} PUBLIC
-    FILE_SET HEADERS BASE_DIRS "${TORCHTAP_INCLUDE_DIR}" FILES ${component_headers})
+    FILE_SET HEADERS BASE_DIRS ${component_dirs} FILES ${component_headers})
   set(component_needs ${TORCHTAP_${name}_NEEDS})
   list(TRANSFORM component_needs PREPEND torchtap::)
   target_link_libraries(torchtap_${name} PUBLIC torchtap::kernel ${component_needs})

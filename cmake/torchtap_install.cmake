@@ -1,4 +1,4 @@
-# Installs the headers, the library and a package file: find_package(torchtap) and torchtap::torchtap.
+# Installs the headers, the library and a package file: find_package(torchtap), torchtap::torchtap and torchtap::kernel.
 #
 # Uses these components, from which torchtap_package.cmake makes packages: library, dev, python and tools; NAME and NAME-dev for
 # each of TORCHTAP_LIBRARIES. Those have export files of their own, so that the package works without them.
@@ -9,7 +9,8 @@ set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/torchtap")
 install(TARGETS torchtap EXPORT torchtapTargets
         LIBRARY COMPONENT library NAMELINK_COMPONENT dev
         FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
-        FILE_SET internal DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+        FILE_SET internal DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+        ${TORCHTAP_INSTALL_MISSING})
 install(TARGETS torchtap_torchtap EXPORT torchtapTargets)
 include(torchtap_install_parts)
 if(NOT SKBUILD)  # a wheel gets them itself

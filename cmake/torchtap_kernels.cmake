@@ -1,9 +1,9 @@
-# Dependencies of the kernels that read samples on the CPU at the speed of memory: Highway, where it is installed, and
-# the OpenMP that LibTorch's own thread pool uses. Only the library itself links them; no header mentions them.
-add_library(torchtap_kernels OBJECT "${PROJECT_SOURCE_DIR}/reductions/detail/bits.cpp"
-                                    "${PROJECT_SOURCE_DIR}/reductions/detail/kernels.cpp"
-                                    "${PROJECT_SOURCE_DIR}/reductions/detail/small.cpp"
-                                    "${PROJECT_SOURCE_DIR}/reductions/detail/sort.cpp")
+# The loops that read samples on the CPU at the speed of memory, reductions/fast/: a library of their own, which no program sees. They
+# know numbers in memory, and no tensor. They use Highway, where it is installed, and the OpenMP that LibTorch's own thread pool
+# uses. Only the kernel links them; no header mentions them.
+set(fast "${PROJECT_SOURCE_DIR}/reductions/fast")
+file(GLOB sources CONFIGURE_DEPENDS "${fast}/*.cpp")
+add_library(torchtap_kernels OBJECT ${sources})
 target_include_directories(torchtap_kernels PRIVATE "${TORCHTAP_INCLUDE_DIR}")
 target_link_libraries(torchtap_kernels PRIVATE torch)
 target_compile_features(torchtap_kernels PRIVATE cxx_std_${TORCHTAP_CXX_STANDARD})
@@ -16,30 +16,19 @@ if(TORCHTAP_WITH_HIGHWAY)
   # x86 without SSE4.1 (before 2008) takes the plain loops: a sixth less to compile and to load.
   target_compile_definitions(torchtap_kernels PRIVATE TORCHTAP_HAVE_HIGHWAY=1 HWY_DISABLED_TARGETS=HWY_SSSE3)
   target_link_libraries(torchtap_kernels PRIVATE hwy::hwy)
-  set(highway hwy::hwy)
-  if(TARGET hwy::hwy_contrib)  # for sorting
-    list(APPEND highway hwy::hwy_contrib)
-    target_compile_definitions(torchtap_kernels PRIVATE TORCHTAP_HAVE_HIGHWAY_SORT=1)
-    target_link_libraries(torchtap_kernels PRIVATE hwy::hwy_contrib)
-  endif()
   if(TORCHTAP_BUILD_SHARED)
-    foreach(library IN LISTS highway)
-      target_link_libraries(torchtap PRIVATE "$<TARGET_LINKER_FILE:${library}>")  # by path, so that the package names no target
-    endforeach()
+    target_link_libraries(torchtap PRIVATE "$<TARGET_LINKER_FILE:hwy::hwy>")  # by path, so that the package names no target
   else()
-    target_link_libraries(torchtap PRIVATE ${highway})
+    target_link_libraries(torchtap PRIVATE hwy::hwy)
     set(TORCHTAP_FIND_HIGHWAY "find_dependency(hwy)")  # a program has to link the dependencies of a static library
   endif()
 endif()
 
 if(TORCHTAP_WITH_OPENMP)
-  set_source_files_properties("${PROJECT_SOURCE_DIR}/reductions/detail/kernel_pass.cpp" "${PROJECT_SOURCE_DIR}/reductions/detail/reader.cpp"
+  set_source_files_properties("${fast}/reader.cpp" "${PROJECT_SOURCE_DIR}/reductions/detail/kernel_pass.cpp"
                               PROPERTIES COMPILE_OPTIONS "${OpenMP_CXX_FLAGS}")
   target_link_libraries(torchtap PRIVATE ${OpenMP_CXX_LIBRARIES})
 endif()
 
 # The compiler makes vectors of these loops; Debug builds keep their own level.
-set_source_files_properties("${PROJECT_SOURCE_DIR}/reductions/detail/small.cpp" PROPERTIES
-                            COMPILE_OPTIONS "-ffp-contract=off;$<$<NOT:$<CONFIG:Debug>>:-O3>")
-set_source_files_properties("${PROJECT_SOURCE_DIR}/reductions/detail/columns.cpp" PROPERTIES
-                            COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O3>")
+set_source_files_properties("${fast}/small.cpp" PROPERTIES COMPILE_OPTIONS "-ffp-contract=off;$<$<NOT:$<CONFIG:Debug>>:-O3>")

@@ -31,8 +31,13 @@ set(CPACK_DEBIAN_DEV_PACKAGE_NAME libtorchtap-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
     "libtorchtap${so_version} ${this_version}, libtorch-dev, librange-v3-dev, libcereal-dev")
-list(TRANSFORM TORCHTAP_COMPONENTS_DEFAULT REPLACE "(.+)" "libtorchtap-\\1-dev" OUTPUT_VARIABLE recommended)
-list(JOIN recommended ", " CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS)  # which torchtap::torchtap links where they are
+set(recommended "")  # what torchtap::torchtap links where it is installed
+foreach(component IN LISTS TORCHTAP_COMPONENTS_DEFAULT)
+  if(component IN_LIST TORCHTAP_LIBRARIES)
+    list(APPEND recommended "libtorchtap-${component}-dev ${this_version}")
+  endif()
+endforeach()
+list(JOIN recommended ", " CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS)
 set(CPACK_COMPONENT_DEV_DESCRIPTION "Headers, and the package that find_package(torchtap) finds in CMake.")
 
 set(CPACK_DEBIAN_PYTHON_PACKAGE_NAME python3-torchtap)

@@ -58,19 +58,29 @@ if(TARGET torchtap_transparent)
   torchtap_torch_headers(test_caught torchtap_caught_test_headers)
 endif()
 
-# torchtap_test(NAME [INTERNALS] [CAUGHT] [ARGUMENTS arguments]): one executable, of the sources in the folder NAME, or in this one
-# if there is none. With INTERNALS it links objects in place of the libraries: of the kernel, and of the part NAME. With CAUGHT it
-# links torchtap::transparent.
+# torchtap_test(NAME [INTERNALS] [CAUGHT] [ARGUMENTS arguments] [WITH part [FILES names]]): one executable, of the sources in the
+# folder NAME, or in this one if there is none. With INTERNALS it links objects in place of the libraries: of the kernel, and of
+# the part NAME. With CAUGHT it links torchtap::transparent. Tests use the part WITH; where it is not built, the FILES are left out,
+# NAME_test.cpp each.
 function(torchtap_test name)
-  cmake_parse_arguments(test "INTERNALS;CAUGHT" "" ARGUMENTS ${ARGN})
+  cmake_parse_arguments(test "INTERNALS;CAUGHT" "WITH" "ARGUMENTS;FILES" ${ARGN})
   set(folder "${CMAKE_CURRENT_SOURCE_DIR}/${name}")
   if(NOT EXISTS "${folder}")
     set(folder "${CMAKE_CURRENT_SOURCE_DIR}")
   endif()
   file(GLOB sources CONFIGURE_DEPENDS "${folder}/*.cpp")
+  if(test_WITH AND NOT TARGET torchtap_${test_WITH})
+    list(JOIN test_FILES "|" files)
+    list(FILTER sources EXCLUDE REGEX "/(${files})_test.cpp$")
+  endif()
   add_executable(test_${name} $<TARGET_OBJECTS:torchtap_test_main> ${sources})
   if(test_INTERNALS)
     target_link_libraries(test_${name} PRIVATE torchtap_internals)
+    if(TARGET torchtap_${test_WITH})
+      target_sources(test_${name} PRIVATE $<TARGET_OBJECTS:torchtap_${test_WITH}>)
+      target_include_directories(test_${name} PRIVATE "${TORCHTAP_${test_WITH}_FOLDER}/include")
+      target_link_libraries(test_${name} PRIVATE $<TARGET_GENEX_EVAL:torchtap_${test_WITH},$<FILTER:$<TARGET_PROPERTY:torchtap_${test_WITH},LINK_LIBRARIES>,EXCLUDE,^torchtap::>>)
+    endif()
     if(TARGET torchtap_${name})
       target_sources(test_${name} PRIVATE $<TARGET_OBJECTS:torchtap_${name}> $<TARGET_OBJECTS:torchtap_views> $<TARGET_OBJECTS:torchtap_operations>
                                                  $<TARGET_OBJECTS:torchtap_json>)

@@ -6,7 +6,7 @@
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/detail/device_rows.hpp>
 #include <torchtap/reductions/detail/ledger.hpp>
-#include <torchtap/reductions/detail/small.hpp>
+#include <torchtap/reductions/fast/small.hpp>
 
 namespace torchtap::reductions {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/ledger.hpp>
-#include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/ema.hpp>
+#include <torchtap/reductions/fast/small.hpp>
 
 namespace torchtap::reductions {
 namespace {

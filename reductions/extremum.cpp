@@ -11,7 +11,7 @@
 #include <torchtap/reductions/abs_max.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/ledger.hpp>
-#include <torchtap/reductions/detail/small.hpp>
+#include <torchtap/reductions/fast/small.hpp>
 #include <torchtap/reductions/max.hpp>
 #include <torchtap/reductions/min.hpp>
 

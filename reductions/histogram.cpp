@@ -15,7 +15,7 @@
 #include <torchtap/reductions/detail/in_order.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/ledger.hpp>
-#include <torchtap/reductions/detail/small.hpp>
+#include <torchtap/reductions/fast/small.hpp>
 #include <torchtap/reductions/histogram.hpp>
 
 namespace torchtap::reductions {
@@ -37,9 +37,10 @@ at::Tensor scaled(const at::Tensor& x, const at::Tensor& e) {
   return at::mul(at::mul(x, power_of_two(half)), power_of_two(at::sub(e, half)));
 }
 
-/// The index of the cell of width 2^e that holds x.
+/// The index of the cell of width 2^e that holds x. A negative number may be too small to be scaled.
 at::Tensor cell(const at::Tensor& x, const at::Tensor& e) {
-  return scaled(x, e.neg()).floor_().to(at::kLong);
+  const at::Tensor index = scaled(x, e.neg()).floor_();
+  return index.masked_fill(at::logical_and(at::lt(x, 0), at::eq(index, 0)), -1).to(at::kLong);
 }
 
 /// The exponent k with x in [2^(k-1), 2^k).

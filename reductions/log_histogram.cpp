@@ -8,7 +8,7 @@
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/ledger.hpp>
-#include <torchtap/reductions/detail/small.hpp>
+#include <torchtap/reductions/fast/small.hpp>
 #include <torchtap/reductions/log_histogram.hpp>
 #include <torchtap/reductions/pass.hpp>
 

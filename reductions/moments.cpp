@@ -9,7 +9,7 @@
 #include <torchtap/reductions/detail/device_rows.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/ledger.hpp>
-#include <torchtap/reductions/detail/small.hpp>
+#include <torchtap/reductions/fast/small.hpp>
 #include <torchtap/reductions/moments.hpp>
 
 namespace torchtap::reductions {
@@ -53,64 +53,61 @@ bool Moments::ask_ledger(detail::Ledger& ledger) const {
 void Moments::fold(const Pass& pass) {
   if (fold_small(pass)) return;
   const base::RecordingMode quiet;
-  const at::Tensor& sample = pass.sample();
   const detail::Rows rows = intake_.open(pass);
-  check_kind(sample);
+  check_kind(pass.sample());
   if (rows.count == 0) return;
+  if (!fold_summaries(pass, rows) && !fold_elementwise(pass, rows) && !fold_on_device(rows))
+    combine(part_of(rows));
+  intake_.commit(rows);
+}
+
+/// Rows that were summarised; else false.
+bool Moments::fold_summaries(const Pass& pass, const detail::Rows& rows) {
   const auto kept = detail::kernels_of(pass).answer(intake_.folding());
-  if (!kept.empty()) {
-    if (count() == 0) {
-      for (auto* state : {&mean_, &m2_}) *state = at::zeros(rows.kept(), at::kDouble);
-      if (order_ == 4) {
-        for (auto* state : {&m3_, &m4_}) *state = at::zeros(rows.kept(), at::kDouble);
-      }
+  if (kept.empty()) return false;
+  if (count() == 0) {
+    for (auto* state : {&mean_, &m2_}) *state = at::zeros(rows.kept(), at::kDouble);
+    if (order_ == 4) {
+      for (auto* state : {&m3_, &m4_}) *state = at::zeros(rows.kept(), at::kDouble);
     }
-    take(kept);
-    return intake_.commit(rows);
   }
-  if (rows.single && count() != 0 && !intake_.omits()) {
-    const auto number = static_cast<double>(count() + 1);
-    if (order_ == 2 ? detail::kernels_of(pass).fold_variance(number, *mean_, *m2_)
-                    : m3_ && detail::kernels_of(pass).fold_moments(number, *mean_, *m2_, *m3_, *m4_))
-      return intake_.commit(rows);
-  }
-  if (fold_on_device(rows)) return intake_.commit(rows);
-  const auto dtype = detail::wide_type(sample.scalar_type());
+  take(kept);
+  return true;
+}
+
+/// A sample that is one row like those before, with the kernels; else false.
+bool Moments::fold_elementwise(const Pass& pass, const detail::Rows& rows) {
+  if (!rows.single || count() == 0 || intake_.omits()) return false;
+  const auto number = static_cast<double>(count() + 1);
+  if (order_ == 2) return detail::kernels_of(pass).fold_variance(number, *mean_, *m2_);
+  return m3_ && detail::kernels_of(pass).fold_moments(number, *mean_, *m2_, *m3_, *m4_);
+}
+
+/// The moments of rows by operations of ATen.
+Moments::Part Moments::part_of(const detail::Rows& rows) const {
+  const auto dtype = detail::wide_type(rows.view.scalar_type());
   const at::Tensor x = rows.filled(0.0).to(dtype);
   Part part;
-  if (rows.finite.defined()) {
-    part.n = rows.sum(rows.finite, at::kDouble);
-  } else {
-    part.n = at::scalar_tensor(static_cast<double>(rows.count), at::TensorOptions().dtype(at::kDouble));
-  }
+  part.n = rows.finite.defined()
+               ? rows.sum(rows.finite, at::kDouble)
+               : at::scalar_tensor(static_cast<double>(rows.count), at::TensorOptions().dtype(at::kDouble));
   if (rows.count == 1) {
     const at::Tensor row = x.reshape(rows.kept());
     // States of large samples lie in memory as the first one does, so that the kernels read both straight on.
     const bool as_it_lies = count() == 0 && rows.single && !intake_.omits() && row.numel() > detail::kSmall;
     part.mean = as_it_lies ? at::empty_like(row).copy_(row) : detail::own_copy(row);
-  } else {
-    part.mean = rows.sum(x, dtype).div(rows.finite.defined() ? part.n.clamp_min(1) : part.n);
-    at::Tensor deviation = at::sub(x, part.mean);
-    if (rows.finite.defined()) deviation.masked_fill_(rows.finite.logical_not(), 0.0);
-    const at::Tensor square = squared(deviation);
-    part.m2 = rows.sum(square, at::kDouble);
-    if (dtype == at::kDouble && order_ == 4) {
-      part.m3 = rows.sum(deviation.mul_(square), at::kDouble);
-      part.m4 = rows.sum(square.square(), at::kDouble);
-    }
+    return part;
   }
-  if (count() == 0) {
-    const auto zeros = [&] { return at::zeros_like(part.mean, at::kDouble); };
-    mean_ = part.mean;
-    m2_ = part.m2.defined() ? part.m2 : zeros();
-    if (dtype == at::kDouble && order_ == 4) {
-      m3_ = part.m3.defined() ? part.m3 : zeros();
-      m4_ = part.m4.defined() ? part.m4 : zeros();
-    }
-  } else {
-    combine(part);
+  part.mean = rows.sum(x, dtype).div(rows.finite.defined() ? part.n.clamp_min(1) : part.n);
+  at::Tensor deviation = at::sub(x, part.mean);
+  if (rows.finite.defined()) deviation.masked_fill_(rows.finite.logical_not(), 0.0);
+  const at::Tensor square = squared(deviation);
+  part.m2 = rows.sum(square, at::kDouble);
+  if (dtype == at::kDouble && order_ == 4) {
+    part.m3 = rows.sum(deviation.mul_(square), at::kDouble);
+    part.m4 = rows.sum(square.square(), at::kDouble);
   }
-  intake_.commit(rows);
+  return part;
 }
 
 /// A sample like those before, if it is small or was summarised, without ATen. Returns false for any other
@@ -283,7 +280,19 @@ bool Moments::combine_plain(const Part& other) {
   return true;
 }
 
+/// Without samples the moments become those of `other`.
 void Moments::combine(const Part& other) {
+  if (count() == 0) {
+    const auto or_zeros = [&](const at::Tensor& sum) {
+      return sum.defined() ? sum : at::zeros_like(other.mean, at::kDouble);
+    };
+    mean_ = other.mean;
+    m2_ = or_zeros(other.m2);
+    if (order_ == 2 || other.mean.is_complex()) return;
+    m3_ = or_zeros(other.m3);
+    m4_ = or_zeros(other.m4);
+    return;
+  }
   for (auto* state : {&mean_, &m2_, &m3_, &m4_}) {
     if (*state) **state = (*state)->contiguous();
   }

@@ -77,7 +77,10 @@ class TORCHTAP_API Moments : public Reduction {
   }
   struct Part;
   bool fold_small(const Pass& pass) override;
+  bool fold_summaries(const Pass& pass, const detail::Rows& rows);
+  bool fold_elementwise(const Pass& pass, const detail::Rows& rows);
   bool fold_on_device(const detail::Rows& rows);
+  Part part_of(const detail::Rows& rows) const;
   void take(c10::ArrayRef<Summary> kept);
   Part part() const;
   static Part combined(const Part& mine, const Part& other);

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/reductions/detail/small.hpp>
+#include <torchtap/reductions/fast/small.hpp>
 #include <torchtap/reductions/first.hpp>
 #include <torchtap/reductions/last.hpp>
 

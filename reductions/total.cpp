@@ -6,7 +6,7 @@
 
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/ledger.hpp>
-#include <torchtap/reductions/detail/small.hpp>
+#include <torchtap/reductions/fast/small.hpp>
 #include <torchtap/reductions/mean.hpp>
 #include <torchtap/reductions/sum.hpp>
 

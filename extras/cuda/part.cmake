@@ -3,5 +3,5 @@ set(lacks "")
 if(NOT UNIX OR APPLE)
   set(lacks "it needs ELF")
 endif()
-torchtap_part(cuda ROOMS cuda LACKS "${lacks}"
+torchtap_part(cuda WANTS statistics ROOMS cuda LACKS "${lacks}"
               DESCRIPTION "reduces samples on CUDA devices with kernels made for that")

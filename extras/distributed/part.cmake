@@ -6,5 +6,5 @@ set(lacks "")
 if(NOT TORCHTAP_C10D_INCLUDE_DIR)
   set(lacks "it needs a LibTorch with c10d")
 endif()
-torchtap_part(distributed ROOMS distributed LACKS "${lacks}"
+torchtap_part(distributed WANTS statistics ROOMS distributed LACKS "${lacks}"
               DESCRIPTION "merges what many processes recorded")

@@ -13,6 +13,7 @@
 #include <torchtap/quantization/detail/exact_sum.hpp>
 #include <torchtap/quantization/detail/format_loops.hpp>
 #include <torchtap/quantization/formats.hpp>
+#include <torchtap/reductions/extend/named.hpp>
 
 namespace torchtap::quantization {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include <torchtap/reductions/detail/bin_counts.hpp>
-#include <torchtap/reductions/detail/kernels.hpp>
-#include <torchtap/reductions/detail/reader.hpp>
+#include <torchtap/reductions/fast/kernels.hpp>
+#include <torchtap/reductions/fast/reader.hpp>
 
 namespace torchtap::reductions::detail {
 namespace {

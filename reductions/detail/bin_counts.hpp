@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-#include <torchtap/reductions/detail/bin_edges.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
+#include <torchtap/reductions/fast/bin_edges.hpp>
 #include <torchtap/reductions/pass.hpp>
 #include <torchtap/reductions/summary.hpp>
 

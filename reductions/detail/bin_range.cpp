@@ -26,9 +26,10 @@ double scaled(double x, std::int64_t e) {
   return x * power_of_two(half) * power_of_two(e - half);
 }
 
-/// The index of the cell of width 2^e that holds x.
+/// The index of the cell of width 2^e that holds x. A negative number may be too small to be scaled.
 std::int64_t cell(double x, std::int64_t e) {
-  return static_cast<std::int64_t>(std::floor(scaled(x, -e)));
+  const double index = std::floor(scaled(x, -e));
+  return x < 0 && index == 0 ? -1 : static_cast<std::int64_t>(index);
 }
 
 /// The exponent k with x in [2^(k-1), 2^k).

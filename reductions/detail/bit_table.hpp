@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <vector>
 
-#include <torchtap/reductions/detail/bits.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
-#include <torchtap/reductions/detail/reader.hpp>
+#include <torchtap/reductions/fast/bits.hpp>
+#include <torchtap/reductions/fast/reader.hpp>
 
 namespace torchtap::reductions::detail {
 

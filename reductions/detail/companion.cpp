@@ -29,23 +29,6 @@ at::Tensor selected(const Selection* selection, const at::Tensor& companion, con
   return selection->of(selected(selection->outer(), companion, name), name);
 }
 
-void expect_plain(const char* what, const at::Tensor& sample) {
-  TORCH_CHECK_TYPE(sample.defined(), "reductions::", what,
-                   "::update: expected a tensor, got an undefined one.");
-  if (!base::is_strided(sample)) {
-    core::unfit<c10::TypeError>(c10::str("reductions::", what,
-                                         "::update: expected a plain strided tensor, got ",
-                                         base::instead_of_strided(sample), "."));
-  }
-  TORCH_CHECK_TYPE(!sample.is_quantized(), "reductions::", what,
-                   "::update: expected a plain strided tensor, got ", sample.toString(),
-                   "; convert it with dequantize() first.");
-}
-
-at::Tensor as_matrix(const at::Tensor& tensor) {
-  return tensor.dim() == 1 ? tensor.unsqueeze(1) : tensor.flatten(1);
-}
-
 }  // namespace
 
 Selection::Selection(at::IntArrayRef shape, c10::ArrayRef<std::int64_t> rows)
@@ -134,49 +117,6 @@ at::Tensor on_cpu(const char* what, const std::string& name, const at::Tensor& c
   if (companion.is_cpu() && companion.is_contiguous()) return companion;
   const base::RecordingMode quiet;
   return companion.cpu().contiguous();
-}
-
-at::Tensor side_by_side(const char* what, const std::string& name, const at::Tensor& sample,
-                        std::int64_t& start) {
-  expect_plain(what, sample);
-  const at::Tensor other = any_companion(what, name);
-  expect_plain(what, other);
-  TORCH_CHECK_VALUE(sample.dim() > 0 && other.dim() > 0 && sample.size(0) == other.size(0),
-                    "reductions::", what, "::update: \"", name, "\" has shape ", other.sizes(),
-                    " and the sample ", sample.sizes(),
-                    "; each needs a row for each row of the other, along dimension 0.");
-  TORCH_CHECK_VALUE(sample.device() == other.device(), "reductions::", what, "::update: \"", name,
-                    "\" is on ", other.device(), " and the sample on ", sample.device(),
-                    "; bring both to one device.");
-  const base::RecordingMode quiet;
-  const at::Tensor x = as_matrix(sample), y = as_matrix(other);
-  if (start != 0 && x.size(1) != start) {
-    core::unfit<c10::ValueError>(c10::str("reductions::", what, "::update: expected ", start,
-                                          " numbers in each row of the sample, as before, got ", x.size(1),
-                                          ", of shape ", sample.sizes(), "."));
-  }
-  const auto dtype = c10::promoteTypes(x.scalar_type(), y.scalar_type());
-  at::Tensor both = at::cat({x.to(dtype), y.to(dtype)}, 1);
-  start = x.size(1);
-  return both;
-}
-
-Beginning::Beginning(const char* what, std::string own, const Any& inner)
-    : what_(what), own_(std::move(own)) {
-  if (inner.count() == 0) before_ = inner;
-}
-
-void Beginning::check(Any& inner) const {
-  if (!before_ || inner.count() == 0 || !inner.results().contains(own_)) return;
-  inner = *before_;
-  TORCH_CHECK_VALUE(false, "reductions::", what_, "::update: \"", own_, "\" is a result of ",
-                    inner.describe(), ", too; use another name.");
-}
-
-void expect_other_names(const char* what, const std::string& name, const Any& inner) {
-  const auto names = inner.companions();
-  TORCH_CHECK_VALUE(name.empty() || std::find(names.begin(), names.end(), name) == names.end(), what, ": ",
-                    inner.describe(), " uses \"", name, "\", too; results need different names.");
 }
 
 }  // namespace torchtap::reductions::detail

@@ -6,13 +6,17 @@
 #include <c10/util/ArrayRef.h>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include <torchtap/reductions/any.hpp>
+#include <torchtap/reductions/extend/companions.hpp>
 
 namespace torchtap::reductions::detail {
+
+using extend::Beginning;
+using extend::expect_other_names;
+using extend::expect_plain;
 
 /// While it lives, companions in this thread have only the chosen rows: a reduction inside of `by` and
 /// `where` sees the same rows of the sample and of its companions.
@@ -55,29 +59,5 @@ at::Tensor mask(const std::string& name, const at::Tensor& sample);
 /// graph, because choosing rows waits for it.
 at::Tensor on_cpu(const char* what, const std::string& name, const at::Tensor& companion,
                   const at::Tensor& sample);
-
-/// Each row of the sample with the same row of the companion behind it: [N, D + E], of a sample [N, …] with D
-/// numbers in a row and a companion [N, …] with E. `start` is D, as it was before; if it is 0, it is set.
-/// Throws `c10::ValueError` if there is no such companion, or N, D or the device is another.
-at::Tensor side_by_side(const char* what, const std::string& name, const at::Tensor& sample,
-                        std::int64_t& start);
-
-/// A reduction before its first sample, which shows the names of its results.
-class Beginning {
- public:
-  /// `own`: the name of a result that class `what` adds to the results of `inner`.
-  Beginning(const char* what, std::string own, const Any& inner);
-  /// After an update. Throws `c10::ValueError`, and makes `inner` what it was, if it has a result of that
-  /// name.
-  void check(Any& inner) const;
-
- private:
-  const char* what_;
-  std::string own_;
-  std::optional<Any> before_;  // nothing once there were samples
-};
-
-/// Throws `c10::ValueError` if `inner` uses a companion called `name`, too.
-void expect_other_names(const char* what, const std::string& name, const Any& inner);
 
 }  // namespace torchtap::reductions::detail

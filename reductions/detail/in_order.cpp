@@ -9,9 +9,9 @@
 #include <torchtap/base/of_thread.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/in_order.hpp>
-#include <torchtap/reductions/detail/kernels.hpp>
-#include <torchtap/reductions/detail/reader.hpp>
-#include <torchtap/reductions/detail/small.hpp>
+#include <torchtap/reductions/fast/kernels.hpp>
+#include <torchtap/reductions/fast/reader.hpp>
+#include <torchtap/reductions/fast/small.hpp>
 
 namespace torchtap::reductions::detail {
 namespace {

@@ -11,7 +11,7 @@
 #include <torchtap/base/strided.hpp>
 #include <torchtap/core/unfit.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
-#include <torchtap/reductions/detail/small.hpp>
+#include <torchtap/reductions/fast/small.hpp>
 #include <torchtap/reductions/pass.hpp>
 
 namespace torchtap::reductions::detail {

@@ -17,6 +17,7 @@
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/extend/packed_state.hpp>
 #include <torchtap/core/value.hpp>
+#include <torchtap/reductions/fast/memory.hpp>
 #include <torchtap/reductions/options.hpp>
 
 namespace torchtap::reductions {
@@ -24,8 +25,6 @@ class Pass;
 }
 
 namespace torchtap::reductions::detail {
-
-struct Memory;
 
 /// A tensor that is copied by value, which gives classes made of them correct copy and move operations by
 /// default. The tensor passed to the constructor must have no other owner.
@@ -90,19 +89,6 @@ struct TORCHTAP_API Rows {
   at::Tensor flat(const at::Tensor& values) const;
   /// `view` with omitted elements replaced by `fill`.
   at::Tensor filled(double fill) const;
-};
-
-/// The rows of a small sample in memory.
-struct Lines {
-  c10::ScalarType type;
-  const char* data;
-  std::int64_t rows, numel;         ///< of each row
-  const std::int64_t* places = {};  ///< where groups of rows lie; null: all are side by side
-  std::int64_t together = 1;        ///< rows of a group, which are side by side
-
-  /// Calls `f(memory)` for each row.
-  template <class F>
-  void each(const F& f) const;
 };
 
 enum class Accepts { any, real };

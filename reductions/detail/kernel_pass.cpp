@@ -15,9 +15,9 @@
 #include <torchtap/base/strided.hpp>
 #include <torchtap/core/unfit.hpp>
 #include <torchtap/reductions/detail/kernel_pass.hpp>
-#include <torchtap/reductions/detail/kernels.hpp>
 #include <torchtap/reductions/detail/ledger.hpp>
-#include <torchtap/reductions/detail/small.hpp>
+#include <torchtap/reductions/fast/kernels.hpp>
+#include <torchtap/reductions/fast/small.hpp>
 
 namespace torchtap::reductions::detail {
 namespace {

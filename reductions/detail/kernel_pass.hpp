@@ -13,7 +13,8 @@
 #include <vector>
 
 #include <torchtap/base/api.hpp>
-#include <torchtap/reductions/detail/reader.hpp>
+#include <torchtap/reductions/fast/memory.hpp>
+#include <torchtap/reductions/fast/reader.hpp>
 #include <torchtap/reductions/options.hpp>
 #include <torchtap/reductions/summary.hpp>
 
@@ -24,13 +25,6 @@ class Pass;
 namespace detail {
 
 class Ledger;
-
-/// A small contiguous sample in the CPU's memory, which loops read faster than operations of ATen.
-struct Memory {
-  c10::ScalarType type;
-  const char* data;
-  std::int64_t numel;
-};
 
 /// One pass of the kernels over a sample, as part of a `Pass`.
 ///

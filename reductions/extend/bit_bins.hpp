@@ -8,6 +8,10 @@
 
 #include <torchtap/base/api.hpp>
 
+namespace at {
+class Tensor;
+}
+
 namespace torchtap::reductions {
 class Pass;
 }
@@ -33,7 +37,7 @@ struct BitBins {
   std::int64_t slots() const noexcept { return nan() + 2; }
   std::int64_t per_octave() const noexcept { return std::int64_t{1} << mantissa_bits; }
   /// The least magnitude in bin `magnitude`; bin infinity() has 2^128.
-  double edge(std::int64_t magnitude) const noexcept;
+  TORCHTAP_API double edge(std::int64_t magnitude) const noexcept;
 };
 
 /// Slots and their counts.
@@ -44,5 +48,7 @@ TORCHTAP_API void ask_bits(Pass& pass, BitBins bins);
 /// The counts, in no order and without slots that count nothing; null if numbers of the sample's dtype or
 /// layout have no such bits. They live as long as the pass.
 TORCHTAP_API const SlotCounts* count_bits(const Pass& pass, BitBins bins);
+/// The counts of a strided tensor of real numbers on the CPU, in a pass of their own. Slots ascend.
+TORCHTAP_API SlotCounts count_bits(const at::Tensor& x, BitBins bins);
 
 }  // namespace torchtap::reductions::extend

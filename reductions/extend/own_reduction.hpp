@@ -6,8 +6,13 @@
 #include <functional>
 
 #include <torchtap/base/api.hpp>
-#include <torchtap/reductions/detail/catalogue.hpp>
+#include <torchtap/reductions/detail/intake.hpp>
+#include <torchtap/reductions/pass.hpp>
 #include <torchtap/reductions/reduction.hpp>
+// A name for `parse` and `restore`, where the component statistics was built.
+#if __has_include(<torchtap/reductions/extend/named.hpp>)
+#include <torchtap/reductions/extend/named.hpp>
+#endif
 
 namespace torchtap::reductions::extend {
 
@@ -15,17 +20,25 @@ namespace torchtap::reductions::extend {
 using detail::Accepts;
 using detail::Folding;
 using detail::Intake;
+using detail::kernel_type;
+using detail::Lines;
+using detail::mean_type;
+using detail::Memory;
 using detail::own_copy;
 using detail::Owned;
 using detail::Rows;
+using detail::tabulate;
 using detail::to_text;
+using detail::wide_type;
 
-using detail::Arguments;
-using detail::Named;
+/// Asks that the pass also summarises each kept element of its sample, before its first result is read.
+TORCHTAP_API void ask_summaries(Pass& pass, const Folding& folding, Needs needs);
+/// The summary of each kept element, in order, which was asked for; empty if the pass cannot tell.
+TORCHTAP_API c10::ArrayRef<Summary> summaries(const Pass& pass, const Folding& folding);
 
-/// From now on `parse`, `restore` and `catalogue` know the reduction. Call it while no other thread uses
-/// them, as when the library is loaded.
-TORCHTAP_API void add_to_catalogue(Named named);
+/// Writes each element to `numbers`, of float32 (not for float64) or float64. Returns false, and does
+/// nothing, for another pair of dtypes.
+TORCHTAP_API bool copy(const Memory& x, c10::ScalarType to, void* numbers);
 
 /// Calls `f(begin, end)` for parts of [0, units) on LibTorch's threads, or on the current thread if
 /// `elements` is small.

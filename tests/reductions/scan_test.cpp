@@ -12,7 +12,7 @@
 #include <limits>
 #include <vector>
 
-#include <torchtap/reductions/detail/kernels.hpp>
+#include <torchtap/reductions/fast/kernels.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
 #include "tests/only_where.hpp"
@@ -262,11 +262,7 @@ BOOST_AUTO_TEST_CASE(the_number_of_threads_changes_nothing,
     at::set_num_threads(count);
     auto series = make_series(rows, NonFinite::propagate);
     series.update(x);
-    Quantiles quantiles(rows(QuantilesOptions()));
-    quantiles.update(x);
-    core::Results state = series.results();
-    state.set("quantiles", quantiles.quantiles({0.1, 0.5, 0.9}));
-    return state;
+    return series.results();
   };
   for (const Rows& rows : {Rows{{}}, Rows{{0, 2, 3}}, Rows{{0, 1, 2}}, Rows{{0}}}) {
     const core::Results one = of(1, rows);
@@ -340,7 +336,7 @@ BOOST_AUTO_TEST_CASE(moments_of_channels_last_samples_are_copied_saved_and_merge
       }
       Moments copy = second;
       copy.update(sample());
-      const auto saved = core::make_sink(restore(*core::save(*core::make_sink(second))));
+      const auto saved = core::make_sink(reloaded(second));
       saved->update(sample());
       saved->merge(*core::make_sink(first));
       first.merge(copy);
@@ -421,84 +417,6 @@ BOOST_AUTO_TEST_CASE(values_on_an_edge_count_where_the_edge_says) {
       for (const auto& [name, tensor] : slow.results())
         BOOST_TEST(fast.results().at(name).equal(tensor), name << ' ' << bins);
     }
-  }
-}
-
-BOOST_AUTO_TEST_CASE(quantiles_keep_their_word_on_hostile_streams) {
-  at::manual_seed(0);
-  const std::int64_t n = 400000;
-  at::Tensor with_nan = at::randn({n});
-  with_nan.slice(0, 0, n, 1000).fill_(kNaN);
-  const at::Tensor normal = at::randn({n});
-  const std::vector<std::pair<const char*, at::Tensor>> streams{
-      {"normal", normal},
-      {"sorted", std::get<0>(normal.sort())},
-      {"reversed", std::get<0>(normal.sort(0, true))},
-      {"constant", at::full({n}, 3.0F)},
-      {"two values", at::randint(2, {n}, at::kFloat)},
-      {"heavy tails", normal / at::randn({n}).abs().clamp_min(1e-6)},
-      {"small after large", at::cat({normal.narrow(0, 0, n / 2) * 1000, normal.narrow(0, n / 2, n / 2)})},
-      {"saw", at::arange(n, at::kFloat).remainder(65536)},
-      {"with NaN", with_nan},
-      {"float64", at::randn({n}, at::kDouble)},
-      {"half", normal.to(at::kHalf)},
-  };
-  const std::vector<double> levels{0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0};
-  for (const auto& [name, stream] : streams) {
-    const at::Tensor wide = stream.to(at::kDouble);
-    const at::Tensor sorted = std::get<0>(wide.masked_select(wide.isnan().logical_not()).sort());
-    for (const std::int64_t part :
-         {n, std::int64_t{70000}, std::int64_t{3000}, std::int64_t{700}, std::int64_t{100}}) {
-      Quantiles sketch(QuantilesOptions().over_all(true)), other(QuantilesOptions().over_all(true).seed(1));
-      const auto parts = stream.split(part);
-      for (std::size_t i = 0; i < parts.size(); ++i) (i % 2 == 0 ? sketch : other).update(parts[i]);
-      sketch.merge(other);
-      BOOST_TEST(sketch.count() == n);
-      BOOST_TEST(sketch.nan().item<std::int64_t>() == n - sorted.numel());
-      BOOST_TEST(sketch.retained() < 8 * 512);
-      const at::Tensor got = sketch.quantiles(levels).to(at::kDouble);
-      for (std::size_t i = 0; i < levels.size(); ++i) {
-        // The ranks of that value in the stream, from the first to the last equal one.
-        const at::Tensor value = got[static_cast<std::int64_t>(i)];
-        const double first = at::searchsorted(sorted, value).item<double>();
-        const double last = at::searchsorted(sorted, value, false, /*right=*/true).item<double>();
-        const double wanted = levels[i] * static_cast<double>(sorted.numel() - 1);
-        const double off = std::max({0.0, first - wanted, wanted - last});
-        BOOST_TEST(off <= sketch.rank_error() * static_cast<double>(n) + 1,
-                   name << ", parts of " << part << ", q = " << levels[i] << ", off by " << off);
-      }
-    }
-  }
-}
-
-BOOST_AUTO_TEST_CASE(quantiles_of_each_channel_are_its_own) {
-  at::manual_seed(0);
-  const at::Tensor x = at::randn({8, 5, 60, 60}) + at::arange(5).view({1, 5, 1, 1}) * 100;
-  for (const auto& sample : {x, x.contiguous(at::MemoryFormat::ChannelsLast), x.to(at::kDouble)}) {
-    Quantiles sketch(QuantilesOptions().over({0, 2, 3}));
-    sketch.update(sample);
-    const at::Tensor want =
-        at::quantile(x.permute({1, 0, 2, 3}).reshape({5, -1}), at::tensor({0.1F, 0.5F, 0.9F}), 1);
-    BOOST_TEST(close(sketch.quantiles({0.1, 0.5, 0.9}), want, 0.0, 0.06));
-    BOOST_TEST(sketch.quantile(0).equal(x.amin({0, 2, 3}).to(sketch.quantile(0).scalar_type())));
-  }
-}
-
-BOOST_AUTO_TEST_CASE(covariance_in_blocks_is_symmetric_and_right) {
-  at::manual_seed(0);
-  for (const std::int64_t size : {200, 256, 300, 512}) {
-    const at::Tensor x = at::randn({700, size}).matmul(at::randn({size, size})) + 10;
-    Covariance covariance(CovarianceOptions().over({0}));
-    Gram gram(GramOptions().over({0}));
-    for (const auto& part : x.split(250)) {
-      covariance.update(part);
-      gram.update(part);
-    }
-    const at::Tensor wide = x.to(at::kDouble);
-    BOOST_TEST(close(covariance.covariance(), at::cov(wide.t()), 1e-9, 1e-9));
-    BOOST_TEST(close(covariance.covariance(), covariance.covariance().t(), 1e-12, 1e-12));
-    BOOST_TEST(close(gram.value(), wide.t().matmul(wide), 1e-9, 1e-9));
-    BOOST_TEST(close(gram.value(), gram.value().t(), 1e-12, 1e-12));
   }
 }
 

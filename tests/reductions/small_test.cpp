@@ -314,7 +314,7 @@ BOOST_AUTO_TEST_CASE(moments_of_order_2) {
   BOOST_CHECK_THROW(two.kurtosis(), c10::ValueError);
   BOOST_CHECK_THROW(two.merge(four), c10::ValueError);
   BOOST_CHECK_THROW(Moments(MomentsOptions().order(3)), c10::ValueError);
-  Any again = restore(*core::save(two));
+  Any again = reloaded(two);
   again.merge(two);
   BOOST_TEST(again.count() == 100);
   BOOST_TEST(close(again.results().at("mean"), x.mean(0), 1e-12));

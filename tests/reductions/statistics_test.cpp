@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
 
 #include <torchtap/reductions/reductions.hpp>
 
@@ -131,9 +130,6 @@ BOOST_AUTO_TEST_CASE(raise_names_how_many) {
   check_raise<AbsMax>(AbsMaxOptions());
   check_raise<Norm>(NormOptions());
   check_raise<EMA>(EMAOptions());
-  check_raise<Covariance>(CovarianceOptions());
-  check_raise<Gram>(GramOptions());
-  check_raise<TopK>(TopKOptions());
 }
 
 BOOST_DATA_TEST_CASE(propagate_is_what_torch_does, bdata::make({1, 7, 40}), batch) {
@@ -150,41 +146,9 @@ BOOST_DATA_TEST_CASE(propagate_is_what_torch_does, bdata::make({1, 7, 40}), batc
     BOOST_TEST(close(fed(Min(MinOptions().over({0})), x, batch).value(), x.amin(0), 1e-12));
     BOOST_TEST(close(fed(Max(MaxOptions().over({0})), x, batch).value(), x.amax(0), 1e-12));
     BOOST_TEST(close(fed(Norm(NormOptions().over({0})), x, batch).value(), x.norm(2, {0}), 1e-12));
-    BOOST_TEST(
-        close(fed(TopK(TopKOptions(4).over({0})), x, batch).values(), std::get<0>(x.topk(4, 0)), 1e-12));
     BOOST_TEST(close(fed(Mean(), x.view(-1), 40).value(), x.view(-1), 1e-12));
   }
   BOOST_TEST(Sum(SumOptions()).fresh().describe() == "Sum");
-}
-
-BOOST_AUTO_TEST_CASE(rows_with_a_non_finite_feature_are_left_out_of_covariance) {
-  const auto x = spoiled().narrow(1, 0, 3);
-  const auto rows = x.index({x.isfinite().all(1)});
-  BOOST_TEST(rows.size(0) == 36);
-  for (const std::int64_t batch : {1, 7, 40}) {
-    const auto covariance =
-        fed(Covariance(CovarianceOptions().over({0}).non_finite(NonFinite::omit)), x, batch);
-    BOOST_TEST(close(covariance.covariance(), at::cov(rows.t()), 1e-12));
-    BOOST_TEST(close(covariance.mean(), rows.mean(0), 1e-12));
-    BOOST_TEST(covariance.omitted().item<std::int64_t>() == 4);
-    const auto gram = fed(Gram(GramOptions().over({0}).non_finite(NonFinite::omit)), x, batch);
-    BOOST_TEST(close(gram.value(), at::mm(rows.t(), rows), 1e-12));
-    BOOST_TEST(gram.results().at("omitted").item<std::int64_t>() == 4);
-  }
-}
-
-BOOST_AUTO_TEST_CASE(top_k_without_non_finite_values) {
-  const auto x = spoiled();
-  const auto options = TopKOptions(3).over({0}).non_finite(NonFinite::omit);
-  auto top = fed(TopK(options), x.narrow(0, 0, 13), 5);
-  top.merge(fed(TopK(options), x.narrow(0, 13, 27), 4));
-  for (std::int64_t i = 0; i < 3; ++i) {
-    const auto [values, indices] = x.select(1, i).nan_to_num(-kInf, -kInf, -kInf).topk(3);
-    BOOST_TEST(close(top.values().select(1, i), values, 0.0));
-    BOOST_TEST(top.indices().select(1, i).equal(indices));
-  }
-  BOOST_TEST(top.values().select(1, 3).isnan().all().item<bool>());
-  BOOST_TEST(top.indices().select(1, 3).eq(-1).all().item<bool>());
 }
 
 BOOST_AUTO_TEST_SUITE_END()
@@ -199,25 +163,15 @@ BOOST_AUTO_TEST_CASE(dimensions_are_the_users_choice) {
       at::cat({a.permute({0, 2, 3, 1}).reshape({-1, 3}), b.permute({0, 2, 3, 1}).reshape({-1, 3})});
   for (const auto& dims : std::vector<std::vector<std::int64_t>>{{0, 2, 3}, {-1, 0, -2}}) {
     Moments moments{MomentsOptions().over(dims)};
-    TopK top{TopKOptions(4).over(dims)};
     Last last{LastOptions().over(dims)};
-    Reservoir all{ReservoirOptions(1000).over(dims)};
-    Covariance covariance{CovarianceOptions().over(dims)};
     for (const auto& batch : {a, b}) {
       moments.update(batch);
-      top.update(batch);
       last.update(batch);
-      all.update(batch);
-      covariance.update(batch);
     }
     BOOST_TEST(moments.count() == rows.size(0));
     BOOST_TEST(close(moments.mean(), rows.mean(0), 1e-12));
     BOOST_TEST(close(moments.variance(), rows.var(0, true), 1e-12));
-    BOOST_TEST(close(top.values(), std::get<0>(rows.topk(4, 0)), 0.0));
-    BOOST_TEST(top.indices().equal(std::get<1>(rows.topk(4, 0))));
     BOOST_TEST(close(last.value(), rows[-1], 0.0));
-    BOOST_TEST(close(all.samples(), rows, 0.0));
-    BOOST_TEST(close(covariance.covariance(), at::cov(rows.t()), 1e-12));
   }
 }
 
@@ -265,19 +219,16 @@ BOOST_AUTO_TEST_CASE(a_stream_of_several_dtypes_is_promoted) {
   Mean mean;
   Max max;
   Last last;
-  Reservoir reservoir;
   for (const auto& sample : {whole, half, real}) {
     sum.update(sample);
     mean.update(sample);
     max.update(sample);
     last.update(sample);
-    reservoir.update(sample);
   }
   BOOST_TEST(close(sum.value(), at::full({3}, 7.6, at::kDouble), 1e-12));
   BOOST_TEST(close(mean.value(), at::full({3}, 7.6 / 3, at::kDouble), 1e-12));
   BOOST_TEST(close(max.value(), at::full({3}, 7.0), 0.0));
   BOOST_TEST(close(last.value(), real, 0.0));
-  BOOST_TEST(close(reservoir.samples(), at::stack({whole.to(at::kDouble), half.to(at::kDouble), real}), 0.0));
   BOOST_TEST(close(Sum(sum).value(), sum.value(), 0.0));
 }
 
@@ -307,7 +258,6 @@ BOOST_AUTO_TEST_CASE(the_dtypes_that_results_have) {
   BOOST_CHECK(of(Norm(), at::kComplexDouble) == at::kDouble);
   BOOST_CHECK(of(Norm(), at::kHalf) == at::kFloat);
   BOOST_CHECK(of(First(), at::kBFloat16) == at::kBFloat16);
-  BOOST_CHECK(of(TopK(), at::kHalf) == at::kHalf);
   BOOST_CHECK(of(Histogram(HistogramOptions(3)), at::kHalf) == at::kLong);
 }
 
@@ -522,127 +472,6 @@ BOOST_AUTO_TEST_CASE(what_is_its_value_can_be_assigned) {
   BOOST_TEST(!empty.results().empty());
 }
 
-BOOST_AUTO_TEST_CASE(covariance_and_correlation) {
-  at::manual_seed(8);
-  const auto x = at::matmul(at::randn({50, 3}, at::kDouble), at::randn({3, 3}, at::kDouble)) + 1000;
-  const auto covariance = fed(Covariance(CovarianceOptions().over({0})), x, 7);
-  BOOST_TEST(close(covariance.correlation(), at::corrcoef(x.t()), 1e-9));
-  BOOST_TEST(close(fed(Covariance(CovarianceOptions().over({0}).unbiased(false)), x, 7).covariance(),
-                   at::cov(x.t(), 0), 1e-9));
-  const auto z = at::randn({50, 3}, at::kComplexDouble);
-  BOOST_TEST(close(fed(Covariance(CovarianceOptions().over({0})), z, 7).covariance(), at::cov(z.t()), 1e-12));
-  BOOST_TEST(covariance.results().names() == (std::vector<std::string>{"mean", "covariance", "correlation"}),
-             boost::test_tools::per_element());
-}
-
-BOOST_AUTO_TEST_CASE(top_k_keeps_the_earlier_of_equals) {
-  const auto x = at::tensor({1, 3, 3, 2, 3, 1, 1}, at::kLong).unsqueeze(1);
-  for (const std::int64_t batch : {1, 2, 7}) {
-    for (std::int64_t split = 0; split <= 7; ++split) {
-      auto top = fed(TopK(TopKOptions(4).over({0})), x.narrow(0, 0, split), batch);
-      top.merge(fed(TopK(TopKOptions(4).over({0})), x.narrow(0, split, 7 - split), batch));
-      BOOST_TEST(top.indices().view(-1).equal(at::tensor({1, 2, 4, 3}, at::kLong)));
-      BOOST_TEST(top.values().view(-1).equal(at::tensor({3, 3, 3, 2}, at::kLong)));
-    }
-  }
-  BOOST_CHECK_THROW(TopK(TopKOptions(0)), c10::ValueError);
-}
-
 BOOST_AUTO_TEST_SUITE_END()
-
-BOOST_AUTO_TEST_SUITE(reservoir)
-
-BOOST_AUTO_TEST_CASE(every_row_is_as_likely) {
-  constexpr int kRuns = 4000, kRows = 12, kPlaces = 4;
-  // One stream in batches, and two merged streams of unequal lengths.
-  for (const std::int64_t split : {12, 9, 3}) {
-    std::vector<int> chosen(kRows, 0);
-    for (int run = 0; run < kRuns; ++run) {
-      const auto x = at::arange(kRows, at::kLong).unsqueeze(1);
-      auto one = fed(Reservoir(ReservoirOptions(kPlaces).seed(2 * run).over({0})), x.narrow(0, 0, split), 5);
-      one.merge(fed(Reservoir(ReservoirOptions(kPlaces).seed(2 * run + 1).over({0})),
-                    x.narrow(0, split, kRows - split), 5));
-      const auto samples = one.samples();
-      const auto indices = one.indices();
-      BOOST_TEST_REQUIRE(samples.sizes() == (at::IntArrayRef{kPlaces, 1}));
-      BOOST_TEST_REQUIRE(samples.view(-1).equal(indices));  // the values are the stream's indices
-      std::set<std::int64_t> distinct;
-      for (int i = 0; i < kPlaces; ++i) distinct.insert(indices[i].item<std::int64_t>());
-      BOOST_TEST_REQUIRE(distinct.size() == kPlaces);
-      for (const auto row : distinct) ++chosen[static_cast<std::size_t>(row)];
-    }
-    // Expected kRuns / 3 each with standard deviation 30; allow five of them.
-    for (const int times : chosen) BOOST_TEST(std::abs(times - kRuns / 3) < 150);
-  }
-}
-
-/// Many rows beside few places, and what follows after a merge, which is not where the latest choice was.
-BOOST_AUTO_TEST_CASE(rows_that_are_skipped_are_as_likely) {
-  constexpr int kRuns = 4000, kRows = 60, kPlaces = 3;
-  for (const std::int64_t split : {60, 40, 7}) {
-    std::vector<int> chosen(kRows, 0), of_first(kPlaces + 1, 0);
-    const auto x = at::arange(kRows, at::kLong).unsqueeze(1);
-    for (int run = 0; run < kRuns; ++run) {
-      const auto seed = static_cast<std::uint64_t>(3 * run);
-      auto one = fed(Reservoir(ReservoirOptions(kPlaces).seed(seed).over({0})), x.narrow(0, 0, split), 9);
-      if (split != kRows) {
-        const auto rest = x.narrow(0, split, kRows - split);
-        one.merge(
-            fed(Reservoir(ReservoirOptions(kPlaces).seed(seed + 1).over({0})), rest.narrow(0, 0, 10), 9));
-        one = fed(one, rest.narrow(0, 10, rest.size(0) - 10), 9);
-      }
-      const auto indices = one.indices();
-      const auto* const row = indices.data_ptr<std::int64_t>();
-      for (int i = 0; i < kPlaces; ++i) ++chosen[static_cast<std::size_t>(row[i])];
-      ++of_first[static_cast<std::size_t>(std::count_if(row, row + kPlaces, [](auto i) { return i < 20; }))];
-    }
-    // Each with probability 1 / 20, and binomial: 5 standard deviations are 69.
-    for (const int times : chosen) BOOST_TEST(std::abs(times - kRuns / 20) < 69);
-    // Together: of the first third there are 0 ... 3, C(20, j) C(40, 3 - j) / C(60, 3) as often.
-    const double ways[] = {9880, 15600, 7600, 1140};
-    for (std::size_t j = 0; j < of_first.size(); ++j) {
-      const double share = ways[j] / 34220;
-      BOOST_TEST(std::abs(of_first[j] - kRuns * share) < 5 * std::sqrt(kRuns * share * (1 - share)));
-    }
-  }
-}
-
-BOOST_AUTO_TEST_CASE(one_by_one_and_at_once_choose_alike) {
-  const auto x = at::randn({5000}, at::kDouble);
-  for (const std::int64_t places : {1, 8, 100}) {
-    Reservoir at_once(ReservoirOptions(places).over_all(true)), in_parts = at_once;
-    for (const auto& part : x.split(100)) in_parts.update(part);
-    at_once.update(x);
-    BOOST_TEST(in_parts.indices().equal(at_once.indices()));
-    BOOST_TEST(in_parts.samples().equal(at_once.samples()));
-    BOOST_TEST(x.index_select(0, at_once.indices()).equal(at_once.samples()));
-  }
-}
-
-BOOST_AUTO_TEST_CASE(the_choice_depends_on_rows_and_seed_only) {
-  const auto x = at::arange(1000, at::kFloat).unsqueeze(1);
-  const auto of = [&](std::int64_t batch, std::uint64_t seed) {
-    return fed(Reservoir(ReservoirOptions(16).seed(seed).over({0})), x, batch).samples();
-  };
-  BOOST_TEST(of(1, 3).equal(of(64, 3)));
-  BOOST_TEST(of(1, 3).equal(of(1000, 3)));
-  BOOST_TEST(!of(1, 3).equal(of(1, 4)));
-}
-
-BOOST_AUTO_TEST_SUITE_END()
-
-/// Views whose numbers are negated when they are read, as the imaginary part of a conjugate is.
-BOOST_AUTO_TEST_CASE(top_k_of_negated_views) {
-  at::manual_seed(5);
-  for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{7}, {4, 3}, {40, 70}}) {
-    TopK of_views(TopKOptions(3).over({0})), of_copies(TopKOptions(3).over({0}));
-    for (int i = 0; i < 3; ++i) {
-      const at::Tensor x = at::randn(sizes);
-      of_views.update(by_operations(x));
-      of_copies.update(x);
-    }
-    BOOST_TEST((of_views.results() == of_copies.results()));
-  }
-}
 
 BOOST_AUTO_TEST_SUITE_END()

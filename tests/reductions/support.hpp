@@ -3,6 +3,10 @@
 #include <ATen/ATen.h>
 #include <boost/test/unit_test.hpp>
 
+#include <sstream>
+
+#include <torchtap/reductions/any.hpp>
+
 #include "../support.hpp"
 
 using torchtap_test::close;
@@ -15,4 +19,17 @@ inline at::Tensor by_operations(const at::Tensor& x) {
   const at::Tensor view = at::_neg_view(at::neg(x));
   BOOST_REQUIRE(view.is_neg());
   return view;
+}
+
+/// The reduction, saved, and loaded into one without samples.
+inline torchtap::reductions::Any reloaded(const torchtap::reductions::Any& one) {
+  std::stringstream stream;
+  {
+    torchtap::core::OutputArchive archive(stream);
+    archive(one);
+  }
+  torchtap::core::InputArchive archive(stream);
+  torchtap::reductions::Any again = one.fresh();
+  archive(again);
+  return again;
 }

@@ -8,5 +8,5 @@ endif()
 if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux" OR NOT CMAKE_CXX_BYTE_ORDER STREQUAL "LITTLE_ENDIAN")
   set(lacks "it needs Linux on a little-endian machine")
 endif()
-torchtap_part(monitor NEEDS views WANTS torchscript ROOMS views/monitor LACKS "${lacks}"
+torchtap_part(monitor NEEDS views statistics WANTS torchscript ROOMS views/monitor LACKS "${lacks}"
               DESCRIPTION "watches a model while it runs: rules, drift, and the inputs that led to an alarm")

@@ -6,7 +6,11 @@
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/cuda/detail/proof.hpp>
-#include <torchtap/reductions/parse.hpp>
+#include <torchtap/reductions/count.hpp>
+#include <torchtap/reductions/max.hpp>
+#include <torchtap/reductions/min.hpp>
+#include <torchtap/reductions/moments.hpp>
+#include <torchtap/reductions/series.hpp>
 
 namespace torchtap::cuda::detail {
 
@@ -18,13 +22,12 @@ void expect_right_numbers(c10::Device device) {
   const at::Tensor numbers =
       at::arange(36000, at::kFloat).mul_(0.37).sin_().mul_(3).add_(1).reshape({900, 40});
   for (const bool all : {true, false}) {
-    auto rows = reductions::ParseOptions();
-    if (all) {
-      rows.over_all(true);
-    } else {
-      rows.over({0});
-    }
-    auto here = core::make_sink(reductions::parse("moments, min, max, count", rows)), there = here->fresh();
+    const auto rows = [all](auto options) { return all ? options.over_all(true) : options.over({0}); };
+    auto here = core::make_sink(reductions::Series(reductions::Moments(rows(reductions::MomentsOptions())),
+                                                   reductions::Min(rows(reductions::MinOptions())),
+                                                   reductions::Max(rows(reductions::MaxOptions())),
+                                                   reductions::Count(rows(reductions::CountOptions())))),
+         there = here->fresh();
     for (int i = 0; i < 3; ++i) here->update(numbers.to(at::kDouble));
     const auto sum = there->accumulator();
     const at::Tensor sample = numbers.to(device);

@@ -16,7 +16,7 @@
 #include <torchtap/core/archive.hpp>
 #include <torchtap/quantization/detail/exact_sum.hpp>
 #include <torchtap/quantization/formats.hpp>
-#include <torchtap/reductions/detail/kernels.hpp>
+#include <torchtap/reductions/fast/kernels.hpp>
 #include <torchtap/reductions/reductions.hpp>
 #include <torchtap/storage/recording.hpp>
 

@@ -1,0 +1,5 @@
+#pragma once
+
+/// Covariance of the features of two tensors.
+
+#include <torchtap/statistics/cross_covariance.hpp>

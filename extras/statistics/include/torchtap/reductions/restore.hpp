@@ -1,0 +1,5 @@
+#pragma once
+
+/// Restores saved reductions.
+
+#include <torchtap/statistics/restore.hpp>

@@ -1,0 +1,14 @@
+#pragma once
+
+/// Includes the reductions of the component statistics. Where it was not built, there is no such file.
+
+#include <torchtap/statistics/blocks.hpp>
+#include <torchtap/statistics/covariance.hpp>
+#include <torchtap/statistics/cross_covariance.hpp>
+#include <torchtap/statistics/joint.hpp>
+#include <torchtap/statistics/linear_cka.hpp>
+#include <torchtap/statistics/parse.hpp>
+#include <torchtap/statistics/quantiles.hpp>
+#include <torchtap/statistics/reservoir.hpp>
+#include <torchtap/statistics/restore.hpp>
+#include <torchtap/statistics/topk.hpp>

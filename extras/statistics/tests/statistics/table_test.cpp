@@ -1,0 +1,78 @@
+// The reductions of this part in the table of checks.
+
+#include "tests/reductions/table.hpp"
+
+#include <ATen/ATen.h>
+
+BOOST_AUTO_TEST_SUITE(table)
+
+namespace {
+
+/// The results of `Blocks` of which each sample is a row.
+core::Results blocks_of(const at::Tensor& rows) {
+  const at::Tensor x = rows.is_complex() ? at::view_as_real(rows).flatten(1) : rows;
+  core::Results results = log_histogram_of(x.t());
+  results.set("samples", at::ones({x.size(0)}, at::kLong));
+  results.set("rows", at::full({x.size(0)}, rows.size(1), at::kLong));
+  results.set("min", x.amin(1));
+  results.set("max", x.amax(1));
+  results.set("sum", x.sum(1));
+  results.set("sum_squares", x.square().sum(1));
+  return results;
+}
+
+}  // namespace
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all{
+      make<Quantiles>(
+          "Quantiles", QuantilesOptions(),
+          [](const at::Tensor& x) {
+            const auto levels = at::tensor(QuantilesOptions().at());
+            return core::Results{{"quantiles", at::quantile(x, levels, 0)}, {"levels", levels}};
+          },
+          false),
+      make<Covariance>("Covariance", CovarianceOptions(),
+                       [](const at::Tensor& x) {
+                         core::Results state{{"mean", x.mean(0)},
+                                             {"covariance", at::cov(x.t()).reshape({x.size(1), x.size(1)})}};
+                         return state;
+                       }),
+      make<Gram>("Gram", GramOptions(),
+                 [](const at::Tensor& x) {
+                   return core::Results{{"value", at::matmul(x.t().conj(), x)}};
+                 }),
+      make<TopK>(
+          "TopK", TopKOptions(3),
+          [](const at::Tensor& x) {
+            const auto [values, indices] = at::sort(x, /*stable=*/true, 0, /*descending=*/true);
+            const auto k = std::min<std::int64_t>(3, x.size(0));
+            return core::Results{{"values", values.narrow(0, 0, k)}, {"indices", indices.narrow(0, 0, k)}};
+          },
+          false),
+      make<TopK>(
+          "TopK smallest", TopKOptions(3).largest(false),
+          [](const at::Tensor& x) {
+            const auto [values, indices] = at::sort(x, /*stable=*/true, 0, /*descending=*/false);
+            const auto k = std::min<std::int64_t>(3, x.size(0));
+            return core::Results{{"values", values.narrow(0, 0, k)}, {"indices", indices.narrow(0, 0, k)}};
+          },
+          false),
+      make<Reservoir>("Reservoir", ReservoirOptions(100),
+                      [](const at::Tensor& x) {
+                        return core::Results{{"samples", x}, {"indices", at::arange(x.size(0))}};
+                      }),
+      {"Blocks", [] { return core::make_sink(Blocks()); },
+       [] { return core::make_sink(over({0}, Blocks())); }, blocks_of, true, true, false},
+      {"parsed", [] { return core::make_sink(parse("mean,max,mean")); },
+       [] { return core::make_sink(parse("mean,max,mean", ParseOptions().over({0}))); },
+       [](const at::Tensor& x) {
+         return core::Results{
+             {"mean.value", x.mean(0)}, {"max.value", x.amax(0)}, {"mean_2.value", x.mean(0)}};
+       },
+       false},
+  };
+  return all;
+}
+
+BOOST_AUTO_TEST_SUITE_END()
