@@ -22,9 +22,9 @@ c10::impl::LocalDispatchKeySet shown() {
 }  // namespace
 
 Hidden::Hidden(bool python_too)
-    : former_(std::exchange(
-          hidden(),
-          python_too ? kOfPython - c10::impl::tls_local_dispatch_key_set().excluded_ : c10::DispatchKeySet())),
+    : former_(std::exchange(hidden(), python_too
+                                          ? kOfPython - c10::impl::tls_local_dispatch_key_set().excluded_
+                                          : c10::DispatchKeySet())),
       excluded_((python_too ? kOfPython : c10::DispatchKeySet()).add(c10::DispatchKey::Tracer)) {}
 
 Hidden::~Hidden() {

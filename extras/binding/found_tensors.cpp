@@ -128,6 +128,11 @@ py::object FoundTensors::made_anew(const Argument& argument) const {
     TORCH_CHECK_NOT_IMPLEMENTED(false, "It lies in a ", Py_TYPE(argument.value.ptr())->tp_name,
                                 " that cannot be made anew with another tensor in it", why);
   };
+  for (std::size_t i = argument.begin; i < argument.end; ++i) {
+    TORCH_CHECK_NOT_IMPLEMENTED(!is_replaced(i) || before_[i].has_storage(),
+                                "It belongs to a transform of torch.func, whose tensors have no memory of "
+                                "their own that a view could share.");
+  }
   py::object anew;
   try {
     anew = pytree().attr("tree_map")(py::cpp_function(put), argument.value);

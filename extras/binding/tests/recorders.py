@@ -1071,6 +1071,23 @@ def test_inputs_that_cannot_be_made_anew_are_left_out():
             assert ("not made anew" in one.note) == (name == "Refuses"), name
 
 
+def test_inputs_of_transforms_of_functions_are_left_out():
+    from torch.func import grad, jacrev, vmap
+
+    layer, x = torch.nn.Linear(8, 4), torch.randn(5, 8)
+    for transform in (
+        grad(lambda x: layer(x).sum()),
+        jacrev(lambda x: layer(x).sum(0)),
+        vmap(grad(lambda x: layer(x).sum())),
+    ):
+        expected = transform(x)
+        recorder = torchtap.BackwardInput().attach(layer)
+        assert torch.equal(transform(x), expected)
+        one = recorder.subrecorders[0]
+        assert one.samples == 0 and one.left_out == 1 and "torch.func" in one.note
+        recorder.detach()
+
+
 def load_module():
     """The code with which this file loads the module, for other processes."""
     source = inspect.getsource(sys.modules[__name__]).partition("import torchtap\n")[2].partition("\n\n\ndef")[0]
