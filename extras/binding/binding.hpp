@@ -24,6 +24,8 @@ auto unlocked(Function&& function) {
   return function();
 }
 
+/// What C++ says, with Python's words for what it advises.
+std::string in_python(std::string text);
 /// The Python exception with the same text: of a c10::ValueError a ValueError, and so on.
 py::object to_exception(const std::exception_ptr& error);
 

@@ -167,8 +167,9 @@ void define_subrecorder(py::module_& module) {
                              "Samples that did not fit the reduction.")
       .def_property_readonly("unmatched", py::cpp_function(&Subrecorder::unmatched, release),
                              "Samples without a companion, and the other way round.")
-      .def_property_readonly("note", py::cpp_function(&Subrecorder::note, release),
-                             "Why there are no samples, or how many were left out and why.")
+      .def_property_readonly(
+          "note", [](const Subrecorder& one) { return in_python(unlocked([&] { return one.note(); })); },
+          "Why there are no samples, or how many were left out and why.")
       .def_property_readonly(
           "value", [](const Subrecorder& one) { return to_python(unlocked([&] { return one.value(); })); },
           "A tensor or a dict of results if reduced, otherwise the list of samples; None without samples.")
