@@ -190,7 +190,8 @@ inline constexpr bool is_fold_v =
 
 /// A callable that folds samples of any shapes; made by `any_shape`.
 template <class Callable>
-struct AnyShape {  /// Calls it.
+struct AnyShape {
+  /// Calls it.
   at::Tensor operator()(const at::Tensor& accumulated, const at::Tensor& sample) {
     return callable(accumulated, sample);
   }
@@ -258,7 +259,7 @@ class Fold {
   void serialize(Archive& archive) {
     const auto version = state_version(archive, "callable", 2);
     archive(cereal::make_nvp("count", count_), cereal::make_nvp("value", value_));
-    bool known = sizes_.has_value();
+    bool known = version >= 2 && sizes_.has_value();
     std::vector<std::int64_t> sizes = sizes_.value_or(std::vector<std::int64_t>());
     if (version >= 2) archive(cereal::make_nvp("known", known), cereal::make_nvp("sizes", sizes));
     if (Archive::is_loading::value) sizes_ = known ? std::optional(std::move(sizes)) : std::nullopt;
@@ -271,7 +272,7 @@ class Fold {
     unfit<c10::ValueError>(c10::str("reduction: the callable got a first sample of shape ",
                                     at::IntArrayRef(*sizes_), ", and now one of ", sizes,
                                     ", which does not match it; if it takes any shape, say so "
-                                    "with core::any_shape(callable)."));
+                                    "with any_shape(callable)."));
   }
   void fold(const at::Tensor& sample) {
     // Cloned: the callable may return its argument, and the accumulated value must not change with the

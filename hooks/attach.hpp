@@ -185,6 +185,14 @@ Handle attach(const Holder& module, const std::string& parameter, Callable&& cal
   return attach(static_cast<torch::nn::Module&>(model::extend::module_in(module)), parameter,
                 Callback(std::forward<Callable>(callback)));
 }
+/// Attaches to a whole model that lists its modules itself, as `exported::Model` does.
+template <
+    class Model, class Callable,
+    class = std::enable_if_t<model::extend::lists_modules_v<const Model> && detail::is_hook<Callable>()>,
+    class = void>
+Handle attach(const Model& model, Kind kind, Callable&& callback, Place place = Place::last) {
+  return attach(model::find(model, ""), kind, Callback(std::forward<Callable>(callback)), place);
+}
 /// Attaches to the module at `path` of a model, as `model::find` finds it:
 /// `attach(net, "layer1.0", Kind::forward_output, hook)`.
 template <class Model, class Callable,

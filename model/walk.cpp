@@ -181,9 +181,7 @@ ModuleRef ref(torch::nn::AnyModule& any, const std::string& path) {
   return extend::Access::make(std::move(node));
 }
 
-namespace {
-
-ModuleRef find_in(const std::vector<ModuleRef>& modules, const std::string& path) {
+ModuleRef extend::find_in(const std::vector<ModuleRef>& modules, const std::string& path) {
   const auto found = std::find_if(modules.begin(), modules.end(), [&](const ModuleRef& module) {
     return module.path() == path ||
            std::find(module.aliases().begin(), module.aliases().end(), path) != module.aliases().end();
@@ -198,8 +196,6 @@ ModuleRef find_in(const std::vector<ModuleRef>& modules, const std::string& path
   return *found;
 }
 
-}  // namespace
-
 void extend::refuse_empty_holder() {
   TORCH_CHECK_VALUE(false,
                     "the holder that was given as a model is empty (made of nullptr, or moved from); "
@@ -211,11 +207,11 @@ void extend::refuse_null_model() {
 }
 
 ModuleRef find(torch::nn::Module& root, const std::string& path) {
-  return find_in(walk_modules(root), path);
+  return extend::find_in(walk_modules(root), path);
 }
 
 ModuleRef find(const torch::jit::Module& root, const std::string& path, const std::string& method) {
-  return find_in(walk_modules(root, method), path);
+  return extend::find_in(walk_modules(root, method), path);
 }
 
 }  // namespace torchtap::model

@@ -50,6 +50,11 @@ template <class Model, class = std::enable_if_t<extend::holds_module_v<Model>>>
 ModuleRef find(const Model& root, const std::string& path) {
   return find(static_cast<torch::nn::Module&>(extend::module_in(root)), path);
 }
+/// Finds a module of a model that lists its modules itself, as `exported::Model` does.
+template <class Model, class = std::enable_if_t<extend::lists_modules_v<const Model>>, class = void>
+ModuleRef find(const Model& root, const std::string& path) {
+  return extend::find_in(root.modules().vector(), path);
+}
 /// 0 is no path.
 template <class Model, class... Method>
 ModuleRef find(Model&& root, std::nullptr_t path, const Method&... method) = delete;

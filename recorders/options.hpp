@@ -229,6 +229,15 @@ class TORCHTAP_API RecorderOptions {
   /// Each subrecorder calls it from one thread at a time. It may read its recorder, not run its module.
   TORCH_ARG(Transform, transform);
 
+ public:
+  /// Anything else: an error of the compiler that says what is wanted.
+  template <class Callable, class = std::enable_if_t<!std::is_convertible_v<Callable, Transform>>>
+  RecorderOptions& transform(Callable&&) {
+    static_assert(std::is_convertible_v<Callable, Transform>,
+                  "transform needs a callable that returns what is recorded: at::Tensor(const at::Tensor&)");
+    return *this;
+  }
+
  private:
   Condition condition_;
   std::function<bool()> nullary_condition_;

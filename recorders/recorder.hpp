@@ -382,6 +382,11 @@ class [[nodiscard]] TORCHTAP_API Scope {
                                        !std::is_base_of_v<Recorder, std::decay_t<Reduction>>>>         \
     explicit Name(Reduction&& reduction)                                                               \
         : Name(RecorderOptions().reduction(std::forward<Reduction>(reduction))) {}                     \
+    template <class Other, class = std::enable_if_t<std::is_base_of_v<Recorder, Other>>>               \
+    Name(Other&) : Name(RecorderOptions()) { /* NOLINT: implicit, as copying is */                     \
+      static_assert(!std::is_base_of_v<Recorder, Other>,                                               \
+                    "a recorder is not copied: move it, or pass a reference to it");                   \
+    }                                                                                                  \
   }
 
 /// Inputs before `forward`.

@@ -6,6 +6,7 @@
 #include <torch/arg.h>
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -46,6 +47,12 @@ class RowOptions {
   /// dimensions are kept. Negative dimensions count from the end. Samples may differ in size along them.
   Derived& over(std::vector<std::int64_t> dims) {
     folding_.over = std::move(dims);
+    return static_cast<Derived&>(*this);
+  }
+  /// One number is no list.
+  template <class Dim, class = std::enable_if_t<std::is_integral_v<Dim>>>
+  Derived& over(Dim) {
+    static_assert(!std::is_integral_v<Dim>, "over takes a list of dimensions: over({0})");
     return static_cast<Derived&>(*this);
   }
   const std::vector<std::int64_t>& over() const noexcept { return folding_.over; }

@@ -84,5 +84,10 @@ template <class R>
 auto over(std::vector<std::int64_t> dims, R&& reduction) {
   return Over(std::move(dims), detail::as_reduction(std::forward<R>(reduction)));
 }
+/// One number is no list.
+template <class Dim, class R, class = std::enable_if_t<std::is_integral_v<Dim>>>
+void over(Dim, R&&) {
+  static_assert(!std::is_integral_v<Dim>, "over takes a list of dimensions: over({0}, reduction)");
+}
 
 }  // namespace torchtap::reductions

@@ -35,7 +35,8 @@ class TORCHTAP_API LoadOptions {
   /// file while it is mapped ends the program (SIGBUS).
   TORCH_ARG(bool, mmap) = false;
   /// Read an object of a class that torchtap does not know, such as an argparse.Namespace beside the tensors
-  /// of a checkpoint, as a text that names the class: "<argparse.Namespace>". No code of the class is run.
+  /// of a checkpoint, as a text that names the class: "<argparse.Namespace>". No code of the class is run. A
+  /// quantized or sparse tensor is a dict of its parts, such as "int_repr", "scale" and "zero_point".
   /// Otherwise a file with such an object is refused.
   TORCH_ARG(bool, foreign) = false;
 };

@@ -58,4 +58,10 @@ std::string quoted(const std::vector<std::string>& names) {
   return text;
 }
 
+std::string first_line(const std::exception& error) {
+  const auto* const of_torch = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+  return text.substr(0, text.find('\n'));
+}
+
 }  // namespace torchtap::base

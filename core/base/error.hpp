@@ -9,6 +9,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -28,5 +29,8 @@ TORCHTAP_API std::vector<std::string> nearest(const std::string& wanted,
 
 /// `"a", "b" and "c"`, for messages; `(none)` for an empty list.
 TORCHTAP_API std::string quoted(const std::vector<std::string>& names);
+
+/// The first line of what an exception says, without LibTorch's backtrace.
+TORCHTAP_API std::string first_line(const std::exception& error);
 
 }  // namespace torchtap::base

@@ -6,8 +6,10 @@
 
 #include <exception>
 #include <memory>
+#include <string>
 #include <utility>
 
+#include <torchtap/base/error.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/core/value.hpp>
 
@@ -22,6 +24,8 @@ auto unlocked(Function&& function) {
   return function();
 }
 
+/// What C++ says, with Python's words for what it advises.
+std::string in_python(std::string text);
 /// The Python exception with the same text: of a c10::ValueError a ValueError, and so on.
 py::object to_exception(const std::exception_ptr& error);
 
@@ -31,6 +35,17 @@ py::object to_python(const core::Value& value);
 core::Value to_value(py::handle object);
 /// The results by name.
 py::dict to_python(const core::Results& results);
+
+/// An option of a class or function. Throws `c10::TypeError` for an object of another type.
+template <class T>
+T option(const py::dict& given, const char* name) {
+  try {
+    return py::cast<T>(given[name]);
+  } catch (const py::cast_error&) {
+    TORCH_CHECK_TYPE(false, "torchtap: ", name, " cannot be ", py::cast<std::string>(py::repr(given[name])),
+                     ".");
+  }
+}
 
 /// The reduction of a recorder, of a `Reduction` or of a callable (accumulated, sample) -> accumulated.
 std::unique_ptr<core::Sink> to_sink(const py::object& reduction);

@@ -2,7 +2,9 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <torchtap/base/error.hpp>
@@ -66,6 +68,12 @@ void FoundTensors::add(PyObject* value, int depth) {
   }
 }
 
+void FoundTensors::add_argument(py::handle argument) {
+  const std::size_t begin = before_.size();
+  add(argument.ptr());
+  arguments_.push_back({argument, begin, before_.size(), {}});
+}
+
 void FoundTensors::add(const at::Tensor& tensor) {
   before_.push_back(tensor);
   if (!tensor.defined()) return;
@@ -76,11 +84,20 @@ void FoundTensors::add(const at::Tensor& tensor) {
 hooks::extend::CallTensors& FoundTensors::see() {
   if (!any_) return seen_;  // None alone is no tensor
   now_ = before_;
-  for (at::Tensor& tensor : now_) {
-    if (tensor.defined()) {
-      seen_.push_back(tensor);
+  auto argument = arguments_.begin();
+  for (std::size_t i = 0; i < now_.size(); ++i) {
+    if (now_[i].defined()) {
+      seen_.push_back(now_[i]);
     } else {
       seen_.push_absent();
+    }
+    for (; argument != arguments_.end() && argument->end <= i + 1; ++argument) {
+      if (argument->begin == argument->end) continue;
+      seen_.keep(static_cast<std::int64_t>(argument->begin),
+                 [this, one = &*argument](hooks::extend::CallTensors::Of) {
+                   const py::gil_scoped_acquire locked;
+                   one->anew = made_anew(*one);
+                 });
     }
   }
   return seen_;
@@ -93,26 +110,53 @@ bool FoundTensors::replaced() const {
   return false;
 }
 
-py::object FoundTensors::with_replaced(const py::object& value) const {
+/// Throws `c10::NotImplementedError` if that cannot be.
+py::object FoundTensors::made_anew(const Argument& argument) const {
   std::vector<bool> found(now_.size());
+  const auto is_replaced = [&](std::size_t i) { return !now_[i].is_same(before_[i]); };
   const auto put = [&](const py::object& leaf) {
     if (!THPVariable_Check(leaf.ptr())) return leaf;
     const at::Tensor& tensor = THPVariable_Unpack(leaf.ptr());
-    for (std::size_t i = 0; i < now_.size(); ++i) {
-      if (now_[i].is_same(before_[i]) || found[i] || !before_[i].is_same(tensor)) continue;
+    for (std::size_t i = argument.begin; i < argument.end; ++i) {
+      if (!is_replaced(i) || found[i] || !before_[i].is_same(tensor)) continue;
       found[i] = true;
       return py::cast(now_[i]);
     }
     return leaf;
   };
-  py::object result = pytree().attr("tree_map")(py::cpp_function(put), value);
-  for (std::size_t i = 0; i < now_.size(); ++i) {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        found[i] || now_[i].is_same(before_[i]), "torchtap: tensor ", i,
-        " lies in a container that cannot be made anew with another tensor in it, as BackwardInput does; "
-        "register its class with torch.utils._pytree.register_pytree_node.");
+  const auto refuse = [&](const std::string& why) {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "It lies in a ", Py_TYPE(argument.value.ptr())->tp_name,
+                                " that cannot be made anew with another tensor in it", why);
+  };
+  for (std::size_t i = argument.begin; i < argument.end; ++i) {
+    TORCH_CHECK_NOT_IMPLEMENTED(!is_replaced(i) || before_[i].has_storage(),
+                                "It belongs to a transform of torch.func, whose tensors have no memory of "
+                                "their own that a view could share.");
   }
-  return result;
+  py::object anew;
+  try {
+    anew = pytree().attr("tree_map")(py::cpp_function(put), argument.value);
+  } catch (const py::error_already_set& error) {
+    refuse(std::string(": ") + error.what());
+  }
+  for (std::size_t i = argument.begin; i < argument.end; ++i) {
+    if (is_replaced(i) && !found[i])
+      refuse("; register the classes in it with torch.utils._pytree.register_pytree_node.");
+  }
+  return anew;
+}
+
+py::tuple FoundTensors::with_replaced(const py::tuple& arguments, const py::dict& named) {
+  auto argument = arguments_.begin();
+  const auto next = [&](py::handle given) {
+    auto& one = *argument++;
+    return one.anew ? std::exchange(one.anew, {}) : py::reinterpret_borrow<py::object>(given);
+  };
+  py::tuple in_order(arguments.size());
+  for (std::size_t i = 0; i < arguments.size(); ++i) in_order[i] = next(py::object(arguments[i]));
+  py::dict by_name;
+  for (const auto& [name, given] : named) by_name[name] = next(given);
+  return py::make_tuple(in_order, by_name);
 }
 
 }  // namespace torchtap::python

@@ -4,7 +4,9 @@
 #include <torch/version.h>
 
 #include <memory>
+#include <regex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torchtap/base/error.hpp>
@@ -20,7 +22,7 @@ namespace torchtap::python {
 namespace {
 
 py::object exception(PyObject* type, const char* text) {
-  return py::reinterpret_borrow<py::object>(type)(text);
+  return py::reinterpret_borrow<py::object>(type)(in_python(text));
 }
 
 /// `core::Context` in a `with`.
@@ -35,7 +37,10 @@ class Context {
   Context& operator=(const Context&) = delete;
 
   void enter() { open_.push_back(std::make_unique<core::Context>(names_)); }
-  void exit() { open_.pop_back(); }
+  void exit() {
+    TORCH_CHECK(!open_.empty(), "torchtap.Context: it is left, but was not entered; use it in a `with`.");
+    open_.pop_back();
+  }
 
  private:
   core::Context::Names names_;
@@ -43,6 +48,25 @@ class Context {
 };
 
 }  // namespace
+
+std::string in_python(std::string text) {
+  static const auto& words = *new const std::vector<std::pair<std::regex, std::string>>{
+      {std::regex(R"(\b\w+Options\(\)\.(mkdir|overwrite|append)\(true\))"), "$1=True"},
+      {std::regex(R"re(core::Context named\("([^"]*)", tensor\))re"), "with torchtap.Context($1=tensor)"},
+      {std::regex(R"(RecorderOptions\(\)\.transform\(torchtap::recorders::dequantized\))"),
+       "transform=lambda x: x.dequantize()"},
+      {std::regex(
+           R"(RecorderOptions\(\)\.transform\(\[\]\(const at::Tensor& x\) \{ return at::real\(x\); \}\))"),
+       "transform=lambda x: x.real"},
+      {std::regex(R"(\b(?:recorders::)?RecorderOptions::(\w+))"), "$1"},
+      {std::regex(R"(\bcore::Context\b)"), "torchtap.Context"},
+      {std::regex(R"(\bat::(\w+))"), "torch.$1"},
+      {std::regex(R"(\b(?:recorders|reductions|storage)::(\w+)::(\w+))"), "torchtap.$1.$2"},
+      {std::regex(R"(\b(?:recorders|reductions|storage)::(\w+))"), "torchtap.$1"},
+  };
+  for (const auto& [cpp, python] : words) text = std::regex_replace(text, cpp, python);
+  return text;
+}
 
 py::object to_exception(const std::exception_ptr& error) {
   try {

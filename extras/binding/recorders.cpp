@@ -18,6 +18,7 @@
 #endif
 
 #include "binding.hpp"
+#include "callable.hpp"
 #include "stand_in.hpp"
 
 namespace torchtap::python {
@@ -27,7 +28,6 @@ using recorders::Companion;
 using recorders::Recorder;
 using recorders::RecorderOptions;
 using recorders::Subrecorder;
-using Function = std::function<at::Tensor(const at::Tensor&)>;
 
 /// A sample that a condition decides about. `recorders::Sample` lives only during the call.
 struct Sample {
@@ -38,10 +38,10 @@ struct Sample {
 
 void set_condition(RecorderOptions& options, const py::object& condition, bool takes_sample) {
   if (!takes_sample) {
-    options.condition(py::cast<std::function<bool()>>(condition));
+    options.condition(to_function<bool>(condition, "the condition"));
     return;
   }
-  auto asked = py::cast<std::function<bool(const Sample&)>>(condition);
+  auto asked = to_function<bool, const Sample&>(condition, "the condition");
   options.condition([asked = std::move(asked)](const recorders::Sample& sample) {
     return asked({sample.path(), sample.type(), sample.call_index(), sample.sample_index(), sample.slot(),
                   sample.tensor()});
@@ -49,7 +49,7 @@ void set_condition(RecorderOptions& options, const py::object& condition, bool t
 }
 
 void set_handler(RecorderOptions& options, const py::object& handler) {
-  auto tell = py::cast<std::function<void(const std::string&, const py::object&)>>(handler);
+  auto tell = to_function<void, const std::string&, const py::object&>(handler, "on_error");
   options.on_error([tell = std::move(tell)](const std::string& path, const std::exception_ptr& error) {
     const py::gil_scoped_acquire locked;
     tell(path, to_exception(error));
@@ -62,21 +62,22 @@ RecorderOptions options_of(const py::dict& given) {
   if (is_given("condition"))
     set_condition(options, given["condition"], py::cast<bool>(given["takes_sample"]));
   if (is_given("reduction")) options.reduction(reductions::Any(to_sink(given["reduction"])));
-  if (is_given("transform")) options.transform(py::cast<Function>(given["transform"]));
+  if (is_given("transform"))
+    options.transform(to_function<at::Tensor, const at::Tensor&>(given["transform"], "the transform"));
   if (is_given("on_error")) set_handler(options, given["on_error"]);
-  if (is_given("device")) options.device(py::cast<at::Device>(given["device"]));
-  if (is_given("dtype")) options.dtype(py::cast<at::ScalarType>(given["dtype"]));
+  if (is_given("device")) options.device(option<at::Device>(given, "device"));
+  if (is_given("dtype")) options.dtype(option<at::ScalarType>(given, "dtype"));
   if (is_given("companions")) {
-    for (auto& [name, companion] : py::cast<std::map<std::string, Companion>>(given["companions"])) {
+    for (auto& [name, companion] : option<std::map<std::string, Companion>>(given, "companions")) {
       options.with(name, companion);
     }
   }
-  options.slot(py::cast<std::int64_t>(given["slot"])).all_tensors(py::cast<bool>(given["all_tensors"]));
+  options.slot(option<std::int64_t>(given, "slot")).all_tensors(option<bool>(given, "all_tensors"));
   if (py::cast<bool>(given["alias"])) options.capture(recorders::Capture::alias);
   const auto spool_options = storage::SpoolOptions().mkdir(true);
   const auto spool = is_given("spool") ? py::cast<std::string>(given["spool"]) : std::string();
   if (is_given("memory_budget")) {
-    const auto bytes = py::cast<std::int64_t>(given["memory_budget"]);
+    const auto bytes = option<std::int64_t>(given, "memory_budget");
     if (spool.empty()) {
       options.memory_budget(bytes);
     } else {
@@ -85,7 +86,7 @@ RecorderOptions options_of(const py::dict& given) {
   } else if (!spool.empty()) {
     options.spool(spool, spool_options);
   }
-  options.defer(py::cast<std::int64_t>(given["defer"]));
+  options.defer(option<std::int64_t>(given, "defer"));
   return options;
 }
 
@@ -166,8 +167,9 @@ void define_subrecorder(py::module_& module) {
                              "Samples that did not fit the reduction.")
       .def_property_readonly("unmatched", py::cpp_function(&Subrecorder::unmatched, release),
                              "Samples without a companion, and the other way round.")
-      .def_property_readonly("note", py::cpp_function(&Subrecorder::note, release),
-                             "Why there are no samples, or how many were left out and why.")
+      .def_property_readonly(
+          "note", [](const Subrecorder& one) { return in_python(unlocked([&] { return one.note(); })); },
+          "Why there are no samples, or how many were left out and why.")
       .def_property_readonly(
           "value", [](const Subrecorder& one) { return to_python(unlocked([&] { return one.value(); })); },
           "A tensor or a dict of results if reduced, otherwise the list of samples; None without samples.")
@@ -208,7 +210,11 @@ void define_recorders(py::module_& module) {
       .def_readonly("tensor", &Sample::tensor);
   py::class_<Companion>(module, "Companion", "A tensor of another module, made by `output` and `input`.")
       .def(
-          "map", [](const Companion& one, Function function) { return one.map(std::move(function)); },
+          "map",
+          [](const Companion& one, const py::object& function) {
+            return one.map(
+                to_function<at::Tensor, const at::Tensor&>(function, "the function of a companion"));
+          },
           "This tensor, mapped by a function: an argmax, a pooling.")
       .def("__repr__", &Companion::describe);
   module.def(

@@ -12,13 +12,18 @@
 #include <torchtap/reductions/reductions.hpp>
 
 #include "binding.hpp"
+#include "callable.hpp"
 
 namespace torchtap::python {
 namespace {
 
 using namespace reductions;  // NOLINT: names all of them
-using Function = std::function<at::Tensor(const at::Tensor&)>;
 using Fold = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
+using AnyShape = core::AnyShape<Fold>;
+
+Fold to_fold(const py::object& callable, const std::string& what) {
+  return to_function<at::Tensor, const at::Tensor&, const at::Tensor&>(callable, what);
+}
 
 /// The options of a reduction, by name, as Python's classes pass them.
 class Given {
@@ -27,12 +32,7 @@ class Given {
 
   template <class T>
   T get(const char* name) const {
-    try {
-      return py::cast<T>(options_[name]);
-    } catch (const py::cast_error&) {
-      TORCH_CHECK_TYPE(false, "torchtap: ", name, " cannot be ",
-                       py::cast<std::string>(py::repr(options_[name])), ".");
-    }
+    return option<T>(options_, name);
   }
   template <class T>
   std::optional<T> find(const char* name) const {
@@ -92,8 +92,11 @@ Any series(const Given& given) {
 
 Any mapped(const Given& given) {
   const auto other = given.find<std::string>("other");
-  if (!other.has_value()) return map(given.get<Function>("function"), given.reduction());
-  return map(*other, given.get<Fold>("function"), given.reduction());
+  const auto function = given.get<py::object>("function");
+  const std::string what = "the function of a Map";
+  if (!other.has_value())
+    return map(to_function<at::Tensor, const at::Tensor&>(function, what), given.reduction());
+  return map(*other, to_fold(function, what), given.reduction());
 }
 
 CovarianceOptions covariance(const Given& given) {
@@ -197,24 +200,25 @@ Any from_state(const py::tuple& state) {
 
 std::unique_ptr<core::Sink> to_sink(const py::object& reduction) {
   if (py::isinstance<Any>(reduction)) return Any(py::cast<const Any&>(reduction));
-  TORCH_CHECK_TYPE(PyCallable_Check(reduction.ptr()) != 0,
+  TORCH_CHECK_TYPE(PyCallable_Check(reduction.ptr()) != 0 && PyType_Check(reduction.ptr()) == 0,
                    "torchtap: expected a reduction, such as torchtap.Moments(), or a callable "
                    "(accumulated, sample) -> accumulated, got ",
-                   Py_TYPE(reduction.ptr())->tp_name, ".");
-  return core::make_sink(py::cast<Fold>(reduction));
+                   py::cast<std::string>(py::repr(reduction)), ".");
+  if (py::isinstance<AnyShape>(reduction)) return core::make_sink(py::cast<AnyShape>(reduction));
+  return core::make_sink(to_fold(reduction, "the callable"));
 }
 
 void define_reductions(py::module_& module) {
-  const auto release = py::call_guard<py::gil_scoped_release>();
   py::class_<Any>(module, "Reduction")
       .def(py::init([](const std::string& name, const py::kwargs& options) {
         return makers().at(name)(Given(options));
       }))
-      .def("update", &Any::update, py::arg("sample"), release,
+      // With Python's lock, which is all that keeps an object whole that several threads update.
+      .def("update", &Any::update, py::arg("sample"),
            "Folds a sample in. Throws if it does not fit those before; nothing is changed then.")
-      .def("check", &Any::check, py::arg("sample"), release,
+      .def("check", &Any::check, py::arg("sample"),
            "Throws the error that update would throw. Changes nothing.")
-      .def("merge", &Any::merge, py::arg("other"), release,
+      .def("merge", &Any::merge, py::arg("other"),
            "Adds what `other`, a reduction made alike, has seen after this one's samples.")
       .def_property_readonly("count", &Any::count, "The number of samples or, under over, of rows.")
       .def_property_readonly("value", &only_result, "The result, where there is one alone.")
@@ -229,6 +233,12 @@ void define_reductions(py::module_& module) {
       .def("__deepcopy__", [](const Any& reduction, const py::dict&) { return Any(reduction); })
       .def("__repr__", &Any::describe)
       .def(py::pickle(&state_of, &from_state));
+  py::class_<AnyShape>(module, "AnyShape", "A callable that `any_shape` made.")
+      .def("__call__", &AnyShape::operator(), py::arg("accumulated"), py::arg("sample"));
+  module.def(
+      "any_shape",
+      [](const py::object& callable) { return core::any_shape(to_fold(callable, "the callable")); },
+      py::arg("callable"));
   module.def("parse", &parsed);
   module.def(
       "catalogue",

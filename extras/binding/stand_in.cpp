@@ -1,6 +1,5 @@
 #include "stand_in.hpp"
 
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <torchtap/model/extend/node.hpp>
 #include <torchtap/model/walk.hpp>
 
+#include "callable.hpp"
 #include "found_tensors.hpp"
 
 namespace torchtap::python {
@@ -82,14 +82,11 @@ void run_after(StandIn& module, hooks::extend::CallTensors& outputs, hooks::exte
   }
 }
 
-/// Runs hooks without Python's lock. What they compute is hidden from torch.jit.trace and from modes that
-/// watch operations (`TorchDispatchMode`, say a counter of operations), unless tensors need Python for it.
+/// Runs hooks without Python's lock, hidden from modes unless tensors need Python to compute.
 template <class Run>
 void run(bool plain, const Run& hooks) {
   const py::gil_scoped_release unlocked;
-  c10::DispatchKeySet watchers(c10::DispatchKey::Tracer);
-  if (plain) watchers = watchers.add(c10::DispatchKey::Python).add(c10::DispatchKey::PythonTLSSnapshot);
-  const c10::impl::ExcludeDispatchKeyGuard unseen(watchers);
+  const Hidden unseen(/*python_too=*/plain);
   hooks();
 }
 
@@ -103,6 +100,7 @@ bool would_change_a_trace(bool paired) {
 StandIn::StandIn(py::handle module)
     : number_(++Numbered::instance().last),
       module_(module.ptr()),
+      alive_(module),
       type_(py::cast<std::string>(py::type::handle_of(module).attr("__name__"))),
       scripted_(py::isinstance(module, py::module_::import("torch.jit").attr("ScriptModule"))) {
   if (scripted_) {
@@ -115,13 +113,16 @@ StandIn::StandIn(py::handle module)
 }
 
 StandIn::~StandIn() {
+  // Without Python's lock, for which another thread may wait under one of ours, a few bytes stay.
+  if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) alive_.release();
   Numbered& numbered = Numbered::instance();
   const std::lock_guard lock(numbered.mutex);
   numbered.all.erase(number_);
 }
 
 bool StandIn::stands_for(py::handle module) const {
-  return module.ptr() == module_ || py::hasattr(module, "_is_replica");
+  // Python gives the address of a module that is gone to another one, say a copy of it.
+  return (module.ptr() == module_ && module.is(alive_())) || py::hasattr(module, "_is_replica");
 }
 
 std::shared_ptr<StandIn> stand_in_for(py::handle model) {
@@ -162,14 +163,20 @@ py::object Hook::before(py::handle module, const py::tuple& arguments, const py:
   running->call.own_plan();  // the call may never end
   FoundTensors& inputs = running->inputs;
   if (running->call.wants_inputs()) {
-    inputs.add(arguments.ptr());
-    inputs.add(named.ptr());
+    if (paired_) {
+      for (const py::handle argument : arguments) inputs.add_argument(argument);
+      for (const auto& [name, argument] : named) inputs.add_argument(argument);
+    } else {
+      inputs.add(arguments.ptr());
+      inputs.add(named.ptr());
+    }
     if (!inputs.computed()) return py::none();
     run(inputs.plain(), [&] { running->call.before(inputs.see()); });
   }
+  py::object anew = py::none();
+  if (inputs.replaced()) anew = inputs.with_replaced(arguments, named);
   if (paired_) base::of_thread<Calls>().push_back(std::move(running));
-  if (!inputs.replaced()) return py::none();
-  return inputs.with_replaced(py::make_tuple(arguments, named));
+  return anew;
 }
 
 py::object Hook::after(py::handle module, const py::object& output) const {
@@ -187,7 +194,7 @@ py::object Hook::after(py::handle module, const py::object& output) const {
     if (!outputs.computed()) return py::none();
     run(outputs.plain(), [&] { run_after(*module_, outputs.see(), nullptr); });
   }
-  return outputs.replaced() ? outputs.with_replaced(output) : py::none();
+  return py::none();
 }
 
 py::object Hook::after(py::handle module, const py::tuple& arguments, const py::dict& named,
@@ -199,7 +206,7 @@ py::object Hook::after(py::handle module, const py::tuple& arguments, const py::
   outputs.add(output.ptr());
   if (!inputs.computed() || !outputs.computed()) return py::none();
   run(inputs.plain() && outputs.plain(), [&] { run_after(*module_, outputs.see(), &inputs.see()); });
-  return outputs.replaced() ? outputs.with_replaced(output) : py::none();
+  return py::none();
 }
 
 void run_numbered(const c10::List<std::optional<at::Tensor>>& inputs,

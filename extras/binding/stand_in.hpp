@@ -38,7 +38,8 @@ class StandIn final : public torch::nn::Module, public hooks::extend::HookPoint 
 
  private:
   std::int64_t number_;
-  PyObject* module_;  // not owned, and compared alone once hooks run
+  PyObject* module_;  // not owned
+  py::weakref alive_;
   std::string type_;
   bool scripted_, has_forward_ = true;
 };

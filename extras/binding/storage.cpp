@@ -52,7 +52,7 @@ void define_storage(py::module_& module) {
       .def_property_readonly("samples", &RecordedEntry::samples)
       .def_property_readonly("dropped", &RecordedEntry::dropped)
       .def_property_readonly("reduction", [](const RecordedEntry& entry) { return entry.reduction(); })
-      .def_property_readonly("note", [](const RecordedEntry& entry) { return entry.note(); })
+      .def_property_readonly("note", [](const RecordedEntry& entry) { return in_python(entry.note()); })
       .def_property_readonly("value", &value_of)
       .def_property_readonly("reductions", &reductions_of);
   py::class_<Recording>(module, "Recording")

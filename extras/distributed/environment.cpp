@@ -134,11 +134,9 @@ std::pair<StorePtr, bool> tcp_store(int rank, const EnvironmentOptions& options)
     }
     return {client(host, tcp), false};
   } catch (const std::exception& error) {
-    const std::string text = error.what();
     TORCH_CHECK(false, "distributed::from_environment: rank ", rank, " found no store at MASTER_ADDR ", host,
                 ", MASTER_PORT ", tcp.port, " within ", options.timeout().count(),
-                " ms: ", text.substr(0, text.find('\n')),
-                ". Start rank 0, which serves it, on that machine.");
+                " ms: ", base::first_line(error), ". Start rank 0, which serves it, on that machine.");
   }
 }
 
@@ -151,9 +149,8 @@ StorePtr of_this_group(const StorePtr& store, int rank, const std::string& prefi
     const std::int64_t groups = store->add(attempt + "/groups/" + std::to_string(rank), 1);
     return c10::make_intrusive<c10d::PrefixStore>(attempt + "/" + std::to_string(groups), store);
   } catch (const std::exception& error) {
-    const std::string text = error.what();
     TORCH_CHECK(false, "distributed::from_environment: ",
-                detail::store_gone(serving_rank(), rank, detail::LinkError(text.substr(0, text.find('\n')))),
+                detail::store_gone(serving_rank(), rank, detail::LinkError(base::first_line(error))),
                 ". Start all ranks again.");
   }
 }

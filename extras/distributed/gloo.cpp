@@ -37,8 +37,7 @@ Group detail::connected(const c10::intrusive_ptr<c10d::Store>& meeting,
     }
     return {c10::make_intrusive<Gloo>(meeting, rank, size, options), store};
   } catch (const std::exception& error) {
-    const std::string text = error.what();
-    throw LinkError(c10::str("it cannot connect to the other ranks (", text.substr(0, text.find('\n')),
+    throw LinkError(c10::str("it cannot connect to the other ranks (", base::first_line(error),
                              "); set GLOO_SOCKET_IFNAME to the network interface by which ranks reach each "
                              "other"));
   }

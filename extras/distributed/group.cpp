@@ -74,8 +74,7 @@ class OverGroup final : public Transport {
       if (collective) poll(work, timeout);
       if (!interrupted()) done = work->wait(timeout);
     } catch (const std::exception& error) {
-      const std::string text = error.what();
-      why = text.substr(0, text.find('\n'));
+      why = base::first_line(error);
     }
     wait_for({});
     if (done) return;
@@ -131,8 +130,7 @@ class OverGroup final : public Transport {
     try {
       return start(tensors);
     } catch (const std::exception& error) {
-      const std::string text = error.what();
-      throw LinkError(text.substr(0, text.find('\n')));
+      throw LinkError(base::first_line(error));
     }
   }
   template <class F>

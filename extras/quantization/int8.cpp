@@ -234,6 +234,41 @@ void check_convertible(const torch::jit::Module& model, const QuantizationOption
   }
 }
 
+/// Whether a value is read behind a node.
+bool is_read_behind(const torch::jit::Value& value, const torch::jit::Node& node) {
+  const auto& uses = value.uses();
+  return std::any_of(uses.begin(), uses.end(), [&](const auto& use) { return use.user->isAfter(&node); });
+}
+
+/// Computes beside the tensor what changes it in place, `y.relu_()`, and has what comes behind use that,
+/// where nothing can tell the difference. LibTorch's passes move such changes behind their uses, and its
+/// operators of quantized tensors are wrong in place.
+void without_changes_in_place(torch::jit::Block& block) {
+  for (auto at = block.nodes().begin(); at != block.nodes().end();) {
+    torch::jit::Node* const node = *at++;
+    for (torch::jit::Block* const inner : node->blocks()) without_changes_in_place(*inner);
+    const std::string name = node->kind().toQualString();
+    const bool in_place = name.rfind("aten::", 0) == 0 && name.back() == '_' && name[name.size() - 2] != '_';
+    if (!in_place || node->outputs().size() != 1) continue;
+    torch::jit::Value* const changed = node->input(0);
+    changed->replaceAllUsesDominatedByNodeWith(node, node->output());
+    const auto& made_of = changed->node()->inputs();  // the tensor may be one of these, or a view of it
+    const bool seen = changed->node()->kind() == torch::jit::prim::Param || is_read_behind(*changed, *node) ||
+                      std::any_of(made_of.begin(), made_of.end(),
+                                  [&](const auto* value) { return is_read_behind(*value, *node); });
+    if (seen) continue;
+    const auto kind = c10::Symbol::fromQualString(name.substr(0, name.size() - 1));
+    torch::jit::Node* const beside = block.owningGraph()->create(kind, node->inputs(), 1)->insertBefore(node);
+    if (beside->maybeSchema() == nullptr) {
+      beside->destroy();
+      continue;
+    }
+    beside->output()->copyMetadata(node->output());
+    node->output()->replaceAllUsesWith(beside->output());
+    node->destroy();
+  }
+}
+
 }  // namespace
 
 torch::jit::Module to_int8(const torch::jit::Module& model,
@@ -242,7 +277,12 @@ torch::jit::Module to_int8(const torch::jit::Module& model,
   check_convertible(model, options);
   const torch::jit::Module activation = observer_module("Activation", at::kQUInt8, at::kPerTensorAffine);
   const torch::jit::Module weight = observer_module("Weight", at::kQInt8, at::kPerChannelSymmetric);
-  torch::jit::Module prepared = torch::jit::FoldConvBatchNorm(script_copy(model));
+  torch::jit::Module copy = script_copy(model);
+  for (const auto& part : copy.modules()) {
+    if (const auto forward = part.find_method("forward"))
+      without_changes_in_place(*forward->graph()->block());
+  }
+  torch::jit::Module prepared = torch::jit::FoldConvBatchNorm(copy);
   prepared = torch::jit::InsertObservers(prepared, "forward", {{"", torch::jit::QConfig(activation, weight)}},
                                          /*inplace=*/true);
   const std::vector<c10::TypePtr> observers{activation.type(), weight.type()};

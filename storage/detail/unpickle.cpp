@@ -43,6 +43,12 @@ const std::unordered_set<std::string>& callables() {
   return names;
 }
 
+/// Whether a function puts a quantized or sparse tensor together.
+bool takes_parts(const std::string& function) {
+  return function == "torch._utils._rebuild_qtensor" || function == "torch.serialization._get_layout" ||
+         function.compare(0, 28, "torch._utils._rebuild_sparse") == 0;
+}
+
 /// Interprets the names that a `.pt` file may use, and makes values of nodes.
 class Unpickler : private PickleMachine {
  public:
@@ -89,12 +95,13 @@ class Unpickler : private PickleMachine {
     Node& node = make(Kind::global);
     node.text = module + "." + name;
     if (callables().count(node.text) != 0) return node;
+    if (takes_foreign() && takes_parts(node.text)) return node;
     if (module == "torch" || module == "torch.cuda" || module == "torch.storage") {
       if (name == "UntypedStorage") {
         node.kind = Kind::storage;
         return node;
       }
-      node.dtype = base::dtype_by_storage(name);
+      node.dtype = base::dtype_by_storage(takes_foreign() ? numbers_of(name) : name);
       if (node.dtype != nullptr) {
         node.kind = Kind::storage;
         return node;
@@ -111,6 +118,14 @@ class Unpickler : private PickleMachine {
     if (module.compare(0, 5, "numpy") == 0) advice = "save torch.from_numpy(array)";
     if (module.compare(0, 9, "__torch__") == 0) advice = "load TorchScript with torch::jit::load";
     bad("it holds " + node.text + ", which is not one of the few names that torchtap accepts; " + advice);
+  }
+
+  /// The storage of the numbers in that of a quantized tensor.
+  static std::string numbers_of(const std::string& storage) {
+    return storage == "QInt8Storage"    ? "CharStorage"
+           : storage == "QUInt8Storage" ? "ByteStorage"
+           : storage == "QInt32Storage" ? "IntStorage"
+                                        : storage;
   }
 
   static const std::vector<Node*>& sequence(const Unpickler& self, const Node& node) {
@@ -166,9 +181,45 @@ class Unpickler : private PickleMachine {
       return tensor(*items[0], *items[1], *items[2], *items[3], items[6]->dtype,
                     items.size() > 7 ? items[7] : nullptr);
     }
+    if (takes_parts(name)) return made_of_parts(name, items);
     if (name == "torch.Size" || name.compare(0, 17, "torch.jit._pickle") == 0) return *items[0];
-    if (items[0]->kind != Kind::tensor && items[0]->kind != Kind::foreign) damaged();
+    const bool of_parts = items[0]->kind == Kind::dict && takes_foreign();
+    if (items[0]->kind != Kind::tensor && items[0]->kind != Kind::foreign && !of_parts) damaged();
     return *items[0];  // parameters and buffers
+  }
+
+  /// A tensor that a `Value` for files cannot be: the dict of its parts.
+  Node& made_of_parts(const std::string& name, const std::vector<Node*>& items) {
+    if (name == "torch.serialization._get_layout") return *items[0];
+    std::vector<Node*> parts{&make(Kind::string)};
+    if (name != "torch._utils._rebuild_qtensor") {  // (layout, parts)
+      if (items.size() < 2) damaged();
+      parts.front()->text = items[0]->text;
+      const auto& data = sequence(*this, *items[1]);
+      parts.insert(parts.end(), data.begin(), data.end());
+      if (items[0]->text == "torch.sparse_coo") return named({"layout", "indices", "values", "size"}, parts);
+      return named({"layout", "compressed_indices", "plain_indices", "values", "size"}, parts);
+    }
+    if (items.size() < 5) damaged();  // (storage, offset, size, strides, (scheme, scale, zero point, axis))
+    if (items[0]->kind == Kind::foreign) return foreign(name);
+    const auto& scheme = sequence(*this, *items[4]);
+    if (scheme.size() < 3) damaged();
+    parts.front()->text = scheme[0]->text;
+    parts.push_back(&tensor(*items[0], *items[1], *items[2], *items[3], nullptr, nullptr));
+    parts.insert(parts.end(), scheme.begin() + 1, scheme.end());
+    if (scheme.size() == 3) return named({"scheme", "int_repr", "scale", "zero_point"}, parts);
+    return named({"scheme", "int_repr", "scale", "zero_point", "axis"}, parts);
+  }
+
+  Node& named(const std::vector<const char*>& names, const std::vector<Node*>& parts) {
+    if (parts.size() < names.size()) damaged();
+    Node& dict = make(Kind::dict);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      Node& key = make(Kind::string);
+      key.text = names[i];
+      dict.items.insert(dict.items.end(), {&key, parts[i]});
+    }
+    return dict;
   }
 
   // --- tensors

@@ -14,6 +14,7 @@
 #include <torchtap/reductions/every.hpp>
 #include <torchtap/reductions/map.hpp>
 #include <torchtap/reductions/mean.hpp>
+#include <torchtap/reductions/over.hpp>
 #include <torchtap/reductions/series.hpp>
 #include <torchtap/selectors/selector.hpp>
 #include <torchtap/storage/recording.hpp>
@@ -87,6 +88,18 @@ void wrong() {
   torchtap::selectors::types<>();
   // says: torchtap::hooks::register_value<T>: specialise torchtap::hooks::Visit<T> first
   torchtap::hooks::register_value<UnknownValue>();
+}
+
+/// Options that PyTorch takes in another form, and copies.
+void options(torchtap::recorders::ForwardOutput recorder) {
+  // says: transform needs a callable that returns what is recorded: at::Tensor(const at::Tensor&)
+  RecorderOptions().transform([](const at::Tensor& x) { x.abs(); });
+  // says: over takes a list of dimensions: over({0})
+  reductions::MeanOptions().over(0);
+  // says: over takes a list of dimensions: over({0}, reduction)
+  reductions::over(0, reductions::Mean());
+  // says: a recorder is not copied: move it, or pass a reference to it
+  auto copy = recorder;
 }
 
 /// Anybody's first mistakes.

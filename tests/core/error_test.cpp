@@ -71,4 +71,14 @@ BOOST_AUTO_TEST_CASE(quoted_lists_names) {
   BOOST_TEST(quoted({"a", "b", "c"}) == "\"a\", \"b\" and \"c\"");
 }
 
+BOOST_AUTO_TEST_CASE(the_first_line_is_what_an_error_says) {
+  BOOST_TEST(first_line(std::runtime_error("no room\nat 7 places")) == "no room");
+  BOOST_TEST(first_line(std::runtime_error("")).empty());
+  try {
+    TORCH_CHECK_VALUE(false, "no room\nat 7 places");
+  } catch (const std::exception& error) {
+    BOOST_TEST(first_line(error) == "no room");
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

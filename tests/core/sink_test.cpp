@@ -219,6 +219,57 @@ BOOST_AUTO_TEST_CASE(a_callable_gets_samples_of_one_shape_unless_it_takes_any) {
   BOOST_TEST(rows->results().at("value").equal(at::ones({10, 3})));
 }
 
+namespace {
+
+/// The state of a callable as it was before it had the shape of its first sample.
+struct FirstState {
+  std::int64_t count = 2;
+  at::Tensor value = at::full({3}, 2.0);
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    torchtap::core::state_version(archive, "callable", 1);
+    archive(cereal::make_nvp("count", count), cereal::make_nvp("value", value));
+  }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_used_callable_that_is_loaded_goes_on_as_a_fresh_one) {
+  const auto sum = make_sink([](const at::Tensor& a, const at::Tensor& b) { return a + b; });
+  const auto used = sum->fresh(), other = sum->fresh();
+  used->update(at::ones({4}));
+  other->update(at::ones({3}));
+  const auto load = [&](torchtap::core::Sink& sink, auto& state) {
+    std::stringstream stream;
+    {
+      torchtap::core::OutputArchive archive(stream);
+      archive(state);
+    }
+    torchtap::core::InputArchive archive(stream);
+    sink.load(archive);
+  };
+  FirstState first;
+  for (const auto& sink : {sum->fresh(), used->clone()}) {
+    load(*sink, first);
+    sink->update(at::ones({3}));  // of no shape that is known
+    BOOST_TEST(sink->count() == 3);
+    BOOST_TEST(sink->results().at("value").equal(at::full({3}, 3.0)));
+  }
+  for (const auto& sink : {sum->fresh(), used->clone()}) {
+    std::stringstream stream;
+    {
+      torchtap::core::OutputArchive archive(stream);
+      other->save(archive);
+    }
+    torchtap::core::InputArchive archive(stream);
+    sink->load(archive);
+    BOOST_CHECK_THROW(sink->update(at::ones({4})), torchtap::core::Unfit);
+    sink->update(at::ones({3}));
+    BOOST_TEST(sink->results().at("value").equal(at::full({3}, 2.0)));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_callable_that_returns_its_argument_keeps_a_copy) {
   const auto sink = make_sink([](const at::Tensor&, const at::Tensor& b) { return b; });
   at::Tensor sample = at::ones({2});

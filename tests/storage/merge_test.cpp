@@ -100,6 +100,58 @@ BOOST_AUTO_TEST_CASE(joins_modules_in_any_order) {
   check_same(load(folder / "got"), load(folder / "want"));
 }
 
+BOOST_AUTO_TEST_CASE(adds_counts_up_and_keeps_the_words_beside_them) {
+  const Folder folder;
+  torchtap::core::NotRecorded some, more;
+  some.left_out = 2;
+  some.why_left_out = "no [3] fits [2]";
+  more.dropped = 1;
+  const std::string said = some.note();  // looks like a count
+  BOOST_TEST(said == "2 of its samples were left out: no [3] fits [2]");
+  const auto part = [&](const std::string& name, const torchtap::core::NotRecorded& counts,
+                        const std::string& words) {
+    Entry entry = kept("a", {at::ones({2})});
+    entry.not_recorded = counts;
+    entry.note = words;
+    save(folder / name, {entry}, kQuick);
+    return folder / name;
+  };
+  int made = 0;
+  const auto note_of = [&](const std::vector<std::string>& parts) {
+    const std::string place = folder / ("merged" + std::to_string(++made));
+    merged(parts, place);
+    const Recording once = load(place);
+    // Counts are taken off the words before they are put in front again.
+    merged({place}, place + "-again");
+    const Recording again = load(place + "-again");
+    BOOST_TEST(again.at(0).note() == once.at(0).note());
+    BOOST_TEST((again.at(0).not_recorded() == once.at(0).not_recorded()));
+    return once.at(0).note();
+  };
+  const std::string counts = part("counts", some, ""),
+                    words = part("words", {}, "it runs in evaluation alone");
+  const std::string both = part("both", some, "it runs in evaluation alone"), other = part("other", more, "");
+  const std::string alike = part("alike", {}, said), twice = part("twice", some, said);
+  const std::string longer = part("longer", some, said + " rows");
+  const std::string none = part("none", {}, "");
+  const std::string four = "4 of its samples were left out: no [3] fits [2]";
+  const std::string dropped = "1 of its samples was dropped for lack of room.";
+  const std::string alone = "it runs in evaluation alone";
+
+  BOOST_TEST(note_of({none, none}) == "");
+  BOOST_TEST(note_of({counts, none}) == said);
+  BOOST_TEST(note_of({none, words}) == alone);
+  BOOST_TEST(note_of({counts, counts}) == four);
+  BOOST_TEST(note_of({counts, words}) == said + " " + alone);
+  BOOST_TEST(note_of({both, counts}) == four + " " + alone);
+  BOOST_TEST(note_of({both, both}) == four + " " + alone);
+  BOOST_TEST(note_of({both, other}) == said + " " + dropped + " " + alone);
+  BOOST_TEST(note_of({alike, none}) == said);
+  BOOST_TEST(note_of({alike, counts}) == said + " " + said);
+  BOOST_TEST(note_of({twice, counts}) == four + " " + said);
+  BOOST_TEST(note_of({longer, counts}) == four + " " + said + " rows");
+}
+
 BOOST_AUTO_TEST_CASE(asks_before_it_joins_other_modules) {
   const Folder folder;
   save(folder / "1", {reduced("stage1", 1), reduced("shared", 2)}, kQuick);

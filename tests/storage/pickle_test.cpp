@@ -192,6 +192,65 @@ BOOST_FIXTURE_TEST_CASE(objects_of_other_classes_are_named_where_they_may_be, Fi
   refuses("C\1a", {"bytes"});
 }
 
+BOOST_FIXTURE_TEST_CASE(quantized_and_sparse_tensors_are_their_parts_where_objects_are_named, Files) {
+  const auto parts_of = [&](const std::string& object) {
+    return load("}" + text("a") + object + "s", LoadOptions().foreign(true)).dict().at(0).second;
+  };
+  const auto keys_of = [](const Value& value) {
+    std::string keys;
+    for (const auto& [key, item] : value.dict()) keys += key + " ";
+    return keys;
+  };
+  const auto of_storage = [](const std::string& kind) { return storage(name("torch", kind), 4) + vector(4); };
+  const std::string vector_of_doubles = rebuild("_rebuild_tensor_v2", kDoubles + vector(4) + kRest);
+  const auto per_tensor = [&](const std::string& kind) {
+    return rebuild("_rebuild_qtensor",
+                   of_storage(kind) +
+                       tuple(name("torch", "per_tensor_affine") + vector_of_doubles + integer(7)) + kRest);
+  };
+  for (const auto& [kind, type] :
+       {std::pair("QInt8Storage", at::kChar), std::pair("QUInt8Storage", at::kByte),
+        std::pair("QInt32Storage", at::kInt)}) {
+    const Value parts = parts_of(per_tensor(kind));
+    BOOST_TEST(keys_of(parts) == "scheme int_repr scale zero_point ");
+    BOOST_TEST(parts.at("scheme").text() == "torch.per_tensor_affine");
+    BOOST_TEST(parts.at("int_repr").tensor().scalar_type() == type);
+    BOOST_TEST(parts.at("int_repr").tensor().numel() == 4);
+    BOOST_TEST(same(parts.at("zero_point").tensor(), number(7)));
+  }
+  BOOST_TEST(parts_of(per_tensor("QUInt4x2Storage")).text() == "<torch._utils._rebuild_qtensor>");
+  const std::string axis = vector_of_doubles + vector_of_doubles + integer(0);
+  BOOST_TEST(keys_of(parts_of(rebuild(
+                 "_rebuild_qtensor",
+                 of_storage("QInt8Storage") + tuple(name("torch", "per_channel_affine") + axis) + kRest))) ==
+             "scheme int_repr scale zero_point axis ");
+  const auto layout = [](const std::string& layout) {
+    return call(name("torch.serialization", "_get_layout"), text(layout));
+  };
+  const std::string size = call(name("torch", "Size"), tuple(integer(4)));
+  const Value coo = parts_of(call(
+      name("torch.nn.parameter", "Parameter"),
+      rebuild("_rebuild_sparse_tensor", layout("torch.sparse_coo") + tuple(axis + "0" + size + "\x88"))));
+  BOOST_TEST(keys_of(coo) == "layout indices values size ");
+  BOOST_TEST(coo.at("layout").text() == "torch.sparse_coo");
+  const Value csr =
+      parts_of(rebuild("_rebuild_sparse_csr_tensor",
+                       layout("torch.sparse_csr") + tuple(axis + "0" + vector_of_doubles + size)));
+  BOOST_TEST(keys_of(csr) == "layout compressed_indices plain_indices values size ");
+
+  for (const std::string& damage :
+       {rebuild("_rebuild_sparse_tensor", layout("torch.sparse_coo")),
+        rebuild("_rebuild_sparse_tensor", layout("torch.sparse_coo") + tuple(integer(1))),
+        rebuild("_rebuild_sparse_tensor", layout("torch.sparse_coo") + integer(1)),
+        rebuild("_rebuild_qtensor", of_storage("QInt8Storage")),
+        rebuild("_rebuild_qtensor", of_storage("QInt8Storage") + tuple(integer(1))),
+        rebuild("_rebuild_qtensor", of_storage("QInt8Storage") + integer(1))}) {
+    BOOST_CHECK_THROW(parts_of(damage), c10::ValueError);
+  }
+  refuses("}" + text("a") + per_tensor("QInt8Storage") + "s", {"dequantize()"});
+  refuses("}" + text("a") + name("torch._utils", "_rebuild_sparse_tensor") + "s", {"to_dense()"});
+}
+
 BOOST_FIXTURE_TEST_CASE(containers_with_zip64_directories, Files) {
   const std::string path = minimal_file(directory, "\x80\x02" + integer(7) + ".");
   const std::string good = read_bytes(path);

@@ -98,7 +98,8 @@ class TORCHTAP_API TraceOptions {
   TORCH_ARG(bool, source) = false;
   /// The device to which kept tensors are copied; by default they stay where they are.
   TORCH_ARG(std::optional<at::Device>, device);
-  /// The dtype to which kept tensors are converted; by default their own.
+  /// The dtype to which kept tensors are converted; by default their own. A real one for a complex tensor is
+  /// an error of the pass, as it would drop the imaginary part.
   TORCH_ARG(std::optional<at::ScalarType>, dtype);
   /// Applied to a detached tensor before anything else, to keep its result: one row, a pooling, a norm.
   TORCH_ARG(Transform, transform);

@@ -393,11 +393,11 @@ class Validator {
         const bool other = plain.run(log_.operations[i]);
         if (other || !plain.repeated(log_.operations[i])) why = "it did not give the same bits";
       } catch (const std::exception& error) {
-        why = error.what();
+        why = base::first_line(error);
       }
       if (why.empty()) continue;
-      found_.unconfirmed.push_back(finding(Fault::Kind::not_repeated, i,
-                                           "in a run of the whole pass, " + why.substr(0, why.find('\n'))));
+      found_.unconfirmed.push_back(
+          finding(Fault::Kind::not_repeated, i, "in a run of the whole pass, " + why));
       return;
     }
     for (const std::size_t index : worth_following()) follow(index);

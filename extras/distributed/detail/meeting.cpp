@@ -53,11 +53,6 @@ void stay(OverStore& roll, Clock::time_point end) {
   while (Clock::now() < end && roll.left() < living()) nap(begin);
 }
 
-std::string first_line(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
-}
-
 }  // namespace
 
 Group met(const Meeting& meeting,
@@ -98,7 +93,7 @@ Group met(const Meeting& meeting,
       why = *roll.decision();
       roll.answer();
     } catch (const std::exception& error) {
-      why = settled(roll, first_line(error), call);
+      why = settled(roll, base::first_line(error), call);
     }
     roll.leave();
     if (!why.empty() && meeting.rank == meeting.server) stay(roll, Clock::now() + call.answer);

@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include <torchtap/base/error.hpp>
 #include <torchtap/distributed/detail/transport.hpp>
 
 namespace torchtap::distributed::detail {
@@ -35,8 +36,7 @@ auto asked(const F& f) {
   } catch (const LinkError&) {
     throw;
   } catch (const std::exception& error) {
-    const std::string text = error.what();
-    throw LinkError("the store does not answer: " + text.substr(0, text.find('\n')));
+    throw LinkError("the store does not answer: " + base::first_line(error));
   }
 }
 

@@ -17,17 +17,6 @@ using tap::hooks::Kind;
 using tap::recorders::ForwardOutput;
 using tap::recorders::RecorderOptions;
 
-namespace {
-
-tap::model::ModuleRef at_path(const Model& model, const std::string& path) {
-  for (const auto& module : model.modules()) {
-    if (module.path() == path) return module;
-  }
-  throw std::out_of_range(path);
-}
-
-}  // namespace
-
 BOOST_AUTO_TEST_CASE(see_inputs_and_outputs_of_one_call, *boost::unit_test::precondition(on_the_cpu)) {
   const Reference reference("tagger");
   Model model(file("tagger.pt2"));
@@ -62,32 +51,32 @@ BOOST_AUTO_TEST_CASE(replace_outputs_and_inputs) {
   norm.modules(model, tap::selectors::names("norm"));
   c.modules(model, tap::selectors::names("c"));
   {
-    const auto handle = tap::hooks::attach(
-        at_path(model, "b"), Kind::forward_output,
-        [](tap::hooks::Event& event) { event.outputs()[0] = at::zeros_like(event.outputs()[0]); });
+    const auto handle = tap::hooks::attach(model, "b", Kind::forward_output, [](tap::hooks::Event& event) {
+      event.outputs()[0] = at::zeros_like(event.outputs()[0]);
+    });
     model.run(reference.inputs());
     const at::Tensor y = reference.seen("out", "act");
     BOOST_TEST(at::allclose(norm[0].tensors()[0], at::layer_norm(y, {32}), 1e-4, 1e-5));
   }
   {
-    const auto handle = tap::hooks::attach(at_path(model, "c"), Kind::forward_pre,
+    const auto handle = tap::hooks::attach(model, "c", Kind::forward_pre,
                                            [](tap::hooks::Event& event) { event.inputs()[0].fill_(1.0); });
     const auto ones = model.run(reference.inputs())[0];
     BOOST_TEST(at::equal(ones[0], ones[1]));
     BOOST_TEST(at::equal(c[0].tensors()[1][0], c[0].tensors()[1][3]));
   }
   {
-    const auto handle = tap::hooks::attach(
-        at_path(model, "c"), Kind::forward_output,
-        [](tap::hooks::Event& event) { event.outputs()[0] = at::zeros({2}, package_device()); });
+    const auto handle = tap::hooks::attach(model, "c", Kind::forward_output, [](tap::hooks::Event& event) {
+      event.outputs()[0] = at::zeros({2}, package_device());
+    });
     BOOST_CHECK_EXCEPTION(model.run(reference.inputs()), c10::ValueError,
                           says({"\"c\" (Linear)", "[4, 8]", "[2]", "same shape"}));
   }
   BOOST_TEST(identical(model.run(reference.inputs()), before));
   const c10::InferenceMode inference;
-  const auto handle = tap::hooks::attach(
-      at_path(model, "c"), Kind::forward_output,
-      [](tap::hooks::Event& event) { event.outputs()[0] = at::zeros_like(event.outputs()[0]); });
+  const auto handle = tap::hooks::attach(model, "c", Kind::forward_output, [](tap::hooks::Event& event) {
+    event.outputs()[0] = at::zeros_like(event.outputs()[0]);
+  });
   BOOST_TEST(at::allclose(model.run(reference.inputs())[0], at::full({4, 8}, 1 / 8.0, package_device())));
 }
 
@@ -96,12 +85,11 @@ BOOST_AUTO_TEST_CASE(replace_what_the_model_gets_and_returns) {
   Model model(file("mlp.pt2"));
   const at::Tensor zeros = at::zeros({4, 16}, package_device());
   const auto of_zeros = model.run({zeros});
-  const auto in = tap::hooks::attach(model.modules().vector().front(), Kind::forward_pre,
+  const auto in = tap::hooks::attach(model, Kind::forward_pre,
                                      [&](tap::hooks::Event& event) { event.inputs()[0] = zeros; });
   BOOST_TEST(identical(model.run(reference.inputs()), of_zeros));
-  const auto out =
-      tap::hooks::attach(model.modules().vector().front(), Kind::forward,
-                         [&](tap::hooks::Event& event) { event.outputs()[0] = event.inputs()[0]; });
+  const auto out = tap::hooks::attach(
+      model, Kind::forward, [&](tap::hooks::Event& event) { event.outputs()[0] = event.inputs()[0]; });
   BOOST_TEST(model.run(reference.inputs())[0].is_same(zeros));
 }
 
@@ -109,13 +97,13 @@ BOOST_AUTO_TEST_CASE(that_write_to_what_is_only_read_are_refused) {
   const Reference reference("mlp");
   Model model(file("mlp.pt2"));
   {
-    const auto handle = tap::hooks::attach(
-        at_path(model, "b"), Kind::forward_output,
-        [](tap::hooks::Event& event) { event.outputs()[0] = at::zeros_like(event.outputs()[0]); });
+    const auto handle = tap::hooks::attach(model, "b", Kind::forward_output, [](tap::hooks::Event& event) {
+      event.outputs()[0] = at::zeros_like(event.outputs()[0]);
+    });
     BOOST_CHECK_EXCEPTION(model.run(reference.inputs()), c10::NotImplementedError,
                           says({"replaced", "\"b\" (Linear)", "replace=True"}));
   }
-  const auto handle = tap::hooks::attach(at_path(model, "b"), Kind::forward_output,
+  const auto handle = tap::hooks::attach(model, "b", Kind::forward_output,
                                          [](tap::hooks::Event& event) { event.outputs()[0].zero_(); });
   BOOST_CHECK_EXCEPTION(model.run(reference.inputs()), c10::NotImplementedError,
                         says({"wrote to", "\"b\" (Linear)", "replace=True"}));
@@ -131,7 +119,7 @@ BOOST_AUTO_TEST_CASE(that_throw_reach_the_caller_and_stop_the_others) {
   ForwardOutput late;
   late.modules(model, tap::selectors::names("c"));
   {
-    const auto handle = tap::hooks::attach(at_path(model, "act"), Kind::forward_output,
+    const auto handle = tap::hooks::attach(model, "act", Kind::forward_output,
                                            [](tap::hooks::Event&) { throw Mine("from the hook"); });
     BOOST_CHECK_THROW(model.run(reference.inputs()), Mine);
     BOOST_TEST(late.samples() == 0);
@@ -159,7 +147,7 @@ BOOST_AUTO_TEST_CASE(may_run_another_model) {
   ForwardOutput of_outer, of_inner;
   of_outer.modules(outer, tap::selectors::names("c"));
   of_inner.modules(inner, tap::selectors::names("a"));
-  const auto handle = tap::hooks::attach(at_path(outer, "a"), Kind::forward_output, [&](tap::hooks::Event&) {
+  const auto handle = tap::hooks::attach(outer, "a", Kind::forward_output, [&](tap::hooks::Event&) {
     inner.run({at::zeros({4, 16}, package_device())});
   });
   outer.run(reference.inputs());
@@ -208,6 +196,8 @@ BOOST_AUTO_TEST_CASE(find_bad_files_and_inputs) {
                         says({", 16] float32"}));
   BOOST_CHECK_EXCEPTION(model.run({at::zeros({4, 16}, package_device().is_cpu() ? at::kMeta : at::kCPU)}),
                         c10::ValueError, says({"[4, 16] float32 on ", "and [4, 16] float32 on "}));
+  BOOST_CHECK_EXCEPTION(tap::model::find(model, "nowhere"), c10::IndexError,
+                        says({"\"nowhere\"", "the nearest are"}));
   BOOST_CHECK_EXCEPTION(model.calls("nowhere"), c10::IndexError, says({"\"nowhere\"", "modules() lists"}));
 }
 

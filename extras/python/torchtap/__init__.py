@@ -30,8 +30,8 @@ def _module(name):
 
 
 def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
+    if name.startswith("_"):  # Python finds the module _C itself
+        raise AttributeError(f"module 'torchtap' has no attribute {name!r}")
     if name in (*_MODULES, "hooks", "stream", "export"):
         return _module(name)
     try:

@@ -14,7 +14,7 @@ def command():
     if not program.exists():
         sys.exit(
             "torchtap was installed without its command; install it in the source with "
-            '`pip install . -C cmake.define.TORCHTAP_COMPONENTS="python;tools"`.'
+            '`pip install . --config-settings cmake.define.TORCHTAP_COMPONENTS="python;tools"`.'
         )
     os.execv(program, [str(program), *sys.argv[1:]])
 

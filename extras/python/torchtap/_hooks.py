@@ -3,15 +3,21 @@
 import contextlib
 import functools
 
+from torchtap._library import _C  # noqa: F401  (has the operator; says first where PyTorch is too old)
+
+# isort: split
 import torch
 import torch._dynamo.config
 import torch._inductor.config
 from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
 from torch.utils import _pytree as pytree
-from torchtap._library import _C  # noqa: F401  (has the operator)
 
-# Otherwise code that was compiled for a model without hooks runs for one with hooks, and records nothing.
-torch._dynamo.config.skip_nnmodule_hook_guards = False
+# Otherwise code that was compiled for a model without hooks runs for one with hooks, and records nothing. Code that was compiled
+# before is forgotten, and compiled again when it is called.
+if torch._dynamo.config.skip_nnmodule_hook_guards:
+    torch._dynamo.config.skip_nnmodule_hook_guards = False
+    if torch._dynamo.utils.counters["frames"]:
+        torch.compiler.reset()
 
 _run = torch.ops.torchtap.run_hooks.default
 torch.library.register_fake("torchtap::run_hooks")(lambda inputs, outputs, before, number: None)

@@ -20,7 +20,10 @@ import os
 import pathlib
 
 import torch
-from torch.utils import _pytree as pytree
+
+if not hasattr(torch, "export"):
+    raise ImportError(f"torchtap.export needs PyTorch 2.6 or newer; this is {torch.__version__}.")
+from torch.utils import _pytree as pytree  # noqa: E402
 
 __all__ = ["tapped", "tap", "compile", "taps"]
 

@@ -74,6 +74,26 @@ def _takes_sample(condition):
         return False
 
 
+class _Weakly:
+    """Calls a callable that the recorder holds: Python's collector sees no references that C++ holds, and would keep an object
+    for ever whose method is the condition of its own recorder."""
+
+    def __init__(self, held):
+        self._held = weakref.ref(held)
+
+    def __call__(self, *arguments):
+        return self._held()(*arguments)
+
+
+def _weakly(given):
+    if not callable(given) or isinstance(given, (type, _C.Reduction, _C.AnyShape)):
+        return given
+    try:
+        return _Weakly(given)
+    except TypeError:  # to which there are no weak references
+        return given
+
+
 def _end(recorder):
     """Writes what was spooled, also where Python ends without destroying its objects."""
     if (alive := recorder()) is not None:
@@ -92,7 +112,7 @@ class Recorder(_C.Recorder):
 
     condition       decides whether a sample is recorded: a callable without arguments, or with a `Sample`
     reduction       folds samples instead of keeping them: a reduction such as `Moments()`, or a callable
-                    (accumulated, sample) -> accumulated
+                    (accumulated, sample) -> accumulated, which gets samples of one shape; see `any_shape`
     slot            which of several tensors of a call is recorded
     all_tensors     record all of them, with data for each: {"0": …, "1": …}
     transform       maps a tensor to what is recorded
@@ -129,22 +149,23 @@ class Recorder(_C.Recorder):
             next(
                 one.__name__ for one in type(self).__mro__ if one.__module__ == __name__
             ),  # of a class of yours its base
-            condition=condition,
+            condition=_weakly(condition),
             takes_sample=condition is not None and _takes_sample(condition),
-            reduction=reduction,
+            reduction=_weakly(reduction),
             slot=slot,
             all_tensors=all_tensors,
-            transform=transform,
+            transform=_weakly(transform),
             device=None if device is None else torch.device(device),
             dtype=dtype,
             companions=companions,
             alias=alias,
-            on_error=on_error,
+            on_error=_weakly(on_error),
             spool=None if spool is None else os.fspath(spool),
             memory_budget=memory_budget,
             defer=defer,
         )
         self.condition, self.reduction = condition, reduction
+        self._callables = transform, on_error
         self._hooks, self._alias = [], alias
         weakref.finalize(self, _remove, self._hooks).atexit = False
         if spool is not None:

@@ -47,6 +47,7 @@ __all__ = [
     "TopK",
     "Where",
     "Window",
+    "any_shape",
     "catalogue",
     "parse",
 ]
@@ -72,7 +73,7 @@ class _Fold(_Rows):
 
 
 class Sum(_Fold):
-    """The sum, in float64 for floating-point samples."""
+    """The sum, in the dtype of the samples: of half types in float32, of whole numbers in int64."""
 
 
 class Mean(_Fold):
@@ -258,6 +259,13 @@ class Map(Reduction):
 
     def __init__(self, function, reduction, *, other=None):
         super().__init__("Map", function=function, reduction=reduction, other=other)
+
+
+def any_shape(callable):
+    """Says that a callable (accumulated, sample) -> accumulated takes samples of any shapes, as one that concatenates them does:
+    `any_shape(lambda x, y: torch.cat([x, y]))`. Otherwise a sample of another shape than the first one's is left out and counted.
+    """
+    return _C.any_shape(callable)
 
 
 def parse(text: str, *, over=(), over_all=False) -> Reduction:

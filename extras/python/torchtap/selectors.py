@@ -31,6 +31,8 @@ def types(*classes) -> Selector:
     """Modules of these classes or of classes derived from one; a str is the name of a class."""
     named = [one for one in classes if isinstance(one, str)]
     real = tuple(one for one in classes if not isinstance(one, str))
+    if wrong := [one for one in real if not isinstance(one, type)]:
+        raise TypeError(f"torchtap.types: expected classes and names of classes, got {wrong[0]!r}.")
     if not real:
         return _C.types(named)
     description = f"types({', '.join(one.__name__ for one in real)})"
@@ -51,7 +53,7 @@ def _combined(selector, classes, places) -> Selector:
     if classes is not None:
         chosen.append(types(*(classes if isinstance(classes, (tuple, list)) else (classes,))))
     if places is not None:
-        chosen.append(indices(*places))
+        chosen.append(indices(*([places] if isinstance(places, int) else places)))
     if not chosen:
         return everything()
     result = chosen[0]

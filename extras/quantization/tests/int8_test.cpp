@@ -313,6 +313,22 @@ BOOST_AUTO_TEST_CASE(what_saw_no_rows_is_named) {
                         says({"or on no rows", "inner"}));
 }
 
+/// LibTorch's passes would put `relu_` behind what comes after it.
+BOOST_AUTO_TEST_CASE(changes_in_place_whose_results_are_not_used_keep_their_order) {
+  torch::manual_seed(4);
+  Module net("InPlace");
+  net.register_parameter("w", torch::rand({4, 4}) - 0.5, false);
+  net.register_parameter("v", torch::rand({4, 4}) - 0.5, false);
+  net.define(
+      "def forward(self, x):\n    y = torch.linear(x, self.w)\n    y.relu_()\n    y.add_(1)\n    y.mul_(2)\n"
+      "    return torch.linear(y, self.v)\n");
+  net.eval();
+  const at::Tensor x = torch::rand({64, 4}) - 0.5;
+  Module int8 = to_int8(net, on(x));
+  BOOST_TEST(operators(int8)["quantized::linear"] >= 2);
+  BOOST_TEST(error(output(int8, x), output(net, x)) < 0.05);
+}
+
 /// What was written is what was converted: tuples whose parts are real, in tuples, lists and branches.
 BOOST_AUTO_TEST_CASE(several_outputs_can_be_loaded) {
   torch::manual_seed(4);

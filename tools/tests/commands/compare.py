@@ -368,8 +368,6 @@ def test_every_value_is_compared_in_full(folder):
 def test_what_a_file_holds_beside_tensors(folder):
     base = torch.randn(3, 4)
     for name, a in (
-        ("sparse", base.to_sparse()),
-        ("quantized", torch.quantize_per_tensor(base, 0.1, 0, torch.qint8)),
         ("namespace", argparse.Namespace(lr=1)),
         ("set", {1, 2}),
         ("large", 2**70),
@@ -389,6 +387,74 @@ def test_what_a_file_holds_beside_tensors(folder):
     assert {entry["status"] for entry in told["entries"]} == {"missing in A", "missing in B"}
     torch.save(base, folder / "b.pt")  # which has no name
     compare(folder / "a.pt", folder / "b.pt", *EXACT, status=0)
+
+
+def test_quantized_and_sparse_tensors_are_compared_in_full(folder):
+    base = torch.arange(12.0).reshape(3, 4) / 4 * (torch.arange(12).reshape(3, 4) % 3 != 0)
+    scales, zeros = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0, 1, 2])
+    index, values = torch.tensor([[0, 1], [2, 0]]), torch.tensor([1.0, 2.0])
+
+    def qtensor(tensor=base, scale=0.25, zero=3, dtype=torch.qint8):
+        return torch.quantize_per_tensor(tensor, scale, zero, dtype)
+
+    def channels(scales=scales, zeros=zeros, axis=0):
+        return torch.quantize_per_channel(torch.ones(3, 3), scales, zeros, axis, torch.quint8)
+
+    def sparse(index=index, values=values, size=(3, 3)):
+        return torch.sparse_coo_tensor(index, values, size)
+
+    other = base.clone()
+    other[2, 3] += 0.25
+    last = torch.tensor([0.1, 0.2, 0.30001])
+    kinds = {
+        "qtensor": (
+            qtensor(),
+            {
+                "int_repr": qtensor(other),
+                "scale": qtensor(base * 2, 0.5),
+                "zero_point": qtensor(zero=4),
+                "scheme": channels(),
+            },
+        ),
+        "channels": (
+            channels(),
+            {"scale": channels(last), "zero_point": channels(zeros=zeros + 1), "axis": channels(axis=1)},
+        ),
+        "sparse": (
+            sparse(),
+            {
+                "indices": sparse(index.flip(0)),
+                "values": sparse(values=values + 1),
+                "size": sparse(size=(3, 4)),
+                "layout": sparse().to_dense().to_sparse_csr(),
+            },
+        ),
+        "csr": (
+            base.to_sparse_csr(),
+            {"values": other.to_sparse_csr(), "plain_indices": base.flip(1).contiguous().to_sparse_csr()},
+        ),
+        "parameter": (torch.nn.Parameter(sparse()), {"values": torch.nn.Parameter(sparse(values=values + 1))}),
+    }
+    for name, (one, others) in kinds.items():
+        torch.save({"w": one}, folder / "a.pt")
+        told = compare(folder / "a.pt", folder / "a.pt", *EXACT, status=0)
+        assert not told["gaps"] and {entry["status"] for entry in told["entries"]} == {"equal"}, name
+        for part, another in others.items():
+            torch.save({"w": another}, folder / "b.pt")
+            told = compare(folder / "a.pt", folder / "b.pt", *EXACT, status=1)
+            assert f"w.{part}" in {entry["path"] for entry in told["entries"] if entry["status"] != "equal"}, (
+                name,
+                part,
+            )
+        torch.save({"w": one.to_dense() if one.layout is not torch.strided else one.dequantize()}, folder / "b.pt")
+        compare(folder / "a.pt", folder / "b.pt", status=1)
+    # Within a tolerance, as other numbers.
+    torch.save({"w": channels()}, folder / "a.pt")
+    torch.save({"w": channels(last)}, folder / "b.pt")
+    compare(folder / "a.pt", folder / "b.pt", "--rtol", "0.001", status=0)
+    # Two values in a byte are not read.
+    torch.save({"w": torch.quantize_per_channel(base, scales, zeros.float(), 0, torch.quint4x2)}, folder / "a.pt")
+    compare(folder / "a.pt", folder / "a.pt", status=3)
 
 
 def test_names_behind_another_name(folder):

@@ -26,13 +26,6 @@ using std::chrono::nanoseconds;
 constexpr nanoseconds kShortestPause = std::chrono::microseconds(20);
 constexpr nanoseconds kLongestPause = std::chrono::milliseconds(1);
 
-/// The first line of an exception's message.
-std::string first_line(const std::exception& error) {
-  const auto* const of_torch = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
-  return text.substr(0, text.find('\n'));
-}
-
 void leave_out(Frame& frame, std::string& text, std::string why) {
   text = std::move(why);
   frame.without_data = true;
@@ -146,8 +139,9 @@ void DeviceCopies::send(const std::shared_ptr<SourceState>& source, const at::Te
       item.copy.emplace(tensor);
     } catch (const std::exception& error) {
       give_room(std::exchange(item.room, 0));
-      leave_out(item.frame, item.why,
-                c10::str("the tensor on ", tensor.device(), " could not be copied: ", first_line(error)));
+      leave_out(
+          item.frame, item.why,
+          c10::str("the tensor on ", tensor.device(), " could not be copied: ", base::first_line(error)));
     }
   } else if (copied) {
     leave_out(item.frame, item.why,
@@ -199,7 +193,7 @@ void DeviceCopies::finish(Item& item) noexcept try {
   } catch (const std::exception& error) {
     item.copy->abandon();
     leave_out(frame, item.why,
-              c10::str("the tensor could not be copied from its device: ", first_line(error)));
+              c10::str("the tensor could not be copied from its device: ", base::first_line(error)));
   }
   frame.text = item.why;
   frame.result = item.result;

@@ -164,6 +164,13 @@ void Log::keep(const at::Tensor& tensor, std::int64_t number, Memory* memory) {
       kept = options.transform()(kept);
     }
     TORCH_CHECK_VALUE(kept.defined(), "views::trace: TraceOptions::transform returned no tensor.");
+    TORCH_CHECK_TYPE(
+        !kept.is_complex() || c10::isComplexType(options.dtype().value_or(kept.scalar_type())),
+        "views::trace: the tensor is complex (", kept.scalar_type(), "), and .dtype(",
+        options.dtype().value_or(kept.scalar_type()),
+        ") would drop its imaginary part. Ask for a complex dtype, or for the part that you want: "
+        "TraceOptions().transform([](const at::Tensor& x) { return at::real(x); }), at::abs, "
+        "or at::view_as_real.");
     kept = kept.to(options.device().value_or(kept.device()), options.dtype().value_or(kept.scalar_type()));
   } else if (tensor.has_storage()) {
     kept = alias_of(tensor);

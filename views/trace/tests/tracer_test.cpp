@@ -110,6 +110,25 @@ BOOST_AUTO_TEST_CASE(a_name_that_finds_nothing_is_an_error_and_nothing_is_lost) 
   BOOST_CHECK_EXCEPTION(tracer.start(), c10::ValueError, says({"start", "new Tracer"}));
 }
 
+BOOST_AUTO_TEST_CASE(a_real_dtype_of_complex_tensors_is_an_error) {
+  torch::nn::Sequential model(
+      torch::nn::Functional([](const at::Tensor& x) { return at::complex(x, x + 1); }));
+  const auto x = torch::rand({3});
+  const auto all = [] { return trace::TraceOptions().save(trace::Save::all); };
+  BOOST_CHECK_EXCEPTION(trace::log_forward_pass(*model, {x}, all().dtype(at::kFloat)), c10::TypeError,
+                        says({"complex", "Float", "imaginary", "at::real"}));
+  const auto wide = trace::log_forward_pass(*model, {x}, all().dtype(at::kComplexDouble));
+  const auto parts =
+      trace::log_forward_pass(*model, {x}, all().dtype(at::kDouble).transform([](const at::Tensor& t) {
+        return t.is_complex() ? at::imag(t) : t;
+      }));
+  for (const auto* history : {&wide, &parts}) {
+    const at::Tensor kept = (*history)["complex_1"].tensor().to(at::kComplexDouble);
+    const at::Tensor wanted = (x + 1).to(at::kComplexDouble);
+    BOOST_TEST((history == &wide ? at::imag(kept) : at::real(kept)).equal(at::real(wanted)));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(transforms_dtypes_and_devices_apply_to_what_is_kept) {
   auto model = small();
   const auto x = torch::rand({3, 4});
