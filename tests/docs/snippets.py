@@ -112,7 +112,7 @@ def installed_parts(prefix):
 
 def pages():
     files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    for room in ("extras", "views", "tools", "bench", "scripts"):
+    for room in ("reductions", "extras", "views", "tools", "bench", "scripts"):
         files += sorted([*(ROOT / room).glob("*.md"), *(ROOT / room).glob("*/*.md")])
     return [str(file.relative_to(ROOT)) for file in files]
 
