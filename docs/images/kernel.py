@@ -6,7 +6,6 @@ usage: docs/images/kernel.py            writes kernel.svg beside this file
                                         docs/kernel.md name
 """
 
-import pathlib
 import re
 import sys
 
