@@ -5,7 +5,7 @@
     snippets.py run PREFIX --work FOLDER --program EXE …    runs them, page by page, and the Python and shell blocks between
     snippets.py cmake PREFIX FOLDER                         builds the CMake blocks, each with the program of its page
     snippets.py project PAGE FOLDER                         writes the CMake block and the program of a page to a folder
-    snippets.py links                                       follows relative links and anchors
+    snippets.py links                                       follows relative links and anchors, and counts words
     snippets.py names [--command EXE]                       looks up what running text and tables call `code` (names.py)
 
 Blocks are run in the order of their page, in a folder of the page's own, so that a shell block finds what a C++ block
@@ -72,6 +72,7 @@ OPTIONS = {
     "cmake": {""},
     "text": {"", "output"},
 }
+WORDS, LINES = 30_000, 150  # at most, of docs/ and of README.md
 HIDDEN = {"setup": "cpp", "global": "cpp", "check": "cpp", "python": "python", "sh": "sh"}
 
 
@@ -593,6 +594,11 @@ def links():
             for script in re.findall(r"`(scripts/[\w-]+)", text)
             if not (ROOT / script).exists()
         ]
+    words = sum(len(file.read_text().split()) for file in (ROOT / "docs").rglob("*.md"))
+    if words > WORDS:
+        broken.append(f"docs/ has {words} words, more than {WORDS}: what is of a part belongs to its folder")
+    if (lines := len((ROOT / "README.md").read_text().splitlines())) > LINES:
+        broken.append(f"README.md has {lines} lines, more than {LINES}")
     if broken or seen == 0:
         sys.exit("\n".join(broken) or "no links found")
     print(f"{seen} links lead somewhere")
