@@ -60,9 +60,9 @@ class TORCHTAP_API Subrecorder {
   /// shape or device, or it is sparse or nested. Kept samples that a spool cannot hold are counted, too.
   std::int64_t left_out() const noexcept;
   /// Why there may be no samples although the module ran: the program calls it in a way that cannot be seen
-  /// (docs/compatibility.md). Or what is missing among the samples: how many were `left_out`, and why the
-  /// first, `dropped`, or `unmatched`. Or that hooks which Python compiled into a TorchScript file run around
-  /// what was recorded. Empty if nothing is known.
+  /// (extras/transparent/README.md). Or what is missing among the samples: how many were `left_out`, and why
+  /// the first, `dropped`, or `unmatched`. Or that hooks which Python compiled into a TorchScript file run
+  /// around what was recorded. Empty if nothing is known.
   std::string note() const;
   /// The reduced value. Throws `c10::ValueError` if there are no samples, if every sample is kept (see
   /// `tensors`), or if the reduction has several results (it lists their names).

@@ -1,6 +1,6 @@
 """What recorders of torchtap add to a call in Python, beside PyTorch's own hooks; and folding, beside PyTorch's operations.
 
-usage: recorders.py    in an environment with torchtap (docs/guides/from-python.md)"""
+usage: recorders.py    in an environment with torchtap (extras/binding/README.md)"""
 
 import time
 

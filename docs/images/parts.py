@@ -151,10 +151,18 @@ def draw(known):
         for start in range(0, len(names), columns):
             drawing.row(x, width, [card(name, known[name], width) for name in names[start : start + columns]])
         drawing.box(x - STEP / 2 - 2, top, 4, drawing.y - GAP - top, "stair", 2)
+    return whole(
+        drawing,
+        "The kernel of torchtap and the parts beside it",
+        "\n".join(escape(facts(name, part)) for name, part in known.items()),
+    )
+
+
+def whole(drawing, title, said):
+    """The picture as a file."""
     height = drawing.y - GAP + MARGIN
-    said = "\n".join(escape(facts(name, part)) for name, part in known.items())
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" height="{height:g}" role="img">'
-    body = [head, "<title>The kernel of torchtap and the parts beside it</title>", f"<desc>\n{said}\n</desc>"]
+    body = [head, f"<title>{title}</title>", *([f"<desc>\n{said}\n</desc>"] if said else [])]
     body += [
         f"<style>{STYLE}</style>",
         f'<rect width="{WIDTH}" height="{height:g}" class="page"/>',

@@ -1,6 +1,6 @@
 #pragma once
 
-/// A small network that has what rules look for (docs/concepts/rules.md), each in a module of its own.
+/// A small network that has what rules look for (views/rules/README.md), each in a module of its own.
 
 #include <torch/arg.h>
 #include <torch/nn/module.h>

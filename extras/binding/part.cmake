@@ -1,4 +1,4 @@
-# torchtap in Python: recorders for its models, over the library (docs/guides/from-python.md). Needs the LibTorch of Python's wheel,
+# torchtap in Python: recorders for its models, over the library (extras/binding/README.md). Needs the LibTorch of Python's wheel,
 # and the headers of the Python that the wheel is for.
 set(lacks "it needs the LibTorch of Python's wheel, 2.11 or newer")
 find_library(TORCHTAP_TORCH_PYTHON_LIBRARY torch_python HINTS "${TORCH_INSTALL_PREFIX}/lib" NO_DEFAULT_PATH)

@@ -1,4 +1,4 @@
-# torchtap::distributed: merges what many ranks recorded, over c10d (docs/guides/many-ranks.md). Its headers name
+# torchtap::distributed: merges what many ranks recorded, over c10d (extras/distributed/README.md). Its headers name
 # c10d's ProcessGroup, Backend and Store.
 find_path(TORCHTAP_C10D_INCLUDE_DIR torch/csrc/distributed/c10d/ProcessGroup.hpp HINTS ${TORCH_INCLUDE_DIRS})
 mark_as_advanced(TORCHTAP_C10D_INCLUDE_DIR)

@@ -1,4 +1,4 @@
-# torchtap::exported: hooks in packages that AOTInductor compiled (docs/guides/exported.md).
+# torchtap::exported: hooks in packages that AOTInductor compiled (extras/exported/README.md).
 find_path(TORCHTAP_AOTI_INCLUDE_DIR torch/csrc/inductor/aoti_package/model_package_loader.h HINTS ${TORCH_INCLUDE_DIRS})
 mark_as_advanced(TORCHTAP_AOTI_INCLUDE_DIR)
 set(lacks "")

@@ -54,8 +54,9 @@ class TORCHTAP_API Calibration {
   /// For a temporary: returns by value.
   std::vector<std::string> left_out() && { return std::move(left_out_); }
 
-  /// Writes a JSON file (docs/format.md), whole or not at all. Throws what `json` throws, `c10::ValueError`
-  /// if the folder of `path` does not exist, and `c10::Error` with the system's reason if it fails.
+  /// Writes a JSON file (extras/quantization/FORMAT.md), whole or not at all. Throws what `json` throws,
+  /// `c10::ValueError` if the folder of `path` does not exist, and `c10::Error` with the system's reason if
+  /// it fails.
   void save(const std::string& path) const;
   /// Reads it. Throws `c10::ValueError` that names the file and what is wrong: damaged, of a newer version,
   /// scales that are not positive, zero points outside of the dtype.

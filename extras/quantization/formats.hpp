@@ -45,8 +45,8 @@ class TORCHTAP_API FormatsOptions : public reductions::RowOptions<FormatsOptions
 };
 
 /// A reduction that tallies, per kept element or, with `over_all(true)`, over everything, the loss of
-/// rounding values to number formats. docs/guides/quantization.md has the formats, their scales and the rules
-/// of rounding.
+/// rounding values to number formats. extras/quantization/README.md has the formats, their scales and the
+/// rules of rounding.
 ///
 /// A value *underflows* if it is not zero and becomes zero, is *subnormal* if it becomes a number below the
 /// least normal one, and *overflows* if the number next to it, as if there were no largest one, would be

@@ -1,4 +1,4 @@
-# torchtap::transparent: hooks on every module of a program, by linking (docs/rationale.md). Needs ELF, whose dynamic linker takes
+# torchtap::transparent: hooks on every module of a program, by linking (extras/transparent/RATIONALE.md). Needs ELF, whose dynamic linker takes
 # the first definition that it finds.
 set(lacks "")
 if(NOT UNIX OR APPLE)

@@ -19,15 +19,15 @@ class Keep : public Taker {
  protected:
   using Samples = c10::SmallVectorImpl<at::Tensor>;
 
-  /// Called under the lock, with tensors that are as the options say. Keeps all of them or none; false if they
-  /// were dropped.
+  /// Called under the lock, with tensors that are as the options say. Keeps all of them or none; false if
+  /// they were dropped.
   virtual bool keep(Samples& samples, std::size_t first_slot);
   /// Called under the lock. Adds `count` samples without a tensor to a new slot.
   virtual void pad(std::size_t slot, std::int64_t count);
   /// Whether files have to hold the samples.
   virtual bool for_files() const noexcept { return false; }
-  /// Puts nothing in place of tensors that cannot be kept, throws for quantized ones, and returns the bytes of
-  /// the others.
+  /// Puts nothing in place of tensors that cannot be kept, throws for quantized ones, and returns the bytes
+  /// of the others.
   std::int64_t check(Samples& samples);
   void add_slots(std::size_t count);
   void append(const Samples& samples, std::size_t first_slot);

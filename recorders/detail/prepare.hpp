@@ -22,8 +22,8 @@ class Prepare {
   /// What is to be recorded. With a transform in the thread that has the turn.
   at::Tensor operator()(const at::Tensor& tensor) const;
 
-  /// The turn of a thread to call the transform. Not under the lock of the slots, and taken before it, so that
-  /// a transform may read what was recorded.
+  /// The turn of a thread to call the transform. Not under the lock of the slots, and taken before it, so
+  /// that a transform may read what was recorded.
   class Turn {
    public:
     explicit Turn(Prepare& prepare) : lock_(prepare.turn_, std::defer_lock) {

@@ -34,8 +34,7 @@ core::Value value_of(const Slots& of, const std::vector<SlotData>& slots) {
   if (!of.options->all_tensors()) return value_of(of, slots[0]);
   if (slots.empty()) return {};
   core::Value::Dict dict;
-  for (std::size_t i = 0; i < slots.size(); ++i)
-    dict.emplace_back(std::to_string(i), value_of(of, slots[i]));
+  for (std::size_t i = 0; i < slots.size(); ++i) dict.emplace_back(std::to_string(i), value_of(of, slots[i]));
   return dict;
 }
 
@@ -240,9 +239,8 @@ void Recorded::apply(const std::function<at::Tensor(const at::Tensor&, std::int6
   const core::Value before = value();
   if (before.is_none()) return;
   // Outside of the lock, because `function` is the caller's code.
-  set(mapped(before, [&](const at::Tensor& tensor) {
-    return tensor.defined() ? function(tensor, count) : tensor;
-  }));
+  set(mapped(before,
+             [&](const at::Tensor& tensor) { return tensor.defined() ? function(tensor, count) : tensor; }));
 }
 
 void Recorded::reset() {
@@ -265,8 +263,8 @@ core::Value Recorded::take() {
   return value;
 }
 
-/// Called under the lock. Discards what the taker has, and `recorded`, and returns how many samples that were.
-/// The caller subtracts this number, because other threads may record at the same time.
+/// Called under the lock. Discards what the taker has, and `recorded`, and returns how many samples that
+/// were. The caller subtracts this number, because other threads may record at the same time.
 std::int64_t Recorded::forget_samples() {
   const std::int64_t unsettled = taker().forget();  // first, because it may correct `recorded`
   return unsettled + std::exchange(slots_.recorded, 0);

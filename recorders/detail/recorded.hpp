@@ -86,8 +86,8 @@ class Recorded {
 
   std::shared_ptr<Store> store_;
   std::int64_t module_ = -1;
-  std::unique_ptr<Taker> owned_;       // written under the lock
-  std::atomic<Taker*> taker_{nullptr}; // that one
+  std::unique_ptr<Taker> owned_;        // written under the lock
+  std::atomic<Taker*> taker_{nullptr};  // that one
 };
 
 }  // namespace torchtap::recorders::detail

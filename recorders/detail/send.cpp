@@ -14,9 +14,7 @@ Send::Send(Slots& slots, Prepare& prepare)
     : Taker(slots), prepare_(prepare), source_(slots.options->stream()->source(slots.id)) {}
 
 hooks::Callback Send::callback(const std::shared_ptr<Record>& record) {
-  return [this, record](hooks::Event& event) {
-    record->guarded([&] { on_event(*record, event); });
-  };
+  return [this, record](hooks::Event& event) { record->guarded([&] { on_event(*record, event); }); };
 }
 
 void Send::on_event(Record& record, hooks::Event& event) {

@@ -35,7 +35,7 @@ GOES_ON = "goes on until Ctrl-C or the program's end, and prints nothing: a numb
 PUBLISHED = "torchtap streams | grep -q '^{}:'"
 
 RULES = [
-    Rule(r"(scripts/\w+)", "installs packages, and takes minutes", r'test -x "$SOURCE/\1"'),
+    Rule(r"(scripts/\w+)(?: kernel)?", "installs packages, and takes minutes", r'test -x "$SOURCE/\1"'),
     Rule(
         r"sudo apt-get install (?:--no-install-recommends )?(.*)",
         "needs root; scripts/setup has installed these",

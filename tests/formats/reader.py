@@ -1,4 +1,5 @@
-"""Reads torchtap's files by docs/format.md, with Python's standard library alone, and checks tests/formats/1/.
+"""Reads torchtap's files by docs/format.md and the FORMAT.md of parts, with Python's standard library alone, and checks
+tests/formats/1/.
 
 usage: reader.py FOLDER
 """

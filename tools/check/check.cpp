@@ -35,7 +35,7 @@ and max. Of samples everything is computed. A file of tensors, such as a state_d
   dead_relu.zeros = 0.999
   [layer4.*  head]
   dead_relu = off
-The guide has all rules: docs/concepts/rules.md.
+The guide has all rules: views/rules/README.md.
 
 --against REFERENCE says, too, which tensors are distributed otherwise than in the reference. Both are recordings of the
 reduction blocks: torchtap record … --reduce blocks, or --learn.

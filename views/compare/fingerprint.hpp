@@ -15,7 +15,7 @@
 namespace torchtap::views::compare {
 
 /// The fingerprint of a tensor: facts and a sketch, without its values. The bytes are as in a file,
-/// little-endian, described in docs/format.md.
+/// little-endian, described in views/compare/FORMAT.md.
 ///
 /// Elements are taken in row-major order whatever the strides are, a complex number as two. Numbers are
 /// those elements that are finite.

@@ -45,9 +45,9 @@ struct TORCHTAP_API FingerprintsOptions {
 ///     prints.attach(*model);
 ///     model->forward(images);
 ///
-/// A fingerprint takes 800 bytes, whatever the size of the tensor; docs/format.md specifies it. Outputs and
-/// gradients keep their bits. Any number of threads may run the model. Tensors of devices are copied to the
-/// CPU, which waits for the device.
+/// A fingerprint takes 800 bytes, whatever the size of the tensor; views/compare/FORMAT.md specifies it.
+/// Outputs and gradients keep their bits. Any number of threads may run the model. Tensors of devices are
+/// copied to the CPU, which waits for the device.
 class TORCHTAP_API Fingerprints {
  public:
   /// `file`: a file, a pipe, or "-" for the standard output. A file of fingerprints is overwritten. Throws

@@ -1,4 +1,4 @@
-# torchtap::compare: the first place where two programs differ (docs/guides/comparing-a-port.md).
+# torchtap::compare: the first place where two programs differ (views/compare/README.md).
 set(lacks "")
 if(NOT CMAKE_CXX_BYTE_ORDER STREQUAL "LITTLE_ENDIAN")
   set(lacks "it needs a little-endian machine")

@@ -1,4 +1,4 @@
-# torchtap::explorer: a model as a live page in the browser (docs/guides/explorer.md). Beast, which serves it, is headers alone;
+# torchtap::explorer: a model as a live page in the browser (views/explorer/README.md). Beast, which serves it, is headers alone;
 # programs that use torchtap::explorer do not need Boost.
 find_package(Boost 1.74 QUIET)
 set(lacks "")

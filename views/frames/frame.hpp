@@ -1,7 +1,7 @@
 #pragma once
 
 /// A frame is one tensor with all known facts about it, as bytes. The bytes are the same in shared memory, in
-/// a pipe and in a file; docs/format.md specifies them.
+/// a pipe and in a file; views/frames/FORMAT.md specifies them.
 
 #include <array>
 #include <cstddef>

@@ -25,7 +25,7 @@ struct TORCHTAP_API Alarm {
 };
 /// One line: "drift  layer3.1.conv2  output  256 rows  T² 412 (limit 74)  PSI 0.19 …".
 TORCHTAP_API std::ostream& operator<<(std::ostream& stream, const Alarm& alarm);
-/// One line of `alarms.jsonl` (docs/format.md), without its end.
+/// One line of `alarms.jsonl` (views/monitor/FORMAT.md), without its end.
 TORCHTAP_API std::string to_json(const Alarm& alarm, const std::string& model);
 
 }  // namespace torchtap::views::monitor

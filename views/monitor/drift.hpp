@@ -54,7 +54,7 @@ struct TORCHTAP_API Drift {
 /// Few blocks of a window that are unlike all of the reference's may be a rare event and are left out; they
 /// count when there are more of them than an event of any rate would give, once it did not occur in the
 /// reference. Values where the reference has no bins count likewise. If blocks in a row vary more together
-/// than shuffled ones, all blocks are worth fewer by the ratio. docs/guides/monitor.md has the rates that
+/// than shuffled ones, all blocks are worth fewer by the ratio. views/monitor/README.md has the rates that
 /// were measured.
 class TORCHTAP_API DriftTest {
  public:

@@ -1,4 +1,4 @@
-# torchtap::monitor: a model watched while it runs (docs/guides/monitor.md).
+# torchtap::monitor: a model watched while it runs (views/monitor/README.md).
 set(lacks "")
 find_file(TORCHTAP_XXHASH xxhash.h)
 mark_as_advanced(TORCHTAP_XXHASH)

@@ -109,7 +109,7 @@ struct ModuleRow {
   /// modules that have modules inside, or whose gradient is zero or not finite, are passed over. Nothing if
   /// unknown.
   std::optional<double> gradient_ratio;
-  /// The rules that hold for it, each once: "dead_relu" (docs/concepts/rules.md); and for each of them why:
+  /// The rules that hold for it, each once: "dead_relu" (views/rules/README.md); and for each of them why:
   /// "output: 100 % of 32 values are zero". Reports of format 2 do not say why.
   std::vector<std::string> marks, mark_sentences;
   std::vector<ModuleRow> children;  ///< the modules inside

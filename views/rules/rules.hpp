@@ -1,7 +1,7 @@
 #pragma once
 
 /// One catalogue of rules that find suspicious tensors of a model from statistics. The report, the explorer,
-/// the monitor and the command say what it says (docs/concepts/rules.md).
+/// the monitor and the command say what it says (views/rules/README.md).
 
 #include <cstdint>
 #include <exception>

@@ -1,4 +1,4 @@
-# torchtap::stream: tensors to other processes while the model runs (docs/guides/stream.md). Shared memory that readers cannot
+# torchtap::stream: tensors to other processes while the model runs (views/stream/README.md). Shared memory that readers cannot
 # change, and numbers as they lie there.
 set(lacks "")
 if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux" OR NOT CMAKE_CXX_BYTE_ORDER STREQUAL "LITTLE_ENDIAN")

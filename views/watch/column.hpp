@@ -3,7 +3,7 @@
 /// The values of a tensor, or of several, as counts in the bins of `reductions::LogHistogram`.
 ///
 /// A bin's number is its slot there: k for positive numbers of magnitude k, and 2048 + k for negative ones
-/// (docs/format.md).
+/// (views/explorer/FORMAT.md).
 
 #include <cstdint>
 #include <string>

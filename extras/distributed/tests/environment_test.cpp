@@ -51,9 +51,9 @@ int run_in(const torchtap_test::TemporaryDirectory& folder, const std::string& l
   return std::system(command.c_str());
 }
 
-/// The line of docs/guides/many-ranks.md that starts ranks.
+/// The line of extras/distributed/README.md that starts ranks.
 std::string line_of_the_guide() {
-  std::ifstream guide(TORCHTAP_TEST_SOURCE "/docs/guides/many-ranks.md");
+  std::ifstream guide(TORCHTAP_TEST_SOURCE "/extras/distributed/README.md");
   for (std::string line; std::getline(guide, line);) {
     if (line.compare(0, 9, "torchrun ") == 0) return line;
   }

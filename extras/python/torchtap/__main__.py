@@ -1,5 +1,5 @@
 """usage: python3 -m torchtap --cmake-prefix    the folders for CMAKE_PREFIX_PATH: of torchtap and of PyTorch
-torchtap …                            the command, if it was built (docs/guides/from-python.md)"""
+torchtap …                            the command, if it was built (extras/binding/README.md)"""
 
 import os
 import pathlib

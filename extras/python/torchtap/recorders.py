@@ -50,7 +50,7 @@ def _cuda(name):
 
 def enable_fused_kernels() -> None:
     """From now on recorders add samples on CUDA devices up there, with one kernel for each sample, also in each replay of a CUDA
-    graph (`torch.cuda.graph`), for the reductions that docs/guides/cuda.md lists. Raises RuntimeError where there is no device."""
+    graph (`torch.cuda.graph`), for the reductions that extras/cuda/README.md lists. Raises RuntimeError where there is no device."""
     _cuda("enable_fused_kernels")()
 
 

@@ -7,7 +7,7 @@
 
 A frame has path, type, text, result, kind, sample, call, slot, sequence, time_ns, thread, rank and tensor: a numpy array, or
 None if `text` says why there are no data. bfloat16 comes as float32, complex32 as pairs of float16, float8 as bytes. The
-bytes are those of docs/format.md. Needs Linux, Python 3.9 and numpy."""
+bytes are those of views/frames/FORMAT.md. Needs Linux, Python 3.9 and numpy."""
 
 import fcntl
 import fnmatch

@@ -1,4 +1,4 @@
-"""800 bytes that say of a tensor of any size whether, how far and in which way another one differs; docs/format.md has them."""
+"""800 bytes that say of a tensor of any size whether, how far and in which way another one differs (views/compare/FORMAT.md)."""
 
 import numpy as np
 import torch

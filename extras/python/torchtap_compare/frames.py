@@ -1,4 +1,4 @@
-"""Writes and reads frames, tensors with all that is known about them, as docs/format.md has them."""
+"""Writes and reads frames, tensors with all that is known about them, as views/frames/FORMAT.md has them."""
 
 import os
 import struct

@@ -18,7 +18,7 @@
 /// Modules are made as plain `Impl` and never changed. The holder's `->` casts the pointer statically to a
 /// *view*: a class that derives from `Impl`, adds no data and no virtual function, and has its own `forward`.
 /// The object is not a view, so the cast is undefined behaviour by the standard. It works because the view's
-/// members read only the address of the `Impl`, its first base (docs/rationale.md).
+/// members read only the address of the `Impl`, its first base (extras/transparent/RATIONALE.md).
 namespace torchtap::transparent::detail {
 
 template <class Impl>

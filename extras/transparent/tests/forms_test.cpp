@@ -268,7 +268,7 @@ BOOST_AUTO_TEST_CASE(views) {
   Overriding overriding;
   BOOST_TEST(dynamic_cast<OverridingImpl*>(overriding->as<Virtual>()) == overriding.get());
   BOOST_TEST(dynamic_cast<OverridingImpl*>(Virtual()->as<Virtual>()) == nullptr);
-  // A limit that docs/compatibility.md tells, and transparent_programs/exact.cpp measures.
+  // A limit that extras/transparent/README.md tells, and transparent_programs/exact.cpp measures.
   BOOST_TEST(taken(*overriding->as<Virtual>()) == "the template");
   BOOST_TEST(taken(*Virtual().operator->()) == "the template");
   Virtual module;

@@ -1,4 +1,4 @@
-"""Tests torchtap replay with incidents that are written here, by docs/format.md."""
+"""Tests torchtap replay with incidents that are written here, by views/monitor/FORMAT.md."""
 
 import json
 import struct

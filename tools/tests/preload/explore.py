@@ -22,7 +22,7 @@ passes, foreign, scripted, explored = map(given, ("passes", "foreign", "scripted
 
 
 class Run:
-    """A run's file, as docs/format.md says."""
+    """A run's file, as views/explorer/FORMAT.md says."""
 
     def __init__(self, path):
         data = path.read_bytes()

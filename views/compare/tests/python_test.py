@@ -1,5 +1,5 @@
 """Records unedited programs with torchtap_compare, and compares with what their own hooks see and with fingerprints by
-docs/format.md. libtorchtap_compare.so is compared as well if TORCHTAP_COMPARE_LIBRARY names it."""
+views/compare/FORMAT.md. libtorchtap_compare.so is compared as well if TORCHTAP_COMPARE_LIBRARY names it."""
 
 import array
 import collections
@@ -196,7 +196,7 @@ def test_script(folder):
     assert found[0].kind == frames.HEADER and said["language"] == "python" and said["threads"] == "1"
     assert said["command"] == "python3 in/model.py --to 'x y' --values a:1 b:2 3" and said["torch"] == torch.__version__
     assert [f.sequence for f in found] == list(range(len(found)))
-    assert len(read_frames(folder / "a.prints")) == len(found)  # by docs/format.md
+    assert len(read_frames(folder / "a.prints")) == len(found)  # by views/compare/FORMAT.md
     weights = [(f.kind, f.path, f.type) for f in found if f.kind in (frames.PARAMETER, frames.BUFFER)]
     assert weights[:3] == [(6, "0.weight", "Conv2d"), (6, "0.bias", "Conv2d"), (6, "1.weight", "BatchNorm2d")]
     assert len(weights) == 9 and weights[6] == (7, "1.num_batches_tracked", "BatchNorm2d")

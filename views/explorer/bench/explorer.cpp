@@ -1,5 +1,5 @@
 // What an explorer adds to training a ResNet-18 on 16 images of 64×64, in one thread; everything in turns
-// with the same without. Prints rows of docs/benchmarks.md.
+// with the same without. Prints rows of views/explorer/README.md.
 //
 // usage: bench_explorer ROUNDS [steps | default | viewers views/explorer/bench/viewers.py COUNT]
 #include <ATen/Parallel.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-// Columns as bytes are the same in files and in messages to the page (docs/format.md).
+// Columns as bytes are the same in files and in messages to the page (views/explorer/FORMAT.md).
 
 #include <string>
 

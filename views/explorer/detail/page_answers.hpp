@@ -1,6 +1,6 @@
 #pragma once
 
-// The page's requests, and the answers: JSON, and columns as bytes (docs/format.md has both).
+// The page's requests, and the answers: JSON, and columns as bytes (views/explorer/FORMAT.md has both).
 
 #include <cstdint>
 #include <map>

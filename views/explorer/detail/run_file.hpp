@@ -1,9 +1,9 @@
 #pragma once
 
-// The file of a run: DIRECTORY/explorer/run.tapx, blocks of bytes one after another (docs/format.md). It only
-// grows, so a reader may follow it, and blocks that were written before the process was killed can be read.
-// If its size is bounded, a smaller file takes its place from time to time. Further models of the same
-// explorer are in run-2.tapx and so on.
+// The file of a run: DIRECTORY/explorer/run.tapx, blocks of bytes one after another
+// (views/explorer/FORMAT.md). It only grows, so a reader may follow it, and blocks that were written before
+// the process was killed can be read. If its size is bounded, a smaller file takes its place from time to
+// time. Further models of the same explorer are in run-2.tapx and so on.
 
 #include <atomic>
 #include <cstdint>

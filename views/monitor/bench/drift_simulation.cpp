@@ -1,5 +1,5 @@
 // False alarms and power of `views::monitor::DriftTest` on what a small CNN makes of Fashion-MNIST, as tables
-// of docs/benchmarks.md.
+// of views/monitor/README.md.
 //
 // usage: bench_drift_simulation FILE [WINDOWS]
 //        bench_drift_simulation streams [REFERENCES [WINDOWS [SEED [KIND]]]]

@@ -1,6 +1,6 @@
 #pragma once
 
-// Lines of alarms.jsonl (docs/format.md).
+// Lines of alarms.jsonl (views/monitor/FORMAT.md).
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
 
-// Writes and reads the folder of an incident (docs/format.md#incidents).
+// Writes and reads the folder of an incident (views/monitor/FORMAT.md#incidents).
 
 #include <cstdint>
 #include <functional>

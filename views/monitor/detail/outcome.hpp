@@ -16,9 +16,9 @@ struct Outcome {
   double sum = 0, magnitude = 0;  // of the finite elements, and of their absolute values
 };
 
-/// The digest of flattened tensors: dtypes, sizes and bytes (docs/format.md#digests); and counts what is not
-/// finite in the same read. Undefined tensors are left out; a tensor that is not dense on the CPU has only
-/// its dtype and sizes. Allocates nothing for contiguous tensors of the CPU.
+/// The digest of flattened tensors: dtypes, sizes and bytes (views/monitor/FORMAT.md#digests); and counts
+/// what is not finite in the same read. Undefined tensors are left out; a tensor that is not dense on the CPU
+/// has only its dtype and sizes. Allocates nothing for contiguous tensors of the CPU.
 Outcome outcome_of(const hooks::Tensors& outputs);
 /// The outcome for tensors in a vector.
 Outcome outcome_of(const std::vector<at::Tensor>& outputs);

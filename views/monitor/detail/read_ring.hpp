@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads the file of a ring (docs/format.md#rings), whatever a crash left there.
+// Reads the file of a ring (views/monitor/FORMAT.md#rings), whatever a crash left there.
 
 #include <cstddef>
 #include <cstdint>

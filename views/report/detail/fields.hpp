@@ -5,7 +5,7 @@
 // `Fields<T>::visit(visitor, value)` calls the visitor for each field: with a name and the field; `derived`
 // for a field that follows from others and is not read back; `added` for a field that documents of an earlier
 // format lack; `tensors` for a list of tensors, which are columns in files. The docs have the names
-// (docs/guides/report.md): a change of them is a new format.
+// (views/report/README.md): a change of them is a new format.
 
 #include <cstdint>
 #include <type_traits>

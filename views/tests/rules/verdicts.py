@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Judges facts by the rules, as docs/concepts/rules.md states them, with NumPy.
+"""Judges facts by the rules, as views/rules/README.md states them, with NumPy.
 
 usage: verdicts.py FACTS.json FINDINGS.txt
 

@@ -60,7 +60,7 @@ tap::distributed::Group make_group(std::chrono::milliseconds timeout) {
   if (link == "store") return {store, rank, size};
 #if TORCHTAP_TEST_GLOO
   using Gloo = c10d::ProcessGroupGloo;
-  // As docs/guides/many-ranks.md tells: Gloo's threads inherit it, and write to ranks that died.
+  // As extras/distributed/README.md tells: Gloo's threads inherit it, and write to ranks that died.
   sigset_t pipes;
   ::sigemptyset(&pipes);
   ::sigaddset(&pipes, SIGPIPE);

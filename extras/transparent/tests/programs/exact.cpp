@@ -1,6 +1,6 @@
 // Code that depends on the exact type of what as<Holder>() returns. Without torchtap::transparent, and with
-// it and TORCHTAP_EXACT_TYPES, this program prints the same. With views it prints what docs/compatibility.md
-// says, and the parts after `#ifndef VIEWS` do not compile.
+// it and TORCHTAP_EXACT_TYPES, this program prints the same. With views it prints what
+// extras/transparent/README.md says, and the parts after `#ifndef VIEWS` do not compile.
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/pimpl.h>

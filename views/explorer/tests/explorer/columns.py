@@ -1,4 +1,4 @@
-"""Compares columns with NumPy's histograms of the same tensors, over the bins' edges as docs/format.md has them.
+"""Compares columns with NumPy's histograms of the same tensors, over the bins' edges as views/explorer/FORMAT.md has them.
 
 usage: columns.py DIRECTORY     NAME.tensor.pt and NAME.column.pt for each case: the numbers of the bins, their counts,
                                 [count, nan, +inf, -inf, zeros], [min, max, sum, sum of squares]

@@ -1,4 +1,4 @@
-// What the page calls the rules of docs/concepts/rules.md.
+// What the page calls the rules of views/rules/README.md.
 
 /** The gravest first: as a heading, on a badge, and what the value of a finding is. */
 const WORDS: Record<string, [title: string, badge: string, value?: string]> = {
