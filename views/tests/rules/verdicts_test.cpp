@@ -482,7 +482,7 @@ BOOST_AUTO_TEST_CASE(a_program_adds_rules_of_its_own) {
 }
 
 BOOST_AUTO_TEST_CASE(the_page_has_the_catalogue) {
-  std::ifstream file(std::string(TORCHTAP_TEST_DOCS) + "/concepts/rules.md");
+  std::ifstream file(TORCHTAP_TEST_RULES_PAGE);
   std::vector<std::string> rows, want;
   for (std::string line; std::getline(file, line);) {
     if (line.rfind("| `", 0) == 0) rows.push_back(line);
