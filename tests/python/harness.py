@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import struct
 import subprocess
 import tempfile
@@ -71,9 +72,10 @@ def preload(options, *program, status=None):
     bare = call(*program, status=status)
     done = run("preload", *options, "--", *program, status=None)
     assert done[:2] == bare[:2], done.err
-    lines = done.err.splitlines(keepends=True)
-    assert [line for line in lines if not line.startswith("torchtap: ")] == bare.err.splitlines(keepends=True)
-    return "".join(line for line in lines if line.startswith("torchtap: "))
+    # A program may write a line in parts, as err(3) does, and ours come between.
+    ours = re.compile(r"torchtap: .*\n")
+    assert ours.sub("", done.err).splitlines() == bare.err.splitlines()
+    return "".join(ours.findall(done.err))
 
 
 started = []
