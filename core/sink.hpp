@@ -17,7 +17,6 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/access.hpp>
-#include <torchtap/core/accumulator.hpp>
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/detail/pass_member.hpp>
 #include <torchtap/core/saved_sink.hpp>
@@ -64,9 +63,6 @@ class TORCHTAP_API Sink {
   virtual detail::PassMember* pass_member() noexcept = 0;
   /// Access for reading.
   const detail::PassMember* pass_member() const noexcept { return const_cast<Sink*>(this)->pass_member(); }
-  /// Adds samples of a device up before this sink, or one like it, takes them in; null if there are no
-  /// kernels for that, or if the reduction needs each sample.
-  virtual std::unique_ptr<Accumulator> accumulator() const { return nullptr; }
   /// Writes configuration and state. Throws `c10::NotImplementedError` for a reduction that cannot be saved.
   virtual void save(OutputArchive& archive) const = 0;
   /// Reads a state that `save` wrote; throws as `save` does.
@@ -377,13 +373,6 @@ class SinkOf final : public Sink {
   detail::PassMember* pass_member() noexcept override {
     if constexpr (kPassMember) {
       return &*reduction_;
-    } else {
-      return nullptr;
-    }
-  }
-  std::unique_ptr<Accumulator> accumulator() const override {
-    if constexpr (kPassMember) {
-      return reduction_->accumulator();
     } else {
       return nullptr;
     }

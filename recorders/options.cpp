@@ -14,12 +14,8 @@ at::Tensor dequantized(const at::Tensor& tensor) {
   return tensor.is_quantized() ? tensor.dequantize() : tensor;
 }
 
-RecorderOptions& RecorderOptions::with(std::string name, Companion companion) {
-  for (const auto& known : with_) {
-    TORCH_CHECK_VALUE(known.first != name, "recorders::RecorderOptions::with: \"", name,
-                      "\" is named twice.");
-  }
-  with_.emplace_back(std::move(name), std::move(companion));
+RecorderOptions& RecorderOptions::takes(std::shared_ptr<const extend::Takes> takes) {
+  takes_ = std::move(takes);
   return *this;
 }
 

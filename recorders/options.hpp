@@ -18,11 +18,15 @@
 #include <torchtap/base/api.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/hooks/values.hpp>
-#include <torchtap/recorders/companion.hpp>
 #include <torchtap/recorders/stream.hpp>
 #include <torchtap/storage/spool.hpp>
 
 namespace torchtap::recorders {
+
+class Companion;
+namespace extend {
+class Takes;
+}
 
 /// A sample that a condition (`RecorderOptions::condition`) decides about. Valid only during the call.
 class TORCHTAP_API Sample {
@@ -147,11 +151,13 @@ class TORCHTAP_API RecorderOptions {
   /// move to `device`, too.
   ///
   /// Attaching throws `c10::ValueError` if there is no such module, or if the reduction does not look `name`
-  /// up, and `c10::NotImplementedError` for recorders of gradients and with a stream.
+  /// up, and `c10::NotImplementedError` for recorders of gradients. The component statistics has `Companion`,
+  /// `output`, `input` and this function (<torchtap/statistics/companion.hpp>).
   RecorderOptions& with(std::string name, Companion companion);
-  const std::vector<std::pair<std::string, Companion>>& with() const& noexcept { return with_; }
+  /// The companions by their names; none unless `with` was called.
+  const std::vector<std::pair<std::string, Companion>>& with() const& noexcept;
   /// For a temporary: returns by value.
-  std::vector<std::pair<std::string, Companion>> with() && { return std::move(with_); }
+  std::vector<std::pair<std::string, Companion>> with() &&;
 
   /// Records the tensor in `slot` of the flattened inputs, outputs or gradients. The default is 0, the first.
   /// Throws `c10::ValueError` for a negative slot.
@@ -213,6 +219,13 @@ class TORCHTAP_API RecorderOptions {
   /// In bytes.
   std::int64_t defer() const noexcept { return defer_; }
 
+  /// For parts: what becomes of the samples instead. Cannot be combined with a stream.
+  RecorderOptions& takes(std::shared_ptr<const extend::Takes> takes);
+  /// Null if samples are kept or folded, as the other options say.
+  const std::shared_ptr<const extend::Takes>& takes() const& noexcept { return takes_; }
+  /// For a temporary: returns by value.
+  std::shared_ptr<const extend::Takes> takes() && { return std::move(takes_); }
+
   /// Called with the module's path instead of throwing out of the user's `forward` or `backward` when an
   /// event cannot be recorded, so that the program continues; the event is then not recorded. If the model
   /// runs in several threads, they may call it at the same time. By default the error is thrown, unless it is
@@ -242,7 +255,7 @@ class TORCHTAP_API RecorderOptions {
   Condition condition_;
   std::function<bool()> nullary_condition_;
   std::shared_ptr<const core::Sink> reduction_;
-  std::vector<std::pair<std::string, Companion>> with_;
+  std::shared_ptr<const extend::Takes> takes_;
   std::int64_t slot_ = 0;
   bool all_tensors_ = false;
   std::string spool_directory_;

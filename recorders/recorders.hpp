@@ -1,10 +1,12 @@
 #pragma once
 
-/// Includes all of recorders/.
+/// Includes all of recorders/, and the companions of the component statistics where it was built.
 
-#include <torchtap/recorders/companion.hpp>
 #include <torchtap/recorders/kind.hpp>
 #include <torchtap/recorders/options.hpp>
 #include <torchtap/recorders/recorder.hpp>
 #include <torchtap/recorders/stream.hpp>
 #include <torchtap/recorders/subrecorder.hpp>
+#if __has_include(<torchtap/recorders/statistics.hpp>)
+#include <torchtap/recorders/statistics.hpp>
+#endif

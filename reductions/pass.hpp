@@ -25,10 +25,6 @@ class Ledger;
 /// `Summary` of each sample; else derive it from this class and override the three functions, which may be
 /// private.
 class TORCHTAP_API SharesPass : public core::detail::PassMember {
- public:
-  /// For torchtap: see `core::Sink::accumulator`.
-  std::unique_ptr<core::Accumulator> accumulator() const override;
-
  protected:
   SharesPass() = default;
   SharesPass(const SharesPass&) = default;

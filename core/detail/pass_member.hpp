@@ -2,20 +2,13 @@
 
 /// Marks reductions that can share a pass over a sample.
 
-#include <memory>
-
 #include <torchtap/base/api.hpp>
-#include <torchtap/core/accumulator.hpp>
 
 namespace torchtap::core::detail {
 
 /// Marks a reduction that can share a pass over a sample with others. The core only hands it on; reductions
 /// know the rest (`reductions::SharesPass`).
 class TORCHTAP_API PassMember {
- public:
-  /// See `Sink::accumulator`.
-  virtual std::unique_ptr<Accumulator> accumulator() const = 0;
-
  protected:
   PassMember() = default;
   PassMember(const PassMember&) = default;

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include <torchtap/cuda/detail/driver.hpp>
+#include <torchtap/cuda/detail/fold_on_device.hpp>
 #include <torchtap/cuda/detail/kernels.hpp>
 #include <torchtap/cuda/detail/proof.hpp>
 #include <torchtap/cuda/fused_kernels.hpp>
@@ -28,6 +29,11 @@ reductions::extend::DeviceKernels& kernels() {
   return *made;
 }
 
+void use(reductions::extend::DeviceKernels* kernels) noexcept {
+  reductions::extend::install(kernels);
+  recorders::extend::install(kernels == nullptr ? nullptr : &detail::on_devices);
+}
+
 }  // namespace
 
 void enable_fused_kernels() {
@@ -35,19 +41,19 @@ void enable_fused_kernels() {
   static bool right = false;  // on the device that was the thread's then
   reductions::extend::DeviceKernels& all = kernels();
   const std::lock_guard lock(mutex);
-  reductions::extend::install(&all);
+  use(&all);
   if (right) return;
   try {
     detail::expect_right_numbers(c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice());
     right = true;
   } catch (...) {
-    reductions::extend::install(nullptr);
+    use(nullptr);
     throw;
   }
 }
 
 void disable_fused_kernels() noexcept {
-  reductions::extend::install(nullptr);
+  use(nullptr);
 }
 
 bool fused_kernels_enabled() noexcept {

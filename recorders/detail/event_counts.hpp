@@ -7,12 +7,13 @@
 #include <mutex>
 #include <string>
 
+#include <torchtap/base/api.hpp>
 #include <torchtap/core/not_recorded.hpp>
 
 namespace torchtap::recorders::detail {
 
 /// The fields of `core::NotRecorded`, to which several threads may add.
-class EventCounts {
+class TORCHTAP_API EventCounts {
  public:
   std::atomic<std::int64_t> refused{0}, without_tensors{0}, dropped{0}, unmatched{0}, unmatched_samples{0};
 

@@ -4,12 +4,13 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <torchtap/base/api.hpp>
 #include <torchtap/recorders/detail/taker.hpp>
 
 namespace torchtap::recorders::detail {
 
 /// Folds samples in the order in which they come: threads wait for one another.
-class Fold : public Taker {
+class TORCHTAP_API Fold : public Taker {
  public:
   Fold(Slots& slots, Prepare& prepare) : Taker(slots), prepare_(prepare) {}
   Took take(const hooks::Event& event, c10::ArrayRef<at::Tensor> tensors, std::size_t first_slot) override;

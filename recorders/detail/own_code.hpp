@@ -2,12 +2,14 @@
 
 /// Code of the program that runs for a record, its transform or its reduction, and may come back to it.
 
+#include <torchtap/base/api.hpp>
+
 namespace torchtap::recorders::detail {
 
 class Slots;
 
 /// While it lives, this thread runs such code of a subrecorder.
-class OwnCode {
+class TORCHTAP_API OwnCode {
  public:
   enum class What {
     transform,  ///< under no lock

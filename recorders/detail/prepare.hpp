@@ -7,13 +7,14 @@
 #include <mutex>
 #include <optional>
 
+#include <torchtap/base/api.hpp>
 #include <torchtap/recorders/detail/own_code.hpp>
 #include <torchtap/recorders/detail/slots.hpp>
 
 namespace torchtap::recorders::detail {
 
 /// Detaches, transforms and converts tensors as the options say.
-class Prepare {
+class TORCHTAP_API Prepare {
  public:
   explicit Prepare(const Slots& slots);
 

@@ -9,6 +9,7 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/core/unfit.hpp>
 #include <torchtap/recorders/detail/record.hpp>
+#include <torchtap/recorders/extend/takes.hpp>
 
 namespace torchtap::recorders::detail {
 
@@ -18,8 +19,11 @@ Record::Record(RecorderKind kind, std::shared_ptr<const RecorderOptions> options
 
 hooks::Callback Record::hook(const model::ModuleRef& module, std::vector<hooks::Handle>& companions) {
   companions = taker().companions(shared_from_this(), module);
-  if (options().defer() > 0 && !traits(kind()).gradients && module.root().reachable())
-    taker().see_ends_of(module.root());
+  if (options().defer() > 0 && !traits(kind()).gradients && module.root().reachable()) {
+    auto forwards = std::make_shared<const hooks::Forwards>(module.root());
+    const std::lock_guard lock(slots_.mutex);
+    std::swap(forwards_, forwards);
+  }
   return taker().callback(shared_from_this());
 }
 
@@ -154,7 +158,7 @@ void Record::check_capture_of_device(const at::Tensor& sample) const {
                            : how.condition()            ? "has a condition, which a replay does not ask"
                            : how.transform() != nullptr ? "has a transform, which a replay does not call"
                            : how.device().has_value()   ? "moves samples to another device"
-                           : !how.with().empty()        ? "pairs samples with companions"
+                           : how.takes() != nullptr     ? how.takes()->what()
                            : how.stream() != nullptr    ? "sends results"
                                                         : nullptr;
   TORCH_CHECK_NOT_IMPLEMENTED(what == nullptr, describe(), ": a stream of ", sample.device(),

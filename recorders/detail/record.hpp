@@ -27,7 +27,7 @@ class Record : public Recorded, public std::enable_shared_from_this<Record> {
   /// Says which parameter it is of.
   void watch(const at::Tensor& parameter) { origin_.watch(parameter); }
   /// Call it once, before the first event.
-  void store_in(std::shared_ptr<Store> store) { choose_taker(std::move(store), weak_from_this()); }
+  void store_in(std::shared_ptr<Store> store) { choose_taker(std::move(store)); }
   /// Attaches to a module what else the options need, and returns the function of its hook.
   hooks::Callback hook(const model::ModuleRef& module, std::vector<hooks::Handle>& companions);
 

@@ -6,6 +6,7 @@
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/recorders/detail/keep.hpp>
 #include <torchtap/recorders/detail/recorded.hpp>
+#include <torchtap/recorders/extend/on_devices.hpp>
 #include <torchtap/storage/file.hpp>
 
 namespace torchtap::recorders::detail {
@@ -45,11 +46,11 @@ Recorded::Recorded(RecorderKind kind, std::shared_ptr<const RecorderOptions> opt
 
 Recorded::~Recorded() = default;
 
-void Recorded::choose_taker(std::shared_ptr<Store> store, const std::weak_ptr<const void>& owner) {
+void Recorded::choose_taker(std::shared_ptr<Store> store) {
   store_ = std::move(store);
   module_ = store_->add(slots_.id);
   try {
-    owned_ = make_taker(slots_, prepare_, store_, module_, owner);
+    owned_ = make_taker(slots_, prepare_, store_, module_);
   } catch (...) {
     store_->withdraw(1);
     throw;
@@ -60,9 +61,15 @@ void Recorded::choose_taker(std::shared_ptr<Store> store, const std::weak_ptr<co
 // The former taker stays, inside of the new one, because other threads may be in it.
 void Recorded::take_from_devices(const std::weak_ptr<const void>& owner) {
   if (taker().takes_devices()) return;
+  const auto on_devices = store_->on_devices();
+  if (on_devices == nullptr) return;
   const Slots::Lock lock(slots_);
   if (owned_->takes_devices()) return;
-  owned_ = make_taker_of_devices(slots_, prepare_, std::move(owned_), store_, owner);
+  const AroundFold around = [&](std::unique_ptr<Fold> folds) {
+    return on_devices->around(slots_, prepare_, std::move(folds), owner, forwards_);
+  };
+  if (auto* const outer = dynamic_cast<TakerAround*>(owned_.get())) return outer->take_from_devices(around);
+  owned_ = around(std::unique_ptr<Fold>(&dynamic_cast<Fold&>(*owned_.release())));
   taker_.store(owned_.get(), std::memory_order_release);
 }
 

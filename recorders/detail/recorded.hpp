@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <torchtap/core/value.hpp>
+#include <torchtap/hooks/forward.hpp>
 #include <torchtap/recorders/detail/origin.hpp>
 #include <torchtap/recorders/detail/prepare.hpp>
 #include <torchtap/recorders/detail/record_data.hpp>
@@ -68,14 +69,15 @@ class Recorded {
   Recorded(RecorderKind kind, std::shared_ptr<const RecorderOptions> options, storage::EntryId id);
   ~Recorded();
   Taker& taker() const noexcept { return *taker_.load(std::memory_order_acquire); }
-  /// Chooses what becomes of samples. `owner` keeps this alive.
-  void choose_taker(std::shared_ptr<Store> store, const std::weak_ptr<const void>& owner);
-  /// From now on takes tensors of devices, too.
+  /// Chooses what becomes of samples.
+  void choose_taker(std::shared_ptr<Store> store);
+  /// From now on takes tensors of devices, too. `owner` keeps this alive.
   void take_from_devices(const std::weak_ptr<const void>& owner);
 
   mutable Slots slots_;
   Prepare prepare_;
   Origin origin_;
+  std::shared_ptr<const hooks::Forwards> forwards_;  // for whose ends samples wait; null if they do not
 
  private:
   void refuse_spooled(const char* call) const;

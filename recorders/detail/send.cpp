@@ -60,12 +60,12 @@ void Send::restart() noexcept {
   slots_.samples.store(0);  // none were kept
 }
 
-SendResults::SendResults(Slots& slots, std::unique_ptr<Taker> folds)
+SendResults::SendResults(Slots& slots, std::unique_ptr<Fold> folds)
     : TakerAround(slots, std::move(folds)), source_(slots.options->stream()->source(slots.id)) {}
 
 Taker::Took SendResults::take(const hooks::Event& event, c10::ArrayRef<at::Tensor> tensors,
                               std::size_t first_slot) {
-  const Took took = inner_->take(event, tensors, first_slot);
+  const Took took = folds().take(event, tensors, first_slot);
   send_results(event);
   return took;
 }

@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include <torchtap/recorders/detail/taker.hpp>
+#include <torchtap/recorders/detail/fold.hpp>
 
 namespace torchtap::recorders::detail {
 
@@ -31,7 +31,7 @@ class Send final : public Taker {
 /// Sends the results of the reductions after each sample that a receiver wants.
 class SendResults final : public TakerAround {
  public:
-  SendResults(Slots& slots, std::unique_ptr<Taker> folds);
+  SendResults(Slots& slots, std::unique_ptr<Fold> folds);
   Took take(const hooks::Event& event, c10::ArrayRef<at::Tensor> tensors, std::size_t first_slot) override;
   void restart() noexcept override { seen_.store(0); }
 

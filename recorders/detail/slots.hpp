@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/base/api.hpp>
 #include <torchtap/core/not_recorded.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/core/value.hpp>
@@ -25,7 +26,7 @@
 namespace torchtap::recorders::detail {
 
 /// The data of one slot.
-struct SlotData {
+struct TORCHTAP_API SlotData {
   std::unique_ptr<core::Sink> sink;  // null if every sample is kept
   SampleList list;
   std::optional<core::Value> fixed;  // set by the user, instead of the results of the sink
@@ -35,7 +36,7 @@ struct SlotData {
 
 /// What a recorder has of one module, shared by its `Record` and its `Taker`. Public, because both write it:
 /// under the lock, but for what is atomic.
-class Slots {
+class TORCHTAP_API Slots {
  public:
   Slots(RecorderKind kind, std::shared_ptr<const RecorderOptions> options, storage::EntryId id);
   Slots(const Slots&) = delete;

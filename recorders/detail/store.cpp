@@ -1,10 +1,21 @@
 // Opens the spool of a recorder and adds its modules.
 #include <torchtap/recorders/detail/store.hpp>
+#include <torchtap/recorders/extend/on_devices.hpp>
 
-namespace torchtap::recorders::detail {
+namespace torchtap::recorders {
+namespace {
+
+std::atomic<extend::MakeOnDevices> make_on_devices{nullptr};
+
+}  // namespace
+
+void extend::install(MakeOnDevices make) noexcept {
+  make_on_devices.store(make);
+}
+
+namespace detail {
 
 Store::Store(std::shared_ptr<const RecorderOptions> options) : options_(std::move(options)) {
-  if (options_->defer() > 0) late_ = std::make_shared<Late>(options_->defer());
   if (!options_->spool_directory().empty() && !options_->memory_budget()) open();
 }
 
@@ -43,4 +54,13 @@ void Store::spill() {
   if (spool_ == nullptr) open();
 }
 
-}  // namespace torchtap::recorders::detail
+std::shared_ptr<extend::OnDevices> Store::on_devices() {
+  const extend::MakeOnDevices make = make_on_devices.load(std::memory_order_acquire);
+  if (make == nullptr) return nullptr;
+  const std::lock_guard lock(mutex_);
+  if (on_devices_ == nullptr) on_devices_ = make(*options_);
+  return on_devices_;
+}
+
+}  // namespace detail
+}  // namespace torchtap::recorders

@@ -9,11 +9,15 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/recorders/detail/late.hpp>
 #include <torchtap/recorders/options.hpp>
 #include <torchtap/storage/spool.hpp>
 
-namespace torchtap::recorders::detail {
+namespace torchtap::recorders {
+namespace extend {
+class OnDevices;
+}
+
+namespace detail {
 
 /// Counts the samples of all modules of a recorder in memory, and has the spool, if samples go to disk.
 /// Shared by the recorder and its records. Thread-safe.
@@ -38,8 +42,8 @@ class Store {
   /// Opens the spool, so that samples go there from now on.
   void spill();
 
-  /// Where samples wait (`RecorderOptions::defer`); null if they do not.
-  const std::shared_ptr<Late>& late() const noexcept { return late_; }
+  /// What has devices add samples up; null if none is installed.
+  std::shared_ptr<extend::OnDevices> on_devices();
 
   /// The bytes of the samples in memory, of all modules together.
   std::atomic<std::int64_t> held{0};
@@ -53,11 +57,12 @@ class Store {
   void open();
 
   std::shared_ptr<const RecorderOptions> options_;
-  std::shared_ptr<Late> late_;
+  std::shared_ptr<extend::OnDevices> on_devices_;
   mutable std::mutex mutex_;
   std::vector<Module> modules_;
   std::unique_ptr<storage::Spool> spool_;
   std::atomic<bool> spooling_{false};
 };
 
-}  // namespace torchtap::recorders::detail
+}  // namespace detail
+}  // namespace torchtap::recorders

@@ -1,16 +1,16 @@
 // Chooses what becomes of the samples of a recorder.
 #include <utility>
 
+#include <torchtap/base/error.hpp>
 #include <torchtap/recorders/detail/fold.hpp>
 #include <torchtap/recorders/detail/fold_beside.hpp>
-#include <torchtap/recorders/detail/fold_on_device.hpp>
 #include <torchtap/recorders/detail/fold_own.hpp>
-#include <torchtap/recorders/detail/fold_paired.hpp>
 #include <torchtap/recorders/detail/keep.hpp>
 #include <torchtap/recorders/detail/keep_within.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 #include <torchtap/recorders/detail/send.hpp>
 #include <torchtap/recorders/detail/taker.hpp>
+#include <torchtap/recorders/extend/takes.hpp>
 
 namespace torchtap::recorders::detail {
 
@@ -27,6 +27,36 @@ std::vector<hooks::Handle> Taker::companions(const std::shared_ptr<Record>& /*re
   return {};
 }
 
+TakerAround::TakerAround(Slots& slots, std::unique_ptr<Fold> folds)
+    : Taker(slots), owned_(std::move(folds)), folds_(owned_.get()) {}
+
+TakerAround::~TakerAround() = default;
+
+Taker::Took TakerAround::take(const hooks::Event& event, c10::ArrayRef<at::Tensor> tensors,
+                              std::size_t first_slot) {
+  return folds().take(event, tensors, first_slot);
+}
+bool TakerAround::takes_devices() const noexcept {
+  return folds().takes_devices();
+}
+void TakerAround::settle() {
+  folds().settle();
+}
+std::int64_t TakerAround::forget() {
+  return folds().forget();
+}
+std::int64_t TakerAround::samples() const noexcept {
+  return folds().samples();
+}
+std::int64_t TakerAround::slots_in_update() const noexcept {
+  return folds().slots_in_update();
+}
+
+void TakerAround::take_from_devices(const AroundFold& around) {
+  owned_ = around(std::move(owned_));
+  folds_.store(owned_.get(), std::memory_order_release);
+}
+
 namespace {
 
 std::unique_ptr<Fold> make_fold(Slots& slots, Prepare& prepare) {
@@ -40,29 +70,23 @@ std::unique_ptr<Fold> make_fold(Slots& slots, Prepare& prepare) {
 }  // namespace
 
 std::unique_ptr<Taker> make_taker(Slots& slots, Prepare& prepare, const std::shared_ptr<Store>& store,
-                                  std::int64_t module, const std::weak_ptr<const void>& owner) {
+                                  std::int64_t module) {
   const RecorderOptions& options = *slots.options;
-  const bool paired = !options.with().empty(), streamed = options.stream() != nullptr;
-  if (paired) FoldPaired::check(slots);
+  const extend::Takes* const takes = options.takes().get();
+  const bool streamed = options.stream() != nullptr;
+  TORCH_CHECK_NOT_IMPLEMENTED(takes == nullptr || !streamed, slots.describe(), ": this recorder ",
+                              takes->what(), ", which cannot be sent; attach a second one with the stream.");
   if (options.reduction() == nullptr) {
+    if (takes != nullptr) return takes->taker(slots, prepare, nullptr);
     if (streamed) return std::make_unique<Send>(slots, prepare);
     if (options.memory_budget() || !options.spool_directory().empty())
       return std::make_unique<KeepWithin>(slots, prepare, store, module);
     return std::make_unique<Keep>(slots, prepare);
   }
   std::unique_ptr<Fold> fold = make_fold(slots, prepare);
-  if (!paired && !streamed && options.defer() == 0) return fold;
-  fold = std::make_unique<FoldOnDevice>(slots, prepare, std::move(fold), store->late(), owner);
-  if (paired) return std::make_unique<FoldPaired>(slots, prepare, std::move(fold));
+  if (takes != nullptr) return takes->taker(slots, prepare, std::move(fold));
   if (streamed) return std::make_unique<SendResults>(slots, std::move(fold));
   return fold;
-}
-
-std::unique_ptr<Taker> make_taker_of_devices(Slots& slots, Prepare& prepare, std::unique_ptr<Taker> folds,
-                                             const std::shared_ptr<Store>& store,
-                                             const std::weak_ptr<const void>& owner) {
-  std::unique_ptr<Fold> fold(static_cast<Fold*>(folds.release()));
-  return std::make_unique<FoldOnDevice>(slots, prepare, std::move(fold), store->late(), owner);
 }
 
 }  // namespace torchtap::recorders::detail

@@ -5,12 +5,15 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include <torchtap/base/api.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/recorders/detail/prepare.hpp>
 #include <torchtap/recorders/detail/slots.hpp>
@@ -26,10 +29,9 @@ class Store;
 ///
 /// - `Keep` in memory; `KeepWithin` a budget, or in a spool;
 /// - `Fold` into reductions, `FoldOwn` with code of the program's, `FoldBeside` from several threads;
-/// - `FoldOnDevice` what a device adds up by itself;
-/// - `FoldPaired` with tensors of other modules;
-/// - `Send` to a stream, or `SendResults` of what is folded.
-class Taker {
+/// - `Send` to a stream, or `SendResults` of what is folded;
+/// - and those of parts (`extend::Takes`, `extend::OnDevices`).
+class TORCHTAP_API Taker {
  public:
   explicit Taker(Slots& slots) : slots_(slots) {}
   virtual ~Taker() = default;
@@ -54,7 +56,8 @@ class Taker {
                                                 const model::ModuleRef& module);
   /// From now on the ends of this root's forwards are seen.
   virtual void see_ends_of(const model::ModuleRef& /*root*/) {}
-  /// Whether it takes tensors of any device; else `FoldOnDevice` has to stand around it when one comes.
+  /// Whether it takes tensors of any device; else what `OnDevices` gives has to stand around it when one
+  /// comes.
   virtual bool takes_devices() const noexcept { return true; }
 
   /// Called under the lock. Moves to the slots what is not there yet, with its number of samples.
@@ -79,30 +82,35 @@ class Taker {
   Slots& slots_;
 };
 
-/// A taker around another one, to which it leaves what it does not do itself.
-class TakerAround : public Taker {
- public:
-  TakerAround(Slots& slots, std::unique_ptr<Taker> inner) : Taker(slots), inner_(std::move(inner)) {}
+class Fold;
+/// Puts a fold for samples of devices around another one.
+using AroundFold = std::function<std::unique_ptr<Fold>(std::unique_ptr<Fold>)>;
 
-  Took take(const hooks::Event& event, c10::ArrayRef<at::Tensor> tensors, std::size_t first_slot) override {
-    return inner_->take(event, tensors, first_slot);
-  }
-  void see_ends_of(const model::ModuleRef& root) override { inner_->see_ends_of(root); }
-  void settle() override { inner_->settle(); }
-  std::int64_t forget() override { return inner_->forget(); }
-  std::int64_t samples() const noexcept override { return inner_->samples(); }
-  std::int64_t slots_in_update() const noexcept override { return inner_->slots_in_update(); }
+/// A taker around folds, to which it leaves what it does not do itself.
+class TORCHTAP_API TakerAround : public Taker {
+ public:
+  TakerAround(Slots& slots, std::unique_ptr<Fold> folds);
+  ~TakerAround() override;
+
+  Took take(const hooks::Event& event, c10::ArrayRef<at::Tensor> tensors, std::size_t first_slot) override;
+  bool takes_devices() const noexcept override;
+  void settle() override;
+  std::int64_t forget() override;
+  std::int64_t samples() const noexcept override;
+  std::int64_t slots_in_update() const noexcept override;
+  /// Called under the lock when the first tensor of a device comes.
+  void take_from_devices(const AroundFold& around);
 
  protected:
-  const std::unique_ptr<Taker> inner_;
+  Fold& folds() const noexcept { return *folds_.load(std::memory_order_acquire); }
+
+ private:
+  std::unique_ptr<Fold> owned_;  // written under the lock
+  std::atomic<Fold*> folds_;     // that one; the former one stays inside of it, because threads may be in it
 };
 
-/// The taker that the options ask for, for a module with this number in the store. `owner` keeps it alive.
+/// The taker that the options ask for, for a module with this number in the store.
 std::unique_ptr<Taker> make_taker(Slots& slots, Prepare& prepare, const std::shared_ptr<Store>& store,
-                                  std::int64_t module, const std::weak_ptr<const void>& owner);
-/// A taker around one of reductions, for samples of devices.
-std::unique_ptr<Taker> make_taker_of_devices(Slots& slots, Prepare& prepare, std::unique_ptr<Taker> folds,
-                                             const std::shared_ptr<Store>& store,
-                                             const std::weak_ptr<const void>& owner);
+                                  std::int64_t module);
 
 }  // namespace torchtap::recorders::detail

@@ -7,6 +7,7 @@
 
 #include <memory>
 
+#include <torchtap/base/api.hpp>
 #include <torchtap/core/sink.hpp>
 
 namespace torchtap::recorders::detail {
@@ -21,6 +22,6 @@ struct Update {
 ///
 /// Sinks that can check a sample do so first. Among the others, one is updated in place and the rest as
 /// copies, as in `reductions::Series`.
-void update_together(c10::ArrayRef<Update> updates);
+TORCHTAP_API void update_together(c10::ArrayRef<Update> updates);
 
 }  // namespace torchtap::recorders::detail

@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include <torchtap/base/api.hpp>
+
 namespace torchtap::recorders::detail {
 
 class Slots;
@@ -24,12 +26,12 @@ class UntilRecorded {
 
 /// Thrown by a hook to end a forward. Not derived from `std::exception`, so that only `until_recorded`
 /// catches it.
-struct StopForward {
+struct TORCHTAP_API StopForward {
   const UntilRecorded* until;
 };
 
 /// Called when an event was recorded. Throws `StopForward` if it is the last one that this thread's forward
 /// waits for.
-void stop_if_last(const Slots& recorded);
+TORCHTAP_API void stop_if_last(const Slots& recorded);
 
 }  // namespace torchtap::recorders::detail

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/base/api.hpp>
 #include <torchtap/reductions/any.hpp>
 #include <torchtap/reductions/extend/companions.hpp>
 
@@ -40,7 +41,7 @@ class Selection {
 
 /// The rows of the tensor, one after the other: its first `dims` dimensions are one. All of it if `dims` is
 /// 0.
-at::Tensor as_rows(const at::Tensor& tensor, std::int64_t dims);
+TORCHTAP_API at::Tensor as_rows(const at::Tensor& tensor, std::int64_t dims);
 
 /// The rows of a sample to choose among; on the CPU contiguous, as a `Pass` needs them.
 at::Tensor as_source(const at::Tensor& sample, std::int64_t dims);
@@ -54,7 +55,7 @@ at::Tensor choose_rows(const at::Tensor& tensor, c10::ArrayRef<std::int64_t> row
 /// shape is another, or it is elsewhere; `c10::TypeError` if it or the sample is sparse or quantized.
 at::Tensor companion(const char* what, const std::string& name, const at::Tensor& sample);
 /// The same of a mask. Throws `c10::TypeError`, too, if it is not of bool.
-at::Tensor mask(const std::string& name, const at::Tensor& sample);
+TORCHTAP_API at::Tensor mask(const std::string& name, const at::Tensor& sample);
 /// A companion contiguous, on the CPU. Throws `c10::NotImplementedError` if the sample's device captures a
 /// graph, because choosing rows waits for it.
 at::Tensor on_cpu(const char* what, const std::string& name, const at::Tensor& companion,

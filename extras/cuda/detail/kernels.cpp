@@ -21,8 +21,6 @@ namespace {
 using reductions::extend::BitBins;
 using reductions::extend::DeviceMoments;
 using reductions::extend::DeviceRows;
-using reductions::extend::PageEntry;
-using reductions::extend::PageParts;
 
 constexpr std::int64_t kThreads = 256;      // of a block; the source's shared memory is made for as many
 constexpr std::int64_t kGroup = 8;          // elements that a thread reads at once, as in the source
@@ -113,7 +111,7 @@ struct Room {
   at::Tensor parts, tickets;
 };
 
-class Kernels final : public reductions::extend::DeviceKernels {
+class Kernels final : public PageKernels {
  public:
   Kernels(const Launcher& launcher, c10::DeviceType type) : launcher_(launcher), type_(type) {}
 
@@ -409,8 +407,7 @@ class Kernels final : public reductions::extend::DeviceKernels {
 
 }  // namespace
 
-std::unique_ptr<reductions::extend::DeviceKernels> make_kernels(const Launcher& launcher,
-                                                                c10::Device device) {
+std::unique_ptr<PageKernels> make_kernels(const Launcher& launcher, c10::Device device) {
   auto kernels = std::make_unique<Kernels>(launcher, device.type());
   (void)kernels->module(c10::ScalarType::Float, device.index(), Kernels::kSingle);
   (void)kernels->module(c10::ScalarType::Float, device.index(), 0);

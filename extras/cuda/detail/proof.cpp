@@ -5,6 +5,7 @@
 #include <torchtap/base/capture.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/sink.hpp>
+#include <torchtap/cuda/detail/pages.hpp>
 #include <torchtap/cuda/detail/proof.hpp>
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/max.hpp>
@@ -29,14 +30,14 @@ void expect_right_numbers(c10::Device device) {
                                                    reductions::Count(rows(reductions::CountOptions())))),
          there = here->fresh();
     for (int i = 0; i < 3; ++i) here->update(numbers.to(at::kDouble));
-    const auto sum = there->accumulator();
+    const auto sum = Pages::of(*there);
     const at::Tensor sample = numbers.to(device);
     TORCH_CHECK(sum != nullptr && sum->accepts(sample, *there, /*captures=*/false),
                 "torchtap::cuda::enable_fused_kernels: the kernels do not read float32.");
-    const auto batch = sum->batch();
+    Pages::Batch batch;
     for (const int together : {1, 2}) {
-      for (int i = 0; i < together; ++i) sum->put(sample, *batch, /*captures=*/false);
-      batch->launch();
+      for (int i = 0; i < together; ++i) sum->put(sample, batch, /*captures=*/false);
+      batch.launch();
     }
     sum->settle(there.get());
     const core::Results want = here->results(), got = there->results();

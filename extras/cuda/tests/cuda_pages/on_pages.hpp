@@ -6,6 +6,7 @@
 
 #include <torchtap/base/capture.hpp>
 #include <torchtap/core/value.hpp>
+#include <torchtap/cuda/detail/fold_on_device.hpp>
 #include <torchtap/cuda/detail/kernels.hpp>
 #include <torchtap/hooks/hooked.hpp>
 #include <torchtap/reductions/extend/device_kernels.hpp>
@@ -24,6 +25,7 @@ class OnPages {
     static auto* const kernels =
         torchtap::cuda::detail::make_kernels(fake::launcher(), fake::device()).release();
     torchtap::reductions::extend::install(kernels);
+    torchtap::recorders::extend::install(&torchtap::cuda::detail::on_devices);
     torchtap::base::set_capturing(
         [](const c10::Device& device) { return !device.is_cpu() && fake::capture(device.index()) != 0; });
   }
@@ -31,6 +33,7 @@ class OnPages {
   OnPages& operator=(const OnPages&) = delete;
   ~OnPages() {
     torchtap::reductions::extend::install(nullptr);
+    torchtap::recorders::extend::install(nullptr);
     torchtap::base::set_capturing(nullptr);
   }
 };

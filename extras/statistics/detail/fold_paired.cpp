@@ -5,10 +5,9 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/context.hpp>
-#include <torchtap/recorders/detail/fold_paired.hpp>
-#include <torchtap/recorders/detail/record.hpp>
+#include <torchtap/statistics/detail/fold_paired.hpp>
 
-namespace torchtap::recorders::detail {
+namespace torchtap::statistics::detail {
 namespace {
 
 /// The number of changes in place; -1 if they are not counted.
@@ -18,22 +17,20 @@ std::int64_t version_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-FoldPaired::FoldPaired(Slots& slots, Prepare& prepare, std::unique_ptr<Fold> folds)
-    : TakerAround(slots, std::move(folds)), prepare_(prepare) {}
-
-void FoldPaired::check(const Slots& slots) {
-  const RecorderOptions& options = *slots.options;
+FoldPaired::FoldPaired(Slots& slots, Prepare& prepare, std::unique_ptr<Fold> folds,
+                       std::shared_ptr<const Companions> named)
+    : TakerAround(slots, std::move(folds)), prepare_(prepare), named_(std::move(named)) {
+  const auto& reduction = slots.options->reduction();
   TORCH_CHECK_NOT_IMPLEMENTED(
-      !traits(slots.kind).gradients && options.stream() == nullptr, slots.describe(),
-      ": RecorderOptions::with pairs tensors of one forward, so it cannot be used with gradients "
-      "nor with a stream; name the tensor with core::Context instead.");
-  for (const auto& [name, companion] : options.with()) {
-    const auto names =
-        options.reduction() == nullptr ? std::vector<std::string>() : options.reduction()->companions();
-    TORCH_CHECK_VALUE(std::find(names.begin(), names.end(), name) != names.end(), slots.describe(),
-                      ": with(\"", name, "\", ", companion.describe(), ") names a tensor that ",
-                      options.reduction() == nullptr ? "no reduction" : options.reduction()->describe(),
-                      " looks up; it looks up ", base::quoted(names), ".");
+      !recorders::traits(slots.kind).gradients, slots.describe(),
+      ": RecorderOptions::with pairs tensors of one forward, so it cannot be used with gradients; name the "
+      "tensor with core::Context instead.");
+  const auto looked_up = reduction == nullptr ? std::vector<std::string>() : reduction->companions();
+  for (const auto& [name, companion] : *named_) {
+    TORCH_CHECK_VALUE(std::find(looked_up.begin(), looked_up.end(), name) != looked_up.end(),
+                      slots.describe(), ": with(\"", name, "\", ", companion.describe(),
+                      ") names a tensor that ", reduction == nullptr ? "no reduction" : reduction->describe(),
+                      " looks up; it looks up ", base::quoted(looked_up), ".");
   }
 }
 
@@ -81,23 +78,23 @@ void FoldPaired::refuse(const hooks::Event& event) {
   if (pair.complete()) Pairing::taken(pair);
 }
 
-/// A tensor that waits: with its own memory, unless `Capture::alias` was asked for.
+/// A tensor that waits: with its own memory, unless `recorders::Capture::alias` was asked for.
 at::Tensor FoldPaired::kept(const at::Tensor& sample, const at::Tensor& original) const {
-  if (!sample.defined() || slots_.options->capture() == Capture::alias || !sample.has_storage() ||
+  if (!sample.defined() || slots_.options->capture() == recorders::Capture::alias || !sample.has_storage() ||
       !sample.is_alias_of(original))
     return sample;
   const base::RecordingMode quiet;
   return sample.detach().clone();
 }
 
-Taker::Took FoldPaired::take(const hooks::Event& event, c10::ArrayRef<at::Tensor> tensors,
-                             std::size_t first_slot) {
+recorders::extend::Taker::Took FoldPaired::take(const hooks::Event& event, c10::ArrayRef<at::Tensor> tensors,
+                                                std::size_t first_slot) {
   Pair& pair = pair_of(event);
   forget_sample(pair);
   if (pair.complete()) {
     const Pair all = Pairing::taken(pair);
     const core::Context named(companions_of(all));
-    return inner_->take(event, tensors, first_slot);
+    return folds().take(event, tensors, first_slot);
   }
   const Prepare::Turn turn(prepare_);
   c10::SmallVector<at::Tensor, 1> samples;
@@ -111,7 +108,7 @@ Taker::Took FoldPaired::take(const hooks::Event& event, c10::ArrayRef<at::Tensor
 void FoldPaired::on_companion(hooks::Event& event, std::size_t index) {
   try {
     add_companion(event, index);
-  } catch (const StopForward&) {
+  } catch (const recorders::extend::StopForward&) {
     throw;
   } catch (c10::Error& error) {
     if (slots_.leaves_out(error)) return;
@@ -123,7 +120,7 @@ void FoldPaired::on_companion(hooks::Event& event, std::size_t index) {
 }
 
 void FoldPaired::add_companion(hooks::Event& event, std::size_t index) {
-  const auto& [name, how] = slots_.options->with()[index];
+  const auto& [name, how] = (*named_)[index];
   const hooks::Tensors& tensors = how.of_output() ? event.outputs() : event.inputs();
   TORCH_CHECK_TYPE(how.slot() < tensors.size() && tensors[how.slot()].defined(),
                    "recorders::RecorderOptions::with: ", how.describe(), " is tensor ", how.slot(), " of \"",
@@ -152,16 +149,16 @@ void FoldPaired::add_companion(hooks::Event& event, std::size_t index) {
                       "\" as an alias and has been changed in place since; capture copies (the default).");
   }
   const core::Context named(companions_of(all));
-  static_cast<Fold&>(*inner_).fold(all.samples, 0);
-  stop_if_last(slots_);
+  folds().fold(all.samples, 0);
+  recorders::extend::stop_if_last(slots_);
 }
 
 core::Context::Names FoldPaired::companions_of(const Pair& pair) const {
   core::Context::Names names;
   for (std::size_t i = 0; i < pair.companions.size(); ++i) {
-    names.emplace_back(slots_.options->with()[i].first, pair.companions[i]);
+    names.emplace_back((*named_)[i].first, pair.companions[i]);
   }
   return names;
 }
 
-}  // namespace torchtap::recorders::detail
+}  // namespace torchtap::statistics::detail

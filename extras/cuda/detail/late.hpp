@@ -10,10 +10,10 @@
 #include <mutex>
 #include <vector>
 
-#include <torchtap/core/accumulator.hpp>
+#include <torchtap/cuda/detail/pages.hpp>
 #include <torchtap/hooks/forward.hpp>
 
-namespace torchtap::recorders::detail {
+namespace torchtap::cuda::detail {
 
 class FoldOnDevice;
 
@@ -40,8 +40,8 @@ class Late : public std::enable_shared_from_this<Late> {
 
   /// Has a sample wait that `to` has accepted, or adds it where nothing will end its waiting: in a capture of
   /// which no end of a forward is seen. `forwards` are of the record's root; null if it cannot be hooked.
-  void put(core::Accumulator& to, const at::Tensor& sample, bool captures,
-           const std::shared_ptr<FoldOnDevice>& taker, const hooks::Forwards* forwards);
+  void put(Pages& to, const at::Tensor& sample, bool captures, const std::shared_ptr<FoldOnDevice>& taker,
+           const hooks::Forwards* forwards);
   /// Tells the taker if a sample is changed before the end of this forward. False if that will not be seen.
   bool watch(const at::Tensor& sample, const std::shared_ptr<FoldOnDevice>& taker,
              const hooks::Forwards* forwards);
@@ -56,7 +56,7 @@ class Late : public std::enable_shared_from_this<Late> {
   struct Queue {
     c10::Stream stream;
     bool captures;  // samples of a graph
-    std::unique_ptr<core::Accumulator::Batch> batch;
+    Pages::Batch batch;
     std::vector<Waiting> samples;
     std::int64_t bytes = 0;
     bool ends = false;  // the end of a forward will launch it
@@ -71,4 +71,4 @@ class Late : public std::enable_shared_from_this<Late> {
   std::vector<Waiting> watched_;
 };
 
-}  // namespace torchtap::recorders::detail
+}  // namespace torchtap::cuda::detail

@@ -6,18 +6,29 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include <torchtap/recorders/detail/fold.hpp>
-#include <torchtap/recorders/detail/pairing.hpp>
+#include <torchtap/recorders/extend/takes.hpp>
+#include <torchtap/statistics/detail/pairing.hpp>
 
-namespace torchtap::recorders::detail {
+namespace torchtap::statistics::detail {
+
+using recorders::extend::Fold;
+using recorders::extend::Prepare;
+using recorders::extend::Record;
+using recorders::extend::Slots;
+
+/// The companions of a recorder: name and tensor.
+using Companions = std::vector<std::pair<std::string, recorders::Companion>>;
 
 /// Has whichever comes first wait for the other; then names the companions in a `core::Context` and folds.
-class FoldPaired final : public TakerAround {
+class FoldPaired final : public recorders::extend::TakerAround {
  public:
-  FoldPaired(Slots& slots, Prepare& prepare, std::unique_ptr<Fold> folds);
   /// Throws if the options cannot be met: a reduction has to look each companion up, in a forward.
-  static void check(const Slots& slots);
+  FoldPaired(Slots& slots, Prepare& prepare, std::unique_ptr<Fold> folds,
+             std::shared_ptr<const Companions> named);
 
   std::vector<hooks::Handle> companions(const std::shared_ptr<Record>& record,
                                         const model::ModuleRef& module) override;
@@ -25,6 +36,7 @@ class FoldPaired final : public TakerAround {
   void refuse(const hooks::Event& event) override;
 
   const Slots& slots() const noexcept { return slots_; }
+  const Companions& named() const noexcept { return *named_; }
   /// Called by the hook of the `index`th companion.
   void on_companion(hooks::Event& event, std::size_t index);
   /// Counts the tensors that waited in vain.
@@ -38,9 +50,23 @@ class FoldPaired final : public TakerAround {
   core::Context::Names companions_of(const Pair& pair) const;
 
   Prepare& prepare_;
+  const std::shared_ptr<const Companions> named_;
   std::weak_ptr<FoldPaired> self_;
   std::mutex mutex_;
   std::shared_ptr<const Pairing> pairing_;  // `Recorder::replace` exchanges it
 };
 
-}  // namespace torchtap::recorders::detail
+/// Has recorders pair their samples with companions.
+class Paired final : public recorders::extend::Takes {
+ public:
+  explicit Paired(Companions named) : named(std::make_shared<const Companions>(std::move(named))) {}
+  const char* what() const noexcept override { return "pairs samples with companions"; }
+  std::unique_ptr<recorders::extend::Taker> taker(Slots& slots, Prepare& prepare,
+                                                  std::unique_ptr<Fold> folds) const override {
+    return std::make_unique<FoldPaired>(slots, prepare, std::move(folds), named);
+  }
+
+  const std::shared_ptr<const Companions> named;
+};
+
+}  // namespace torchtap::statistics::detail

@@ -12,9 +12,9 @@
 #include <torchtap/core/context.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/hooks/forward.hpp>
-#include <torchtap/recorders/options.hpp>
+#include <torchtap/statistics/companion.hpp>
 
-namespace torchtap::recorders::detail {
+namespace torchtap::statistics::detail {
 
 class FoldPaired;
 
@@ -60,4 +60,4 @@ class Pairing {
   std::vector<std::size_t> root_of_;       // of the recorded module, then of its companions
 };
 
-}  // namespace torchtap::recorders::detail
+}  // namespace torchtap::statistics::detail

@@ -6,25 +6,25 @@
 #include <utility>
 
 #include <torchtap/base/capture.hpp>
-#include <torchtap/recorders/detail/fold_on_device.hpp>
-#include <torchtap/recorders/detail/late.hpp>
+#include <torchtap/cuda/detail/fold_on_device.hpp>
+#include <torchtap/cuda/detail/late.hpp>
 
-namespace torchtap::recorders::detail {
+namespace torchtap::cuda::detail {
 
 Version::Version(const at::Tensor& tensor) : counter_(tensor.unsafeGetTensorImpl()->version_counter()) {
   if (known()) version_ = counter_.current_version();
 }
 
-void Late::put(core::Accumulator& to, const at::Tensor& sample, bool captures,
-               const std::shared_ptr<FoldOnDevice>& taker, const hooks::Forwards* forwards) {
+void Late::put(Pages& to, const at::Tensor& sample, bool captures, const std::shared_ptr<FoldOnDevice>& taker,
+               const hooks::Forwards* forwards) {
   const c10::impl::VirtualGuardImpl guard(sample.device().type());
   const c10::Stream stream = guard.getStream(sample.device());
   const std::lock_guard lock(mutex_);
   auto queue = std::find_if(queues_.begin(), queues_.end(), [&](const Queue& one) {
     return one.stream == stream && one.captures == captures;
   });
-  if (queue == queues_.end()) queue = queues_.insert(queue, Queue{stream, captures, to.batch(), {}});
-  to.put(sample, *queue->batch, captures);
+  if (queue == queues_.end()) queue = queues_.insert(queue, Queue{stream, captures, {}, {}});
+  to.put(sample, queue->batch, captures);
   queue->samples.push_back({taker, Version(sample)});
   queue->bytes += static_cast<std::int64_t>(sample.nbytes());
   if (!queue->ends) queue->ends = end_with(forwards);
@@ -59,7 +59,7 @@ void Late::launch(Queue& queue) {
   queue.bytes = 0;
   for (std::size_t i = samples.size(); i-- > 0;) {
     if (!too_late && !samples[i].version.changed()) continue;
-    queue.batch->forget(i);
+    queue.batch.forget(i);
     const char* const why =
         too_late ? "its capture ended while it waited" : "the program changed it in place while it waited";
     if (const auto taker = samples[i].taker.lock()) taker->lose_late(why, !queue.captures);
@@ -71,7 +71,7 @@ void Late::launch(Queue& queue) {
     ~Back() { guard.exchangeStream(former); }
   } back{guard, guard.exchangeStream(queue.stream)};
   try {
-    queue.batch->launch();
+    queue.batch.launch();
   } catch (...) {
     for (const Waiting& one : samples) {
       const auto taker = one.version.changed() ? nullptr : one.taker.lock();
@@ -96,4 +96,4 @@ void Late::forward_ended() noexcept {
   }
 }
 
-}  // namespace torchtap::recorders::detail
+}  // namespace torchtap::cuda::detail

@@ -5,14 +5,18 @@
 #include <torchtap/base/capture.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/recorders/detail/fold_on_device.hpp>
-#include <torchtap/recorders/detail/together.hpp>
+#include <torchtap/cuda/detail/fold_on_device.hpp>
 
-namespace torchtap::recorders::detail {
+namespace torchtap::cuda::detail {
 
 FoldOnDevice::FoldOnDevice(Slots& slots, Prepare& prepare, std::unique_ptr<Fold> inner,
-                           std::shared_ptr<Late> late, std::weak_ptr<const void> owner)
-    : Fold(slots, prepare), inner_(std::move(inner)), late_(std::move(late)), owner_(std::move(owner)) {}
+                           std::shared_ptr<Late> late, std::weak_ptr<const void> owner,
+                           const std::shared_ptr<const hooks::Forwards>& forwards)
+    : Fold(slots, prepare),
+      inner_(std::move(inner)),
+      late_(std::move(late)),
+      owner_(std::move(owner)),
+      forwards_(forwards) {}
 
 namespace {
 
@@ -23,15 +27,10 @@ bool any_on_device(c10::ArrayRef<at::Tensor> tensors) {
 
 }  // namespace
 
-Taker::Took FoldOnDevice::take(const hooks::Event& event, c10::ArrayRef<at::Tensor> tensors,
-                               std::size_t first_slot) {
+recorders::extend::Taker::Took FoldOnDevice::take(const hooks::Event& event,
+                                                  c10::ArrayRef<at::Tensor> tensors, std::size_t first_slot) {
   return any_on_device(tensors) ? Fold::take(event, tensors, first_slot)
                                 : inner_->take(event, tensors, first_slot);
-}
-
-void FoldOnDevice::see_ends_of(const model::ModuleRef& root) {
-  const std::lock_guard lock(slots_.mutex);
-  forwards_.emplace(root);
 }
 
 /// Those that are not added up on their device are folded by their sinks.
@@ -63,12 +62,12 @@ bool FoldOnDevice::choose(c10::ArrayRef<at::Tensor> samples, std::size_t first_s
   bool captures = false;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const at::Tensor& sample = samples[i];
-    SlotData& slot = slots_.to_fold(first_slot + i);
+    recorders::extend::SlotData& slot = slots_.to_fold(first_slot + i);
     if (!sample.defined()) continue;
     captures = captures || (!sample.is_cpu() && base::is_capturing(sample.device()));
     if (device_slots_.size() <= first_slot + i) device_slots_.resize(first_slot + i + 1);
     auto& sum = device_slots_[first_slot + i].sum;
-    if (sum == nullptr && !sample.is_cpu()) sum = slot.sink->accumulator();
+    if (sum == nullptr && !sample.is_cpu()) sum = Pages::of(*slot.sink);
     const bool added_up = sum != nullptr && sum->accepts(sample, *slot.sink, captures);
     (added_up ? taken : others).push_back(i);
   }
@@ -86,9 +85,9 @@ bool FoldOnDevice::choose(c10::ArrayRef<at::Tensor> samples, std::size_t first_s
 
 void FoldOnDevice::update_apart(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot,
                                 const Chosen& others) {
-  c10::SmallVector<Update, 2> updates;
+  c10::SmallVector<recorders::extend::Update, 2> updates;
   for (const std::size_t i : others) {
-    SlotData& slot = slots_.list[first_slot + i];
+    recorders::extend::SlotData& slot = slots_.list[first_slot + i];
     if (!device_slots_[first_slot + i].device.has_value()) {
       updates.push_back({&slot.sink, &samples[i]});
       continue;
@@ -98,21 +97,20 @@ void FoldOnDevice::update_apart(c10::ArrayRef<at::Tensor> samples, std::size_t f
     part->update(samples[i]);
     slot.sink->merge(*part);
   }
-  if (!updates.empty()) update_together(updates);
+  if (!updates.empty()) recorders::extend::update_together(updates);
 }
 
 void FoldOnDevice::add_up(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, const Chosen& taken,
                           bool captures) {
   for (const std::size_t i : taken) {
-    core::Accumulator& sum = *device_slots_[first_slot + i].sum;
+    Pages& sum = *device_slots_[first_slot + i].sum;
     if (sum.may_wait() && may_be_late(samples[i])) {
-      late_->put(sum, samples[i], captures, shared(), forwards());
+      late_->put(sum, samples[i], captures, shared(), forwards_.get());
       continue;
     }
-    if (batch_ == nullptr) batch_ = sum.batch();
-    sum.put(samples[i], *batch_, captures);
+    sum.put(samples[i], batch_, captures);
   }
-  if (batch_ != nullptr && batch_->size() != 0) batch_->launch();
+  if (batch_.size() != 0) batch_.launch();
 }
 
 /// Whether this sample may wait. The first one does not: afterwards it is known whether the program changes
@@ -121,7 +119,7 @@ bool FoldOnDevice::may_be_late(const at::Tensor& sample) {
   if (late_ == nullptr || slots_.options->all_tensors()) return false;
   if (!may_wait_) {
     may_wait_ = true;
-    if (!late_->watch(sample, shared(), forwards())) first_.emplace(sample);
+    if (!late_->watch(sample, shared(), forwards_.get())) first_.emplace(sample);
     return false;
   }
   if (first_) {
@@ -195,4 +193,26 @@ void FoldOnDevice::settle_graphs() const noexcept {
   }
 }
 
-}  // namespace torchtap::recorders::detail
+namespace {
+
+class Devices final : public recorders::extend::OnDevices {
+ public:
+  explicit Devices(std::int64_t defer) : late_(defer > 0 ? std::make_shared<Late>(defer) : nullptr) {}
+  std::unique_ptr<Fold> around(Slots& slots, Prepare& prepare, std::unique_ptr<Fold> inner,
+                               std::weak_ptr<const void> owner,
+                               const std::shared_ptr<const hooks::Forwards>& forwards) override {
+    return std::make_unique<FoldOnDevice>(slots, prepare, std::move(inner), late_, std::move(owner),
+                                          forwards);
+  }
+
+ private:
+  const std::shared_ptr<Late> late_;  // of all modules
+};
+
+}  // namespace
+
+std::shared_ptr<recorders::extend::OnDevices> on_devices(const recorders::RecorderOptions& options) {
+  return std::make_shared<Devices>(options.defer());
+}
+
+}  // namespace torchtap::cuda::detail

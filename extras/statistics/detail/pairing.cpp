@@ -9,10 +9,10 @@
 #include <torchtap/base/of_thread.hpp>
 #include <torchtap/core/context.hpp>
 #include <torchtap/model/walk.hpp>
-#include <torchtap/recorders/detail/fold_paired.hpp>
-#include <torchtap/recorders/detail/pairing.hpp>
+#include <torchtap/statistics/detail/fold_paired.hpp>
+#include <torchtap/statistics/detail/pairing.hpp>
 
-namespace torchtap::recorders::detail {
+namespace torchtap::statistics::detail {
 namespace {
 
 /// The forwards of a root in a context, or the calls of a module.
@@ -107,7 +107,7 @@ bool Pair::complete() const {
 Pairing::Pairing(const std::shared_ptr<FoldPaired>& taker, const model::ModuleRef& module,
                  std::vector<hooks::Handle>& hooks)
     : elsewhere_(!module.root().reachable()) {
-  const auto& companions = taker->slots().options->with();
+  const auto& companions = taker->named();
   std::vector<model::ModuleRef> modules, roots, others;
   const auto add_root = [&](const model::ModuleRef& root) {
     const auto known = std::find(roots.begin(), roots.end(), root);
@@ -120,7 +120,7 @@ Pairing::Pairing(const std::shared_ptr<FoldPaired>& taker, const model::ModuleRe
   };
   add_root(module.root());
   for (std::size_t i = 0; i < companions.size(); ++i) {
-    const Companion& companion = companions[i].second;
+    const recorders::Companion& companion = companions[i].second;
     if (!companion.has_modules() && modules.empty()) modules = modules_of(module.root());
     others.push_back(companion.of(module, modules));
     add_root(others.back().root());
@@ -180,7 +180,7 @@ Pair& Pairing::of_call(const std::shared_ptr<FoldPaired>& taker, std::int64_t ca
   added->forward = forward;
   added->context = context;
   added->call = call;
-  added->companions.resize(taker->slots().options->with().size());
+  added->companions.resize(taker->named().size());
   all.pairs.push_back(std::move(added));
   return *all.pairs.back();
 }
@@ -194,4 +194,4 @@ Pair Pairing::taken(Pair& pair) {
   return out;
 }
 
-}  // namespace torchtap::recorders::detail
+}  // namespace torchtap::statistics::detail

@@ -7,7 +7,9 @@
 #include <sstream>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/recorders/companion.hpp>
+#include <torchtap/recorders/options.hpp>
+#include <torchtap/statistics/companion.hpp>
+#include <torchtap/statistics/detail/fold_paired.hpp>
 
 namespace torchtap::recorders {
 namespace {
@@ -74,6 +76,26 @@ Companion output(std::string path, std::int64_t slot) {
 
 Companion input(std::string path, std::int64_t slot) {
   return {false, std::move(path), slot};
+}
+
+RecorderOptions& RecorderOptions::with(std::string name, Companion companion) {
+  auto named = with();
+  for (const auto& known : named) {
+    TORCH_CHECK_VALUE(known.first != name, "recorders::RecorderOptions::with: \"", name,
+                      "\" is named twice.");
+  }
+  named.emplace_back(std::move(name), std::move(companion));
+  return takes(std::make_shared<statistics::detail::Paired>(std::move(named)));
+}
+
+const std::vector<std::pair<std::string, Companion>>& RecorderOptions::with() const& noexcept {
+  static const auto& none = *new const statistics::detail::Companions;  // options may outlive static objects
+  const auto* const paired = dynamic_cast<const statistics::detail::Paired*>(takes_.get());
+  return paired == nullptr ? none : *paired->named;
+}
+
+std::vector<std::pair<std::string, Companion>> RecorderOptions::with() && {
+  return static_cast<const RecorderOptions&>(*this).with();
 }
 
 Companion output(const selectors::ModuleView& model, std::string path, std::int64_t slot) {
