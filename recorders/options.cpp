@@ -1,5 +1,8 @@
 // Checks options when they are set.
+#include <typeinfo>
+
 #include <torchtap/base/error.hpp>
+#include <torchtap/recorders/extend/takes.hpp>
 #include <torchtap/recorders/options.hpp>
 
 namespace torchtap::recorders {
@@ -15,6 +18,10 @@ at::Tensor dequantized(const at::Tensor& tensor) {
 }
 
 RecorderOptions& RecorderOptions::takes(std::shared_ptr<const extend::Takes> takes) {
+  const extend::Takes *const before = takes_.get(), *const now = takes.get();
+  TORCH_CHECK_NOT_IMPLEMENTED(before == nullptr || now == nullptr || typeid(*before) == typeid(*now),
+                              "recorders::RecorderOptions: a recorder that ", before->what(), " never ",
+                              now->what(), "; attach a second recorder.");
   takes_ = std::move(takes);
   return *this;
 }
@@ -59,16 +66,6 @@ RecorderOptions& RecorderOptions::memory_budget(std::int64_t bytes, std::string 
                     "recorders::RecorderOptions::memory_budget: the directory is empty; name one.");
   spool_directory_ = std::move(directory);
   spool_options_ = options;
-  return *this;
-}
-
-RecorderOptions& RecorderOptions::stream(std::shared_ptr<Stream> stream, std::int64_t every) {
-  TORCH_CHECK_VALUE(stream != nullptr,
-                    "recorders::RecorderOptions::stream: there is no stream; make a publisher first.");
-  TORCH_CHECK_VALUE(every >= 1, "recorders::RecorderOptions::stream: every ", every,
-                    " is not a number of samples; 1 sends each.");
-  stream_ = std::move(stream);
-  stream_every_ = every;
   return *this;
 }
 

@@ -18,12 +18,12 @@
 #include <torchtap/base/api.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/hooks/values.hpp>
-#include <torchtap/recorders/stream.hpp>
 #include <torchtap/storage/spool.hpp>
 
 namespace torchtap::recorders {
 
 class Companion;
+class Stream;
 namespace extend {
 class Takes;
 }
@@ -198,13 +198,12 @@ class TORCHTAP_API RecorderOptions {
   /// `every`th sample, and keeps folding. Conditions and transforms run only for data that a reader wants, so
   /// a module without readers costs one check. Without a reduction, `every` takes only the events 0, `every`,
   /// 2 × `every`, …; readers may ask for less. Throws `c10::ValueError` if there is no stream or `every` is
-  /// not positive. Cannot be combined with a spool, nor without a reduction with a memory budget.
+  /// not positive. Cannot be combined with a spool, nor without a reduction with a memory budget. The views
+  /// have `Stream` and these functions (<torchtap/recorders/stream.hpp>).
   RecorderOptions& stream(std::shared_ptr<Stream> stream, std::int64_t every = 1);
   /// Null if nothing is sent.
-  const std::shared_ptr<Stream>& stream() const& noexcept { return stream_; }
-  /// For a temporary: returns by value.
-  std::shared_ptr<Stream> stream() && { return std::move(stream_); }
-  std::int64_t stream_every() const noexcept { return stream_every_; }
+  std::shared_ptr<Stream> stream() const noexcept;
+  std::int64_t stream_every() const noexcept;
 
   /// Lets samples of a device wait, up to `bytes` bytes of them, so that one launch of a kernel adds up many:
   /// those of a whole forward, if they fit. They are added when the forward of the outermost hooked module
@@ -219,7 +218,8 @@ class TORCHTAP_API RecorderOptions {
   /// In bytes.
   std::int64_t defer() const noexcept { return defer_; }
 
-  /// For parts: what becomes of the samples instead. Cannot be combined with a stream.
+  /// For parts: what becomes of the samples instead. Throws `c10::NotImplementedError` if the options say
+  /// something else already: two parts cannot take the same samples.
   RecorderOptions& takes(std::shared_ptr<const extend::Takes> takes);
   /// Null if samples are kept or folded, as the other options say.
   const std::shared_ptr<const extend::Takes>& takes() const& noexcept { return takes_; }
@@ -262,8 +262,6 @@ class TORCHTAP_API RecorderOptions {
   storage::SpoolOptions spool_options_;
   std::optional<std::int64_t> memory_budget_;
   OverBudget over_budget_ = OverBudget::raise;
-  std::shared_ptr<Stream> stream_;
-  std::int64_t stream_every_ = 1;
   std::int64_t defer_ = 0;
 };
 

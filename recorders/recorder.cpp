@@ -3,6 +3,7 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/recorders/detail/attached.hpp>
 #include <torchtap/recorders/detail/record.hpp>
+#include <torchtap/recorders/extend/takes.hpp>
 #include <torchtap/recorders/recorder.hpp>
 
 namespace torchtap::recorders {
@@ -17,12 +18,7 @@ Recorder::Recorder(RecorderKind kind, RecorderOptions options)
                         options_->memory_budget().has_value(),
                     this->kind(),
                     ": spool() keeps every sample and reduction() keeps none; set one of them.");
-  TORCH_CHECK_VALUE(
-      options_->stream() == nullptr || (options_->spool_directory().empty() &&
-                                        (options_->reduction() != nullptr || !options_->memory_budget())),
-      this->kind(),
-      ": stream() sends samples and keeps none, so there is nothing for spool() or "
-      "memory_budget(); attach a second recorder to keep them.");
+  if (options_->takes() != nullptr) options_->takes()->check(this->kind(), *options_);
   TORCH_CHECK_VALUE(!traits(kind_).parameters || options_->slot() == 0, this->kind(),
                     ": each parameter has a subrecorder of its own, so there is no slot(", options_->slot(),
                     "); ask for the parameter by its name, at(\"layer1.bias\").");
@@ -72,10 +68,8 @@ void Recorder::check_not_moved(const char* call) const {
 }
 
 void Recorder::check_kept(const char* call) const {
-  TORCH_CHECK_VALUE(
-      options_->stream() == nullptr || options_->reduction() != nullptr, "recorders::", kind(), "::", call,
-      ": samples are streamed and not kept; `torchtap tail` writes them as a recording, or attach a "
-      "second recorder without stream().");
+  const std::string elsewhere = options_->takes() == nullptr ? "" : options_->takes()->elsewhere(*options_);
+  TORCH_CHECK_VALUE(elsewhere.empty(), "recorders::", kind(), "::", call, ": samples are ", elsewhere);
 }
 
 const Recorder::AttachedList& Recorder::attached() const noexcept {

@@ -5,7 +5,6 @@
 #include <torchtap/recorders/kind.hpp>
 #include <torchtap/recorders/options.hpp>
 #include <torchtap/recorders/recorder.hpp>
-#include <torchtap/recorders/stream.hpp>
 #include <torchtap/recorders/subrecorder.hpp>
 #if __has_include(<torchtap/recorders/statistics.hpp>)
 #include <torchtap/recorders/statistics.hpp>

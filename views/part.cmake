@@ -9,5 +9,5 @@ set(frames "")
 if(CMAKE_CXX_BYTE_ORDER STREQUAL "LITTLE_ENDIAN")
   set(frames views/frames)
 endif()
-torchtap_part(views NEEDS operations json ROOMS rules INNER_ROOMS ${frames} views/program views/tensorboard views/text views/watch LACKS "${lacks}"
+torchtap_part(views NEEDS operations json ROOMS rules INNER_ROOMS ${frames} views/program views/send views/tensorboard views/text views/watch LACKS "${lacks}"
               DESCRIPTION "is what torchtap's views share")

@@ -159,7 +159,6 @@ void Record::check_capture_of_device(const at::Tensor& sample) const {
                            : how.transform() != nullptr ? "has a transform, which a replay does not call"
                            : how.device().has_value()   ? "moves samples to another device"
                            : how.takes() != nullptr     ? how.takes()->what()
-                           : how.stream() != nullptr    ? "sends results"
                                                         : nullptr;
   TORCH_CHECK_NOT_IMPLEMENTED(what == nullptr, describe(), ": a stream of ", sample.device(),
                               " captures a graph, in whose replays no hook is called, and this recorder ",

@@ -20,7 +20,7 @@
 namespace torchtap::recorders::detail {
 
 /// The data of a subrecorder. Thread-safe: every answer is of one moment.
-class Recorded {
+class TORCHTAP_API Recorded {
  public:
   Recorded(const Recorded&) = delete;
   Recorded& operator=(const Recorded&) = delete;

@@ -1,14 +1,12 @@
 // Chooses what becomes of the samples of a recorder.
 #include <utility>
 
-#include <torchtap/base/error.hpp>
 #include <torchtap/recorders/detail/fold.hpp>
 #include <torchtap/recorders/detail/fold_beside.hpp>
 #include <torchtap/recorders/detail/fold_own.hpp>
 #include <torchtap/recorders/detail/keep.hpp>
 #include <torchtap/recorders/detail/keep_within.hpp>
 #include <torchtap/recorders/detail/record.hpp>
-#include <torchtap/recorders/detail/send.hpp>
 #include <torchtap/recorders/detail/taker.hpp>
 #include <torchtap/recorders/extend/takes.hpp>
 
@@ -72,21 +70,22 @@ std::unique_ptr<Fold> make_fold(Slots& slots, Prepare& prepare) {
 std::unique_ptr<Taker> make_taker(Slots& slots, Prepare& prepare, const std::shared_ptr<Store>& store,
                                   std::int64_t module) {
   const RecorderOptions& options = *slots.options;
-  const extend::Takes* const takes = options.takes().get();
-  const bool streamed = options.stream() != nullptr;
-  TORCH_CHECK_NOT_IMPLEMENTED(takes == nullptr || !streamed, slots.describe(), ": this recorder ",
-                              takes->what(), ", which cannot be sent; attach a second one with the stream.");
-  if (options.reduction() == nullptr) {
-    if (takes != nullptr) return takes->taker(slots, prepare, nullptr);
-    if (streamed) return std::make_unique<Send>(slots, prepare);
-    if (options.memory_budget() || !options.spool_directory().empty())
-      return std::make_unique<KeepWithin>(slots, prepare, store, module);
-    return std::make_unique<Keep>(slots, prepare);
-  }
-  std::unique_ptr<Fold> fold = make_fold(slots, prepare);
-  if (takes != nullptr) return takes->taker(slots, prepare, std::move(fold));
-  if (streamed) return std::make_unique<SendResults>(slots, std::move(fold));
-  return fold;
+  const bool folds = options.reduction() != nullptr;
+  if (options.takes() != nullptr)
+    return options.takes()->taker(slots, prepare, folds ? make_fold(slots, prepare) : nullptr);
+  if (folds) return make_fold(slots, prepare);
+  if (options.memory_budget() || !options.spool_directory().empty())
+    return std::make_unique<KeepWithin>(slots, prepare, store, module);
+  return std::make_unique<Keep>(slots, prepare);
 }
 
 }  // namespace torchtap::recorders::detail
+
+namespace torchtap::recorders {
+
+void extend::Takes::check(const std::string& /*kind*/, const RecorderOptions& /*options*/) const {}
+std::string extend::Takes::elsewhere(const RecorderOptions& /*options*/) const {
+  return "";
+}
+
+}  // namespace torchtap::recorders

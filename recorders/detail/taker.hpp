@@ -29,7 +29,6 @@ class Store;
 ///
 /// - `Keep` in memory; `KeepWithin` a budget, or in a spool;
 /// - `Fold` into reductions, `FoldOwn` with code of the program's, `FoldBeside` from several threads;
-/// - `Send` to a stream, or `SendResults` of what is folded;
 /// - and those of parts (`extend::Takes`, `extend::OnDevices`).
 class TORCHTAP_API Taker {
  public:

@@ -4,6 +4,7 @@
 /// made of.
 
 #include <memory>
+#include <string>
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/recorders/detail/fold.hpp>
@@ -11,6 +12,7 @@
 #include <torchtap/recorders/detail/slots.hpp>
 #include <torchtap/recorders/detail/taker.hpp>
 #include <torchtap/recorders/detail/until_recorded.hpp>
+#include <torchtap/recorders/options.hpp>
 
 namespace torchtap::recorders::extend {
 
@@ -28,8 +30,12 @@ using detail::TakerAround;
 class TORCHTAP_API Takes {
  public:
   virtual ~Takes() = default;
-  /// `pairs samples with companions`: what no replay of a graph can do, for messages.
+  /// "pairs samples with companions": what the recorder does, and no replay of a graph, for messages.
   virtual const char* what() const noexcept = 0;
+  /// Throws if a recorder of this kind ("ForwardOutput") cannot have these options.
+  virtual void check(const std::string& kind, const RecorderOptions& options) const;
+  /// Where the samples are, if the recorder has none of them: "streamed and not kept; attach …". Else "".
+  virtual std::string elsewhere(const RecorderOptions& options) const;
   /// The taker of a recorder that is being attached to a module. `folds` leads to the reductions of the
   /// options; null if there are none. Throws if the options or the kind of the recorder do not allow it.
   virtual std::unique_ptr<Taker> taker(Slots& slots, Prepare& prepare, std::unique_ptr<Fold> folds) const = 0;

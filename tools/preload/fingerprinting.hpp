@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/recorders/stream.hpp>
 #include <torchtap/views/compare/fingerprints.hpp>
+#include <torchtap/views/send/stream.hpp>
 
 namespace torchtap::tools::preload {
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include <torchtap/recorders/stream.hpp>
+#include <torchtap/views/send/stream.hpp>
 #include <torchtap/views/stream/publisher.hpp>
 
 namespace torchtap::tools::preload {

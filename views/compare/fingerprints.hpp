@@ -11,8 +11,8 @@
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/model/module_ref.hpp>
-#include <torchtap/recorders/stream.hpp>
 #include <torchtap/selectors/walk.hpp>
+#include <torchtap/views/send/stream.hpp>
 
 namespace torchtap::views::compare {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <torchtap/base/api.hpp>
-#include <torchtap/recorders/stream.hpp>
+#include <torchtap/views/send/stream.hpp>
 #include <torchtap/views/stream/frame.hpp>
 #include <torchtap/views/stream/subscription.hpp>
 
