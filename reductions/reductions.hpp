@@ -6,7 +6,6 @@
 #include <torchtap/reductions/abs_max.hpp>
 #include <torchtap/reductions/any.hpp>
 #include <torchtap/reductions/any_series.hpp>
-#include <torchtap/reductions/by.hpp>
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/ema.hpp>
 #include <torchtap/reductions/every.hpp>

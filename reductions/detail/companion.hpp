@@ -21,7 +21,7 @@ using extend::expect_plain;
 
 /// While it lives, companions in this thread have only the chosen rows: a reduction inside of `by` and
 /// `where` sees the same rows of the sample and of its companions.
-class Selection {
+class TORCHTAP_API Selection {
  public:
   /// `rows` index the rows that a companion of shape `shape` has. Both must outlive the selection.
   Selection(at::IntArrayRef shape, c10::ArrayRef<std::int64_t> rows);
@@ -44,21 +44,21 @@ class Selection {
 TORCHTAP_API at::Tensor as_rows(const at::Tensor& tensor, std::int64_t dims);
 
 /// The rows of a sample to choose among; on the CPU contiguous, as a `Pass` needs them.
-at::Tensor as_source(const at::Tensor& sample, std::int64_t dims);
+TORCHTAP_API at::Tensor as_source(const at::Tensor& sample, std::int64_t dims);
 
 /// `rows`, each of which comes once, of the tensor, on its device, where the indices are copied to. The
 /// tensor itself if they are all of its rows, in order.
-at::Tensor choose_rows(const at::Tensor& tensor, c10::ArrayRef<std::int64_t> rows);
+TORCHTAP_API at::Tensor choose_rows(const at::Tensor& tensor, c10::ArrayRef<std::int64_t> rows);
 
 /// The companion of that name, whose shape is how the sample's begins, on the CPU or on the sample's device.
 /// `what` is the class that asks, to choose rows. Throws `c10::ValueError` if there is no companion, its
 /// shape is another, or it is elsewhere; `c10::TypeError` if it or the sample is sparse or quantized.
-at::Tensor companion(const char* what, const std::string& name, const at::Tensor& sample);
+TORCHTAP_API at::Tensor companion(const char* what, const std::string& name, const at::Tensor& sample);
 /// The same of a mask. Throws `c10::TypeError`, too, if it is not of bool.
 TORCHTAP_API at::Tensor mask(const std::string& name, const at::Tensor& sample);
 /// A companion contiguous, on the CPU. Throws `c10::NotImplementedError` if the sample's device captures a
 /// graph, because choosing rows waits for it.
-at::Tensor on_cpu(const char* what, const std::string& name, const at::Tensor& companion,
-                  const at::Tensor& sample);
+TORCHTAP_API at::Tensor on_cpu(const char* what, const std::string& name, const at::Tensor& companion,
+                               const at::Tensor& sample);
 
 }  // namespace torchtap::reductions::detail

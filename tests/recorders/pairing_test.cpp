@@ -538,4 +538,31 @@ BOOST_AUTO_TEST_CASE(mistakes_are_errors_when_attaching) {
   BOOST_TEST(contains(error, "output(\"../second\", 2) is tensor 2 of \"moe.second\""));
 }
 
+BOOST_AUTO_TEST_CASE(a_recorder_may_end_in_the_map_of_a_companion) {
+  for (const bool destroyed : {false, true}) {
+    torch::nn::Sequential model{torch::nn::Identity(), torch::nn::Identity()};
+    std::unique_ptr<ForwardPre> recorder;
+    ForwardPre next;
+    int calls = 0;
+    const auto mapped = [&](const at::Tensor& x) {
+      if (++calls == 1) {
+        next.attach(model, "0");
+        recorder->detach();
+        if (destroyed) recorder.reset();
+      }
+      return at::zeros({x.size(0)}, at::kLong);
+    };
+    recorder = std::make_unique<ForwardPre>(RecorderOptions()
+                                                .reduction(by("key", 2, Sum(SumOptions().over({0}))))
+                                                .with("key", output("/1").map(mapped)));
+    recorder->attach(model, "0");
+    BOOST_TEST_CONTEXT((destroyed ? "destroyed" : "detached")) {
+      for (int i = 0; i < 3; ++i) BOOST_CHECK_NO_THROW(model->forward(at::ones({2, 3})));
+      BOOST_TEST(calls == 1);
+      BOOST_TEST((recorder == nullptr) == destroyed);
+      BOOST_TEST(next[0].samples() >= 1);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -3,6 +3,7 @@
 /// Includes the reductions of the component statistics. Where it was not built, there is no such file.
 
 #include <torchtap/statistics/blocks.hpp>
+#include <torchtap/statistics/by.hpp>
 #include <torchtap/statistics/covariance.hpp>
 #include <torchtap/statistics/cross_covariance.hpp>
 #include <torchtap/statistics/joint.hpp>

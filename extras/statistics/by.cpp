@@ -11,11 +11,10 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/extend/packed_state.hpp>
-#include <torchtap/reductions/by.hpp>
-#include <torchtap/reductions/detail/companion.hpp>
-#include <torchtap/reductions/detail/nested.hpp>
-#include <torchtap/reductions/detail/rows_of_keys.hpp>
-#include <torchtap/reductions/detail/sharing.hpp>
+#include <torchtap/reductions/extend/chosen_rows.hpp>
+#include <torchtap/reductions/extend/companions.hpp>
+#include <torchtap/statistics/by.hpp>
+#include <torchtap/statistics/detail/rows_of_keys.hpp>
 
 namespace torchtap::reductions {
 namespace {
@@ -44,12 +43,13 @@ std::size_t number_of_facts(core::OutputArchive& archive) {
 /// group after group, so that each group is a part of the copy.
 struct GroupedSample {
   GroupedSample(const at::Tensor& sample, const at::Tensor& keys, c10::ArrayRef<std::int64_t> all)
-      : rows(all), source(in_order(detail::as_source(sample, keys.dim()), rows)), whole(source) {}
+      : rows(all), source(in_order(extend::as_source(sample, keys.dim()), rows)), whole(source) {}
   GroupedSample(const GroupedSample&) = delete;
   GroupedSample& operator=(const GroupedSample&) = delete;
 
   /// Begins a pass over the rows of a group. It reads `part` and this, which have to outlive it.
-  void begin(std::optional<Pass>& pass, at::Tensor& part, const detail::RowsOfKeys::Group& group) const {
+  void begin(std::optional<Pass>& pass, at::Tensor& part,
+             const statistics::detail::RowsOfKeys::Group& group) const {
     if (source.is_cpu()) {
       pass.emplace(whole, group.rows);
     } else {
@@ -59,11 +59,11 @@ struct GroupedSample {
     }
   }
 
-  const detail::RowsOfKeys rows;
+  const statistics::detail::RowsOfKeys rows;
 
  private:
-  static at::Tensor in_order(const at::Tensor& source, const detail::RowsOfKeys& rows) {
-    return source.is_cpu() ? source : detail::choose_rows(source, rows.order());
+  static at::Tensor in_order(const at::Tensor& source, const statistics::detail::RowsOfKeys& rows) {
+    return source.is_cpu() ? source : extend::choose_rows(source, rows.order());
   }
 
   const at::Tensor source;
@@ -80,7 +80,7 @@ By::By(ByOptions options, Any reduction) : options_(std::move(options)), each_(s
                     " keys are given, and at most ", options_.most(), " may come; leave one of both out.");
   TORCH_CHECK_VALUE(each_.count() == 0, "reductions::by: expected a reduction without samples, got ",
                     each_.describe(), " with ", each_.count(), "; pass a new one.");
-  detail::expect_other_names("reductions::by", options_.name(), each_);
+  extend::expect_other_names("reductions::by", options_.name(), each_);
   nested_ = !each_.companions().empty();
 }
 
@@ -116,7 +116,7 @@ struct By::Keys {
 By::Keys By::keys_of(const at::Tensor& sample) const {
   Keys keys;
   keys.tensor =
-      detail::on_cpu("By", options_.name(), detail::companion("By", options_.name(), sample), sample);
+      extend::on_cpu("By", options_.name(), extend::companion("By", options_.name(), sample), sample);
   TORCH_CHECK_TYPE(c10::isIntegralType(keys.tensor.scalar_type(), /*includeBool=*/true),
                    "reductions::By::update: \"", options_.name(), "\" has dtype ", keys.tensor.scalar_type(),
                    "; keys are whole numbers: convert it with to(torch::kLong).");
@@ -162,7 +162,7 @@ void By::take(const at::Tensor& sample) {
   } else if (keys.tensor.dim() == 0) {
     fold_one(keys.largest, sample);
   } else if (keys.one && !nested_) {  // companions would have other rows
-    fold_one(keys.largest, detail::as_source(sample, keys.tensor.dim()));
+    fold_one(keys.largest, extend::as_source(sample, keys.tensor.dim()));
   } else {
     fold_groups(keys, sample);
   }
@@ -183,12 +183,12 @@ void By::check(const at::Tensor& sample) const {
   if (keys.tensor.dim() == 0) return member_of(keys.largest).check(sample);
   const GroupedSample grouped(sample, keys.tensor, keys.all);
   for (const auto& group : grouped.rows.groups) {
-    const detail::Selection selection(keys.tensor.sizes(), group.rows);
+    const extend::Selection selection(keys.tensor.sizes(), group.rows);
     const Any& member = member_of(group.key);
     at::Tensor part;
     std::optional<Pass> pass;
     grouped.begin(pass, part, group);
-    if (const auto* const sharing = detail::sharing(member)) {
+    if (const auto* const sharing = extend::sharing(member)) {
       pass->ask(*sharing);
       pass->check(*sharing);
     } else {
@@ -226,8 +226,8 @@ void By::fold_groups(const Keys& keys, const at::Tensor& sample) {
   const at::IntArrayRef shape = keys.tensor.sizes();
   const GroupedSample grouped(sample, keys.tensor, keys.all);
   const auto& groups = grouped.rows.groups;
-  std::optional<detail::Selection> selection;
-  const auto select = [&](const detail::RowsOfKeys::Group& group) {
+  std::optional<extend::Selection> selection;
+  const auto select = [&](const statistics::detail::RowsOfKeys::Group& group) {
     selection.reset();
     if (nested_) selection.emplace(shape, group.rows);
   };
@@ -244,7 +244,7 @@ void By::fold_groups(const Keys& keys, const at::Tensor& sample) {
       expect_room(group.key, groups_.size() + ++added, "update");
       member.updated = each_.fresh();
     }
-    member.sharing = detail::sharing(is_new ? *member.updated : *member.known);
+    member.sharing = extend::sharing(is_new ? *member.updated : *member.known);
     if (member.sharing != nullptr) {
       member.pass->ask(*member.sharing);
       if (!is_new) member.pass->check(*member.sharing);
@@ -346,7 +346,7 @@ std::vector<std::string> By::companions() const {
 }
 
 std::string By::recipe() const {
-  return detail::recipe_of("By", core::Access::recipe(each_));
+  return extend::recipe_of("By", core::Access::recipe(each_));
 }
 
 void By::save(core::OutputArchive& archive) const {

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <memory>
 
-#include <torchtap/reductions/detail/rows_of_keys.hpp>
+#include <torchtap/statistics/detail/rows_of_keys.hpp>
 
-namespace torchtap::reductions::detail {
+namespace torchtap::statistics::detail {
 namespace {
 
 constexpr std::size_t kMarks = 64;  // of a word that marks keys
@@ -72,4 +72,4 @@ void RowsOfKeys::sort(c10::ArrayRef<std::int64_t> keys) {
   }
 }
 
-}  // namespace torchtap::reductions::detail
+}  // namespace torchtap::statistics::detail

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace torchtap::reductions::detail {
+namespace torchtap::statistics::detail {
 
 /// The rows of each key, by a counting sort where keys are small numbers.
 struct RowsOfKeys {
@@ -36,4 +36,4 @@ struct RowsOfKeys {
   std::vector<std::int64_t> rows_;  // group after group
 };
 
-}  // namespace torchtap::reductions::detail
+}  // namespace torchtap::statistics::detail
