@@ -81,8 +81,8 @@ void load(InputArchive& archive, cereal::SizeTag<T>& tag) {
 }
 
 namespace extend {
-class Elements;
-/// See extend/packed_state.hpp.
+class StateArchive;
+/// Notes the version of a reduction's state, if `archive` is a `StateOutput`.
 TORCHTAP_API void note_version(OutputArchive& archive, const char* what, std::uint32_t version);
 }  // namespace extend
 
@@ -106,18 +106,18 @@ TORCHTAP_API PackedTensor pack(const at::Tensor& tensor);
 /// The device of a state that was saved on device number `index` of c10's type number `type`: the same, this
 /// thread's of its type if there are fewer, or the CPU if there is none. Throws `c10::ValueError` if LibTorch
 /// has no such device, as in a damaged archive.
-at::Device device_of(std::int32_t type, std::int32_t index);
+TORCHTAP_API at::Device device_of(std::int32_t type, std::int32_t index);
 /// Makes the tensor on its `device_of`. Throws `c10::ValueError` if the parts contradict each other, as in a
 /// damaged archive.
 TORCHTAP_API at::Tensor unpack(const PackedTensor& packed);
-/// Writes a tensor: packed, or beside the bytes of a `StateWriter`.
+/// Writes a tensor: packed, or as a `StateOutput` does.
 TORCHTAP_API void save(OutputArchive& archive, const at::Tensor& tensor);
 /// Reads a tensor that `save` wrote.
 TORCHTAP_API void load(InputArchive& archive, at::Tensor& tensor);
 /// Null unless the state goes to another process or comes from one.
-TORCHTAP_API extend::Elements* elements_of(OutputArchive& archive);
+TORCHTAP_API extend::StateArchive* state_of(OutputArchive& archive);
 /// As above, for reading.
-TORCHTAP_API extend::Elements* elements_of(InputArchive& archive);
+TORCHTAP_API extend::StateArchive* state_of(InputArchive& archive);
 
 /// Throws `c10::ValueError`: this build cannot read version `found` of the state of `what`.
 [[noreturn]] TORCHTAP_API void unknown_state_version(const char* what, std::uint32_t found,
@@ -169,7 +169,7 @@ class TORCHTAP_API Elementwise {
   template <class Archive>
   explicit Elementwise(Archive& archive, bool is = true) {
     if constexpr (std::is_base_of_v<OutputArchive, Archive> || std::is_base_of_v<InputArchive, Archive>) {
-      if (is) begin(detail::elements_of(archive));
+      if (is) begin(detail::state_of(archive));
     }
   }
   Elementwise(const Elementwise&) = delete;
@@ -183,9 +183,9 @@ class TORCHTAP_API Elementwise {
   void flatten();
 
  private:
-  void begin(extend::Elements* elements);
+  void begin(extend::StateArchive* state);
 
-  extend::Elements* elements_ = nullptr;
+  extend::StateArchive* state_ = nullptr;
 };
 
 }  // namespace torchtap::core

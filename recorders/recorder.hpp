@@ -28,7 +28,7 @@
 
 namespace torchtap::recorders {
 namespace extend {
-struct Exchange;
+struct Records;
 }
 namespace detail {
 class Store;
@@ -270,7 +270,7 @@ class TORCHTAP_API Recorder {
 
  private:
   friend class Scope;
-  friend struct extend::Exchange;
+  friend struct extend::Records;
   struct Attached;
   using AttachedList = std::vector<std::unique_ptr<Attached>>;  // null where removed
 

@@ -17,9 +17,6 @@
 namespace torchtap::recorders {
 
 class Recorder;
-namespace extend {
-struct Exchange;
-}
 namespace detail {
 class Record;
 }
@@ -110,7 +107,6 @@ class TORCHTAP_API Subrecorder {
 
  private:
   friend class Recorder;
-  friend struct extend::Exchange;
   std::shared_ptr<detail::Record> record_;
 };
 

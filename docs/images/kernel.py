@@ -45,13 +45,13 @@ WAY = [
         ),
         (
             "4 Fold",
-            ["into a reduction, in threads,", "with companions, on a device"],
+            ["into a reduction,", "in one thread or in several"],
             ["recorders/detail/fold.cpp", "recorders/detail/fold_*.cpp"],
         ),
         (
-            "4 Send",
-            ["to a stream: the sample,", "or the results so far"],
-            ["recorders/detail/send.cpp"],
+            "4 A part's taker",
+            ["pairs them with others, adds them", "up on a device, sends them"],
+            ["recorders/extend/takes.hpp", "recorders/extend/on_devices.hpp"],
         ),
     ],
     "samples",

@@ -1,26 +1,24 @@
 // Merges recorders and single reductions over ranks.
 #include <utility>
 
+#include <torchtap/distributed/detail/portion.hpp>
 #include <torchtap/distributed/detail/protocol.hpp>
 #include <torchtap/distributed/merge.hpp>
-#include <torchtap/recorders/extend/exchange.hpp>
 #include <torchtap/recorders/recorder.hpp>
 
 namespace torchtap::distributed {
 
-using recorders::extend::Exchange;
-using recorders::extend::Portion;
-
 void merge_ranks(recorders::Recorder& recorder, const Group& group, const MergeRanksOptions& options) {
   detail::Offer offer;
   offer.present = true;
-  std::vector<Portion> counts;  // of the portions, without their data
+  std::vector<detail::Portion> counts;  // of the portions, without their data
   try {
+    const auto& reduction = recorder.options().reduction();
     offer.kind = recorder.kind();
-    offer.blank = Exchange::blank(recorder);
-    offer.portions = Exchange::take(recorder);
-    for (const Portion& portion : offer.portions) {
-      Portion count;
+    offer.blank = reduction == nullptr ? nullptr : reduction->clone();
+    offer.portions = detail::portions_of(recorder);
+    for (const detail::Portion& portion : offer.portions) {
+      detail::Portion count;
       count.samples = portion.samples;
       count.not_recorded = portion.not_recorded;
       counts.push_back(std::move(count));
@@ -30,12 +28,12 @@ void merge_ranks(recorders::Recorder& recorder, const Group& group, const MergeR
     offer.refusal = detail::text_of(error);
   }
   offer.ready = [&]() -> std::string {
-    const std::string changed = Exchange::changed_since(recorder, counts);
+    const std::string changed = detail::changed_since(recorder, counts);
     return changed.empty()
                ? ""
                : changed + " recorded while ranks merged; call merge_ranks when the model does not run";
   };
-  offer.put = [&](std::vector<Portion> merged) { Exchange::put(recorder, std::move(merged)); };
+  offer.put = [&](std::vector<detail::Portion> merged) { detail::put(recorder, std::move(merged)); };
   detail::Protocol(group, options, std::move(offer)).run();
 }
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include <torchtap/base/api.hpp>
-#include <torchtap/core/extend/packed_state.hpp>
 #include <torchtap/core/sink.hpp>
+#include <torchtap/distributed/detail/packed_state.hpp>
 #include <torchtap/distributed/group.hpp>
 #include <torchtap/distributed/options.hpp>
 
@@ -91,9 +91,9 @@ void merge_ranks(R& reduction, const Group& group, const MergeRanksOptions& opti
     reduction = std::move(static_cast<core::SinkOf<R>&>(*merged).reduction());
   } else {  // a fold of a lambda has no assignment
     std::stringstream bytes;
-    core::extend::StateWriter writer(bytes);
+    detail::StateWriter writer(bytes);
     merged->save(writer);
-    core::extend::StateReader reader(bytes, std::move(writer.tensors));
+    detail::StateReader reader(bytes, std::move(writer.tensors));
     reader(reduction);
   }
 }

@@ -10,7 +10,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/core/extend/packed_state.hpp>
+#include <torchtap/core/extend/state_archive.hpp>
 #include <torchtap/reductions/extend/chosen_rows.hpp>
 #include <torchtap/reductions/extend/companions.hpp>
 #include <torchtap/statistics/by.hpp>
@@ -27,7 +27,7 @@ at::Tensor without_rows(const at::Tensor& like) {
 
 /// Facts of one group stand for all: ranks that saw other keys say the same number of things.
 void keep_facts(core::OutputArchive& archive, std::size_t from, std::size_t to) {
-  auto* const writer = dynamic_cast<core::extend::StateWriter*>(&archive);
+  auto* const writer = dynamic_cast<core::extend::StateOutput*>(&archive);
   if (writer == nullptr) return;
   auto& facts = writer->facts;
   const auto begin = facts.begin();
@@ -35,7 +35,7 @@ void keep_facts(core::OutputArchive& archive, std::size_t from, std::size_t to) 
 }
 
 std::size_t number_of_facts(core::OutputArchive& archive) {
-  auto* const writer = dynamic_cast<core::extend::StateWriter*>(&archive);
+  auto* const writer = dynamic_cast<core::extend::StateOutput*>(&archive);
   return writer == nullptr ? 0 : writer->facts.size();
 }
 

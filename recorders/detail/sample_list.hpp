@@ -9,11 +9,13 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/base/api.hpp>
+
 namespace torchtap::recorders::detail {
 
 /// Kept samples in order. Small dense samples share memory, one behind the other, whatever their shapes and
 /// dtypes are, so that a million of them cost little more than their bytes. Not thread-safe.
-class SampleList {
+class TORCHTAP_API SampleList {
  public:
   SampleList() = default;
   SampleList(SampleList&&) noexcept = default;

@@ -116,7 +116,7 @@ void Intake::unfit_shape(const at::Tensor& sample, at::IntArrayRef kept) const {
                                         " per shape, or fold what varies with over(dims)."));
 }
 
-Rows Intake::rows(const at::Tensor& sample) const {
+void Intake::expect_numbers(const at::Tensor& sample) const {
   TORCH_CHECK_TYPE(sample.defined(), "reductions::", name_,
                    "::update: expected a tensor, got an undefined one.");
   if (!base::is_strided(sample)) {
@@ -130,7 +130,10 @@ Rows Intake::rows(const at::Tensor& sample) const {
   TORCH_CHECK_TYPE(accepts_ == Accepts::any || !c10::isComplexType(dtype), "reductions::", name_,
                    "::update: expected real numbers, got dtype ", dtype,
                    ", which has no order; map it to abs(), at::real() or at::view_as_real() first.");
+}
 
+Rows Intake::rows(const at::Tensor& sample) const {
+  expect_numbers(sample);
   Rows rows;
   const std::int64_t dim = sample.dim();
   std::vector<char> is_folded(static_cast<std::size_t>(dim), folding_.over_all ? 1 : 0);

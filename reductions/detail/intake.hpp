@@ -15,7 +15,7 @@
 #include <torchtap/base/api.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/core/archive.hpp>
-#include <torchtap/core/extend/packed_state.hpp>
+#include <torchtap/core/extend/state_archive.hpp>
 #include <torchtap/core/value.hpp>
 #include <torchtap/reductions/fast/memory.hpp>
 #include <torchtap/reductions/options.hpp>
@@ -179,6 +179,7 @@ class TORCHTAP_API Intake {
 
  private:
   struct Form;
+  void expect_numbers(const at::Tensor& sample) const;
   Rows rows(const at::Tensor& sample) const;
   [[noreturn]] void unfit_shape(const at::Tensor& sample, at::IntArrayRef kept) const;
   bool find_form(const Pass& pass, Form& form) const;

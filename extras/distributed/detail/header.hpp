@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/extend/packed_state.hpp>
+#include <torchtap/distributed/detail/packed_state.hpp>
 #include <torchtap/distributed/options.hpp>
 #include <torchtap/storage/entry.hpp>
 

@@ -24,7 +24,7 @@ at::Tensor bytes(std::int64_t size) {
 }
 
 /// A tensor in `memory`, which it keeps, from `begin` on.
-at::Tensor placed(const at::Tensor& memory, std::int64_t begin, const core::extend::TensorPlace& place) {
+at::Tensor placed(const at::Tensor& memory, std::int64_t begin, const TensorPlace& place) {
   const auto options = at::TensorOptions().dtype(static_cast<c10::ScalarType>(place.dtype));
   const auto size =
       c10::multiply_integers(place.sizes) * static_cast<std::int64_t>(options.dtype().itemsize());
@@ -104,7 +104,7 @@ Verdict Incoming::read(const Places& places) {
     std::vector<at::Tensor> to;
     if (places) to = places(parcel);
     for (std::size_t k = 0; k < parcel.beside.size(); ++k) {
-      const core::extend::TensorPlace& place = parcel.beside[k];
+      const TensorPlace& place = parcel.beside[k];
       if (!small) {
         parcel.tensors.push_back(places ? to[k] : room_for(place));
         pending_[i].push_back(data_.recv(bytes_of(parcel.tensors.back()), from_, patience_.timeout));

@@ -46,7 +46,7 @@ std::int64_t Parcel::bytes() const {
   return bytes;
 }
 
-at::Tensor room_for(const core::extend::TensorPlace& place) {
+at::Tensor room_for(const TensorPlace& place) {
   at::Tensor room =
       at::empty(place.sizes, at::TensorOptions().dtype(static_cast<c10::ScalarType>(place.dtype)));
   in_large_pages(room);
@@ -68,7 +68,7 @@ Parcel packed(const Portion& portion, bool elements_beside, const core::Sink* on
   const auto pack = [&](const core::Sink* sink, const std::vector<at::Tensor>& samples) {
     Parcel::Slot into;
     std::ostringstream stream;
-    core::extend::StateWriter writer(stream, elements_beside);
+    StateWriter writer(stream, elements_beside);
     into.reduced = sink != nullptr;
     if (into.reduced) {
       sink->save(writer);
@@ -95,10 +95,10 @@ Parcel packed(const Portion& portion, bool elements_beside, const core::Sink* on
 }
 
 Portion unpacked(Parcel parcel, const core::Sink* blank) {
-  return unpacked(std::move(parcel), blank, {core::extend::Elements::Use::none, {}, 0, 0});
+  return unpacked(std::move(parcel), blank, {Elements::Use::none, {}, 0, 0});
 }
 
-Parcel part_of(const Parcel& parcel, const core::extend::Elements& elements) {
+Parcel part_of(const Parcel& parcel, const Elements& elements) {
   Parcel part = parcel;
   for (std::size_t i = 0; i < part.tensors.size(); ++i) {
     const std::int64_t width = part.widths[i];
@@ -110,7 +110,7 @@ Parcel part_of(const Parcel& parcel, const core::extend::Elements& elements) {
   return part;
 }
 
-Portion unpacked(Parcel parcel, const core::Sink* blank, const core::extend::Elements& elements) {
+Portion unpacked(Parcel parcel, const core::Sink* blank, const Elements& elements) {
   Portion portion;
   portion.samples = parcel.samples;
   portion.not_recorded = std::move(parcel.not_recorded);
@@ -118,8 +118,7 @@ Portion unpacked(Parcel parcel, const core::Sink* blank, const core::extend::Ele
   for (auto& slot : parcel.slots) {
     const auto end = next + static_cast<std::ptrdiff_t>(slot.tensors);
     std::istringstream stream(slot.bytes);
-    core::extend::StateReader reader(stream, {std::make_move_iterator(next), std::make_move_iterator(end)},
-                                     elements);
+    StateReader reader(stream, {std::make_move_iterator(next), std::make_move_iterator(end)}, elements);
     next = end;
     Portion::Slot into;
     if (slot.reduced) {

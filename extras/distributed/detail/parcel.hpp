@@ -9,14 +9,12 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/extend/packed_state.hpp>
 #include <torchtap/distributed/detail/header.hpp>
+#include <torchtap/distributed/detail/packed_state.hpp>
+#include <torchtap/distributed/detail/portion.hpp>
 #include <torchtap/distributed/detail/transport.hpp>
-#include <torchtap/recorders/extend/exchange.hpp>
 
 namespace torchtap::distributed::detail {
-
-using recorders::extend::Portion;
 
 /// One module's recorded data: bytes, and the large tensors beside them.
 struct Parcel {
@@ -35,11 +33,11 @@ struct Parcel {
   std::int64_t samples = 0;
   core::NotRecorded not_recorded;
   std::vector<Slot> slots;
-  std::vector<core::extend::TensorPlace> beside;
-  std::vector<std::int64_t> widths;            ///< of each of these, `core::extend::StateWriter::widths`
+  std::vector<TensorPlace> beside;
+  std::vector<std::int64_t> widths;            ///< of each of these, `StateWriter::widths`
   std::vector<at::Tensor> tensors;             ///< sent separately
   std::vector<core::extend::StateFact> facts;  ///< not sent
-  bool divisible = true;                       ///< not sent; `core::extend::Elements::divisible`
+  bool divisible = true;                       ///< not sent; `Elements::divisible`
   std::vector<std::int64_t> whole;             ///< not sent; the sizes of its elements
 
   template <class Archive>
@@ -56,11 +54,11 @@ Parcel packed(const Portion& portion, bool elements_beside = false, const core::
 /// A portion without id, with sinks like `blank`. Takes over the tensors. Passes on exceptions of loading.
 Portion unpacked(Parcel parcel, const core::Sink* blank);
 /// A portion from a part of the state, or from joined parts.
-Portion unpacked(Parcel parcel, const core::Sink* blank, const core::extend::Elements& elements);
+Portion unpacked(Parcel parcel, const core::Sink* blank, const Elements& elements);
 /// The parcel of a part: the bytes of all, and its elements of the tensors, which share memory.
-Parcel part_of(const Parcel& parcel, const core::extend::Elements& elements);
+Parcel part_of(const Parcel& parcel, const Elements& elements);
 /// A tensor for the place.
-at::Tensor room_for(const core::extend::TensorPlace& place);
+at::Tensor room_for(const TensorPlace& place);
 
 /// The parcels as one text, without their tensors.
 std::string encoded(const std::vector<Parcel>& parcels);

@@ -9,8 +9,6 @@
 namespace torchtap::distributed::detail {
 namespace {
 
-using core::extend::Elements;
-
 /// The facts that all ranks which have a module send about its state.
 struct States {
   std::int64_t bytes = 0;  // of the largest

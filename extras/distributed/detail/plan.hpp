@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include <torchtap/core/extend/packed_state.hpp>
 #include <torchtap/distributed/detail/header.hpp>
+#include <torchtap/distributed/detail/packed_state.hpp>
 
 namespace torchtap::distributed::detail {
 
@@ -35,7 +35,7 @@ struct Plan {
   /// The place of a rank in `merging`; -1 if it is not there.
   std::int64_t part_of(int rank) const;
   /// For a reader of part `part` of a state of all ranks.
-  core::extend::Elements cut(const Module& module, std::int64_t part) const;
+  Elements cut(const Module& module, std::int64_t part) const;
 
   template <class Archive>
   void serialize(Archive& archive) {

@@ -11,8 +11,6 @@
 namespace torchtap::distributed::detail {
 namespace {
 
-using core::extend::Elements;
-
 /// Merged ranks of one module as in the tree of `merge_as_tree`, of which all are needed: at `level` are
 /// 2^level neighbours.
 using Levels = std::map<int, std::optional<Portion>>;
@@ -61,7 +59,7 @@ class Joined {
         continue;
       }
       if (state.tensors.size() == whole) {
-        core::extend::TensorPlace all = parcel.beside[i];
+        TensorPlace all = parcel.beside[i];
         all.sizes = {c10::multiply_integers(module.whole), parcel.widths[i]};
         state.tensors.push_back(room_for(all));
       }

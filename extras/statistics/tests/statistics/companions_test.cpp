@@ -2,7 +2,7 @@
 #include <sstream>
 
 #include <torchtap/core/context.hpp>
-#include <torchtap/core/extend/packed_state.hpp>
+#include <torchtap/core/extend/state_archive.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
 #include "tests/reductions/support.hpp"
@@ -376,13 +376,24 @@ BOOST_AUTO_TEST_CASE(combinators_that_lose_companions_refuse_them) {
   BOOST_TEST(contains(error_of([] { where("a", by("a", Mean())); }), "\"a\", too"));
 }
 
+/// Notes facts, and writes tensors as a file has them.
+struct Noted final : torchtap::core::OutputArchive, torchtap::core::extend::StateOutput {
+  using torchtap::core::OutputArchive::PortableBinaryOutputArchive;
+  void inside(bool) noexcept override {}
+  void declare(std::vector<std::int64_t>&) override {}
+  void flatten() override {}
+  void put(const at::Tensor& tensor) override {
+    static_cast<torchtap::core::OutputArchive&> (*this)(torchtap::core::extend::pack(tensor));
+  }
+};
+
 BOOST_AUTO_TEST_CASE(states_of_ranks_that_saw_other_keys_say_the_same_number_of_things) {
   const auto facts = [](const std::vector<std::int64_t>& keys) {
     By mean = by("labels", Series(Mean(MeanOptions().over({0})), Count(CountOptions().over({0}))));
     const Context named("labels", at::tensor(keys));
     mean.update(at::ones({static_cast<std::int64_t>(keys.size()), 3}));
     std::ostringstream stream;
-    torchtap::core::extend::StateWriter writer(stream);
+    Noted writer(stream);
     mean.save(writer);
     std::vector<std::string> all;
     for (const auto& fact : writer.facts) all.push_back(fact.what + (fact.shaped ? " shaped" : ""));

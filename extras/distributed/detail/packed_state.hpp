@@ -13,22 +13,9 @@
 #include <vector>
 
 #include <torchtap/base/api.hpp>
-#include <torchtap/core/archive.hpp>
+#include <torchtap/core/extend/state_archive.hpp>
 
-namespace torchtap::core::extend {
-
-/// The facts that a reduction declares about its state while it is saved: they show whether two states fit.
-struct TORCHTAP_API StateFact {
-  std::string what;                 ///< the reduction, "Moments"
-  std::uint32_t version = 0;        ///< of its state; 0 for a fact about the shape
-  bool shaped = false;              ///< whether it has a shape yet
-  std::vector<std::int64_t> shape;  ///< of the rows that it folds
-
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(what, version, shaped, shape);
-  }
-};
+namespace torchtap::distributed::detail {
 
 /// The place of a tensor that is not among the bytes.
 struct TORCHTAP_API TensorPlace {
@@ -68,7 +55,12 @@ class TORCHTAP_API Elements {
   Elements(Use how, std::vector<std::int64_t> all, std::int64_t from, std::int64_t size)
       : use(how), whole(std::move(all)), begin(from), length(size) {}
 
-  /// The next tensors begin with these dimensions; reading changes the sizes.
+  /// Elements begin, or end.
+  void enter(bool is) noexcept {
+    inside = is;
+    many = many && is;
+  }
+  /// The next tensors begin with these dimensions; reading changes the sizes. Does nothing outside.
   void declare(std::vector<std::int64_t>& sizes);
   /// Whether a tensor of these sizes, which comes next, is made of elements that count; a writer notes it.
   bool has(at::IntArrayRef sizes);
@@ -88,7 +80,7 @@ class TORCHTAP_API Elements {
 
 /// Writes a state as any output archive does, but collects tensors of `kBeside` bytes or more as contiguous
 /// tensors on the CPU. They share memory with the state where it has them like that.
-class TORCHTAP_API StateWriter final : public OutputArchive {
+class TORCHTAP_API StateWriter final : public core::OutputArchive, public core::extend::StateOutput {
  public:
   /// Smaller tensors cost less to copy than a separate message would.
   static constexpr std::size_t kBeside = std::size_t{64} << 10;
@@ -103,13 +95,16 @@ class TORCHTAP_API StateWriter final : public OutputArchive {
   std::vector<std::int64_t> widths;
   Elements elements;
   const bool elements_beside;
-  /// The facts that reductions declared, in order.
-  std::vector<StateFact> facts;
+
+  void inside(bool is) noexcept override { elements.enter(is); }
+  void declare(std::vector<std::int64_t>& sizes) override { elements.declare(sizes); }
+  void flatten() override { elements.flat = true; }
+  void put(const at::Tensor& tensor) override;
 };
 
 /// Reads the state that a `StateWriter` wrote. Tensors of other devices than the CPU are loaded to this
 /// thread's current device of that type, or to the CPU where there is none.
-class TORCHTAP_API StateReader final : public InputArchive {
+class TORCHTAP_API StateReader final : public core::InputArchive, public core::extend::StateInput {
  public:
   /// `tensors` are the writer's, or have the same shapes and dtypes; the state takes them over.
   StateReader(std::istream& stream, std::vector<at::Tensor> tensors);
@@ -121,6 +116,10 @@ class TORCHTAP_API StateReader final : public InputArchive {
 
   Elements elements;
 
+  void inside(bool is) noexcept override { elements.enter(is); }
+  void declare(std::vector<std::int64_t>& sizes) override { elements.declare(sizes); }
+  void flatten() override { elements.flat = true; }
+  at::Tensor get() override;
   /// The next tensor from the side. Throws `c10::ValueError` if there is none, or one of another form.
   at::Tensor take(const TensorPlace& place);
   /// Whether all were taken.
@@ -131,17 +130,4 @@ class TORCHTAP_API StateReader final : public InputArchive {
   std::size_t next_ = 0;
 };
 
-/// Notes the version of a reduction's state, if `archive` is a `StateWriter`.
-TORCHTAP_API void note_version(OutputArchive& archive, const char* what, std::uint32_t version);
-/// Notes the shape of the rows that a reduction folds, if `archive` is a `StateWriter`.
-TORCHTAP_API void note_shape(OutputArchive& archive, const char* what, bool shaped,
-                             const std::vector<std::int64_t>& shape);
-/// `Elementwise::sizes` for a reduction that may be inside of one.
-TORCHTAP_API void declare_elements(OutputArchive& archive, std::vector<std::int64_t>& sizes);
-/// As above, for reading.
-TORCHTAP_API void declare_elements(InputArchive& archive, std::vector<std::int64_t>& sizes);
-/// The device of a state that `archive` says was on device number `index` of type number `type`: as
-/// `device_of`, and this thread's of that type if a `StateReader` read it. Throws as `device_of`.
-TORCHTAP_API at::Device placed(InputArchive& archive, std::int32_t type, std::int32_t index);
-
-}  // namespace torchtap::core::extend
+}  // namespace torchtap::distributed::detail

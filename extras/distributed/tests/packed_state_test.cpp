@@ -4,16 +4,16 @@
 
 #include <sstream>
 
-#include <torchtap/core/extend/packed_state.hpp>
 #include <torchtap/core/sink.hpp>
+#include <torchtap/distributed/detail/packed_state.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
-#include "../support.hpp"
+#include "tests/support.hpp"
 
 BOOST_AUTO_TEST_SUITE(packed_state)
 
-using torchtap::core::extend::StateReader;
-using torchtap::core::extend::StateWriter;
+using torchtap::distributed::detail::StateReader;
+using torchtap::distributed::detail::StateWriter;
 using torchtap_test::says;
 
 BOOST_AUTO_TEST_CASE(shares_large_tensors_and_copies_small_ones) {

@@ -3,20 +3,15 @@
 #include <c10/util/accumulate.h>
 
 #include <istream>
-#include <limits>
 #include <ostream>
 #include <utility>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/core/extend/packed_state.hpp>
+#include <torchtap/base/recording_mode.hpp>
+#include <torchtap/distributed/detail/packed_state.hpp>
 
-namespace torchtap::core::extend {
+namespace torchtap::distributed::detail {
 namespace {
-
-/// This thread's device of the same type. Ranks number their devices each for itself.
-at::Device here(std::int32_t type) {
-  return detail::device_of(type, std::numeric_limits<c10::DeviceIndex>::max());
-}
 
 bool goes_beside(const at::Tensor& tensor) {
   return tensor.defined() && tensor.layout() == c10::kStrided && !tensor.is_quantized() &&
@@ -26,6 +21,7 @@ bool goes_beside(const at::Tensor& tensor) {
 }  // namespace
 
 void Elements::declare(std::vector<std::int64_t>& sizes) {
+  if (!inside) return;
   flat = false;
   switch (use) {
     case Use::see:
@@ -95,119 +91,51 @@ at::Tensor StateReader::take(const TensorPlace& place) {
                     at::IntArrayRef(read), "; its bytes were damaged on the way.");
   at::Tensor tensor = std::move(tensors_[next_++]);
   if (tensor.sizes() != at::IntArrayRef(read)) tensor = tensor.view(read);
-  return tensor.to(here(place.device_type));
+  return tensor.to(core::extend::here(place.device_type));
 }
 
-void note_version(OutputArchive& archive, const char* what, std::uint32_t version) {
-  if (auto* const writer = dynamic_cast<StateWriter*>(&archive))
-    writer->facts.push_back({what, version, false, {}});
-}
-
-void note_shape(OutputArchive& archive, const char* what, bool shaped,
-                const std::vector<std::int64_t>& shape) {
-  if (auto* const writer = dynamic_cast<StateWriter*>(&archive))
-    writer->facts.push_back({what, 0, shaped, shape});
-}
-
-void declare_elements(OutputArchive& archive, std::vector<std::int64_t>& sizes) {
-  Elements* const elements = detail::elements_of(archive);
-  if (elements != nullptr && elements->inside) elements->declare(sizes);
-}
-
-void declare_elements(InputArchive& archive, std::vector<std::int64_t>& sizes) {
-  Elements* const elements = detail::elements_of(archive);
-  if (elements != nullptr && elements->inside) elements->declare(sizes);
-}
-
-at::Device placed(InputArchive& archive, std::int32_t type, std::int32_t index) {
-  return dynamic_cast<StateReader*>(&archive) == nullptr ? detail::device_of(type, index) : here(type);
-}
-
-}  // namespace torchtap::core::extend
-
-namespace torchtap::core::detail {
-
-extend::Elements* elements_of(OutputArchive& archive) {
-  auto* const writer = dynamic_cast<extend::StateWriter*>(&archive);
-  return writer == nullptr ? nullptr : &writer->elements;
-}
-
-extend::Elements* elements_of(InputArchive& archive) {
-  auto* const reader = dynamic_cast<extend::StateReader*>(&archive);
-  return reader == nullptr ? nullptr : &reader->elements;
-}
-
-void save(OutputArchive& archive, const at::Tensor& tensor) {
-  auto* const writer = dynamic_cast<extend::StateWriter*>(&archive);
-  if (writer == nullptr) {
-    archive(cereal::make_nvp("tensor", pack(tensor)));
-    return;
-  }
-  const bool made_of_elements = tensor.defined() && writer->elements.has(tensor.sizes());
-  const bool beside = extend::goes_beside(tensor) || (made_of_elements && writer->elements_beside);
+void StateWriter::put(const at::Tensor& tensor) {
+  OutputArchive& archive = *this;
+  const bool made_of_elements = tensor.defined() && elements.has(tensor.sizes());
+  const bool beside = goes_beside(tensor) || (made_of_elements && elements_beside);
   archive(beside);
   if (!beside) {
-    PackedTensor packed = pack(tensor);
+    core::extend::PackedTensor packed = core::extend::pack(tensor);
     archive(packed);
     return;
   }
-  extend::TensorPlace place;
+  TensorPlace place;
   place.dtype = static_cast<std::int32_t>(tensor.scalar_type());
   place.device_type = static_cast<std::int32_t>(tensor.device().type());
   place.sizes = tensor.sizes().vec();
   archive(place);
-  writer->widths.push_back(made_of_elements ? tensor.numel() / writer->elements.count() : 0);
-  writer->tensors.push_back(tensor.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous());
+  widths.push_back(made_of_elements ? tensor.numel() / elements.count() : 0);
+  tensors.push_back(tensor.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous());
 }
 
-void load(InputArchive& archive, at::Tensor& tensor) {
-  const base::RecordingMode quiet;  // what is restored may be changed later, in any mode
-  auto* const reader = dynamic_cast<extend::StateReader*>(&archive);
+at::Tensor StateReader::get() {
+  InputArchive& archive = *this;
   bool beside = false;
-  if (reader != nullptr) archive(beside);
+  archive(beside);
   if (beside) {
-    extend::TensorPlace place;
+    TensorPlace place;
     archive(place);
-    tensor = reader->take(place);
-    return;
+    return take(place);
   }
-  PackedTensor packed;
-  archive(cereal::make_nvp("tensor", packed));
-  if (reader != nullptr && packed.dtype != -1) {
-    const at::Device device = extend::here(packed.device_type);
+  core::extend::PackedTensor packed;
+  archive(packed);
+  if (packed.dtype != -1) {
+    const at::Device device = core::extend::here(packed.device_type);
     packed.device_type = static_cast<std::int32_t>(device.type());
     packed.device_index = device.index();
   }
-  tensor = unpack(packed);
-  if (reader != nullptr && tensor.defined() && reader->elements.has(tensor.sizes())) {
-    const extend::Elements& elements = reader->elements;  // a small tensor came whole
-    const std::vector<std::int64_t> read = elements.read(tensor.sizes());
-    tensor = tensor.reshape({elements.count(), -1})
-                 .narrow(0, elements.begin, elements.length)
-                 .reshape(read)
-                 .clone();
-  }
+  const at::Tensor tensor = core::extend::unpack(packed);
+  if (!tensor.defined() || !elements.has(tensor.sizes())) return tensor;
+  const std::vector<std::int64_t> read = elements.read(tensor.sizes());  // a small tensor came whole
+  return tensor.reshape({elements.count(), -1})
+      .narrow(0, elements.begin, elements.length)
+      .reshape(read)
+      .clone();
 }
 
-}  // namespace torchtap::core::detail
-
-namespace torchtap::core {
-
-void Elementwise::begin(extend::Elements* elements) {
-  elements_ = elements;
-  if (elements_ != nullptr) elements_->inside = true;
-}
-
-Elementwise::~Elementwise() {
-  if (elements_ != nullptr) elements_->inside = elements_->many = false;
-}
-
-void Elementwise::sizes(std::vector<std::int64_t>& sizes) {
-  if (elements_ != nullptr) elements_->declare(sizes);
-}
-
-void Elementwise::flatten() {
-  if (elements_ != nullptr) elements_->flat = true;
-}
-
-}  // namespace torchtap::core
+}  // namespace torchtap::distributed::detail

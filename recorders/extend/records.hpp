@@ -1,0 +1,24 @@
+#pragma once
+
+/// Shows the records of a recorder, and adds one, for parts that merge what several processes recorded.
+
+#include <vector>
+
+#include <torchtap/base/api.hpp>
+#include <torchtap/recorders/extend/record.hpp>
+#include <torchtap/recorders/recorder.hpp>
+
+namespace torchtap::recorders::extend {
+
+using detail::RecordData;
+
+struct TORCHTAP_API Records {
+  /// Those of the subrecorders, in order. Throws `c10::ValueError` if the recorder was moved from; `call` is
+  /// what was called.
+  static std::vector<Record*> of(const Recorder& recorder, const char* call);
+  /// Adds subrecorders without a module, which record nothing until `Recorder::replace` attaches them, all of
+  /// them or none. They are the last ones then.
+  static void add(Recorder& recorder, std::vector<storage::EntryId> ids);
+};
+
+}  // namespace torchtap::recorders::extend
