@@ -129,8 +129,7 @@ class ScriptWalk {
     node->method = method_;
     node->has_forward = !functions_of(module, method_).empty();
     node->doors.of_part = node->has_forward;
-    node->has_own_hooks =
-        !module.type()->getForwardHooks().empty() || !module.type()->getForwardPreHooks().empty();
+    node->has_own_hooks = path.empty() && !module.type()->getForwardHooks().empty();
     order_.push_back(std::move(node));
   }
 

@@ -67,8 +67,8 @@ struct Node {
   std::string qualified_type;
   std::string method = "forward";
   bool frozen = false;
-  bool has_own_hooks = false;         // compiled into a TorchScript file, around its forward and not in it
-  std::optional<Taps> taps;           // of a module of an exported model, of which no object is left
+  bool has_own_hooks = false;  // of the root, compiled into a TorchScript file, to run after its forward
+  std::optional<Taps> taps;    // of a module of an exported model, of which no object is left
   std::shared_ptr<const void> owner;  // of `doors.point` then
   Doors doors;
   std::shared_ptr<const Node> root;  // null for the root itself

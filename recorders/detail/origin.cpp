@@ -11,8 +11,9 @@ Origin::Origin(const model::ModuleRef& module)
 
 std::string Origin::always() const {
   if (!inside_hooks_) return {};
-  return "the file has hooks of this module compiled in, which its callers run around it: what its forward "
-         "itself is given and returns was recorded.";
+  return "the file has hooks of this model compiled in, which run after what was recorded if the program "
+         "calls "
+         "model(...), and not at all if it calls model.forward(...).";
 }
 
 std::string Origin::why_none() const {

@@ -177,6 +177,94 @@ class Forked(nn.Module):
         return self.last(torch.jit.wait(left) + torch.jit.wait(right))
 
 
+def shift(self, given: Tuple[Tensor]) -> Tuple[Tensor]:
+    return (given[0] + 1,)
+
+
+def stretch(self, given: Tuple[Tensor]) -> Tensor:
+    return given[0] * 3
+
+
+def double(self, given: Tuple[Tensor], returned: Tensor) -> Tensor:
+    return returned * 2
+
+
+def add_input(self, given: Tuple[Tensor], returned: Tensor) -> Tensor:
+    return returned + given[0]
+
+
+def look(self, given: Tuple[Tensor], returned: Tensor) -> None:
+    assert returned.numel() > 0
+
+
+def once_more(self, given: Tuple[Tensor], returned: Tensor) -> Tensor:
+    return self.fc(returned)
+
+
+def swap(self, given: Tuple[Tensor, int], returned: Tuple[Tensor, Optional[Tensor]]) -> Tuple[Tensor, Optional[Tensor]]:
+    return returned[0] * given[1], returned[0] + 1
+
+
+class Halves(nn.Module):
+    """Takes a number, and returns a tuple."""
+
+    def forward(self, x: Tensor, by: int) -> Tuple[Tensor, Optional[Tensor]]:
+        return x / by, None
+
+
+class Wrapped(nn.Module):
+    def __init__(self, *hooks, pre=()):
+        super().__init__()
+        self.fc = nn.Linear(6, 6)
+        for hook in pre:
+            self.register_forward_pre_hook(hook)
+        for hook in hooks:
+            self.register_forward_hook(hook)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.fc(x))
+
+
+class Hooked(nn.Module):
+    """Modules with hooks of which torch.jit.script makes code of their callers."""
+
+    def __init__(self, *hooks, pre=()):
+        super().__init__()
+        self.before = Wrapped(pre=(shift, stretch))
+        self.after = Wrapped(double, add_input, look)
+        self.both = Wrapped(add_input, double, pre=(shift,))
+        self.silent = Wrapped(look)
+        self.again = Wrapped(once_more)
+        self.halves = Halves()
+        self.halves.register_forward_hook(swap)
+        inner = Wrapped(double)
+        inner.fc.register_forward_hook(double)
+        inner.fc.register_forward_pre_hook(shift)
+        self.nested = nn.Sequential(inner, nn.ReLU())
+        self.nested.register_forward_hook(double)
+        self.list = nn.ModuleList([Wrapped(double), Wrapped(), Wrapped(pre=(shift,))])
+        # Of one operation: the guard that turns LibTorch's optimizer off does not reach the thread of a fork.
+        self.forked = nn.Linear(6, 6)
+        self.forked.register_forward_pre_hook(shift)
+        self.forked.register_forward_hook(double)
+        for hook in pre:
+            self.register_forward_pre_hook(hook)
+        for hook in hooks:
+            self.register_forward_hook(hook)
+
+    def forward(self, x: Tensor) -> Tensor:
+        forked = torch.jit.fork(self.forked, x)
+        x = self.after(self.before(x))
+        for layer in self.list:
+            x = layer(x)
+        for i in range(2):
+            x = self.both(x) if i == 0 else self.both(self.silent(x))
+        half, rest = self.halves(x, 4)
+        if rest is not None:
+            half = half + rest
+        return self.nested(self.again(half)) + torch.jit.wait(forked)
+
+
 @torch.jit.interface
 class Layer(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
@@ -305,6 +393,9 @@ def main():
     # Older versions write a file that they cannot load if it contains a convolution.
     torch.jit.optimize_for_inference(torch.jit.script(Siamese().eval())).save(f"{directory}/siamese.optimized.pt")
     write(directory, "forked", Forked(), (x,))
+    write(directory, "hooked", Hooked(), (x,), gradients=True)
+    root = Hooked(double, add_input, pre=(shift,)).eval()
+    torch.jit.script(root).save(f"{directory}/hooked_root.script.pt")
     write(directory, "interfaced", Interfaced(), (x,))
 
 

@@ -278,19 +278,6 @@ def test_errors_are_in_pythons_words(tmp_path):
         context.__exit__(None, None, None)
 
 
-@pytest.mark.parametrize(
-    "first", ["import torchtap.reductions", "from torchtap import selectors", "import torchtap.storage"]
-)
-def test_any_module_may_be_imported_first(tmp_path, first):
-    package = tmp_path / "torchtap"  # as it is installed, with _C beside
-    package.mkdir()
-    for file in pathlib.Path(torchtap.__file__).parent.iterdir():
-        (package / file.name).symlink_to(file)
-    if module := given("python_module"):
-        (package / pathlib.Path(module).name).symlink_to(module)
-    call(sys.executable, "-c", first, PYTHONPATH=str(tmp_path))
-
-
 def test_callables_may_compute_in_python():
     from torch.testing._internal.two_tensor import TwoTensor
 
@@ -855,7 +842,10 @@ def test_the_compiler_puts_hooks_between_its_cuda_graphs(monkeypatch):
     torch._dynamo.reset()
     model, batches = classifier(), torch.randn(3, 4, 784)
     kept, means = torchtap.ForwardOutput().attach(model), torchtap.ForwardInput(reduction=torchtap.Mean()).attach(model)
-    compiled = torch.compile(model, options={"triton.cudagraphs": True, "force_disable_caches": True})
+    options = {"triton.cudagraphs": True}
+    if "force_disable_caches" in torch._inductor.list_options():  # not of PyTorch 2.11
+        options["force_disable_caches"] = True
+    compiled = torch.compile(model, options=options)
     with torch.no_grad():
         _, codes = utils.run_and_get_code(compiled, batches[0])
         for batch in batches[1:]:

@@ -41,4 +41,8 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted({*globals(), *_MODULES, *_public()})
+    names = {*globals(), *_MODULES, "hooks", "stream", "export"}
+    try:
+        return sorted({*names, *_public()})
+    except ImportError:  # which says why when a name is used
+        return sorted(names)

@@ -2,6 +2,18 @@
 
 import torch
 
+
+def _minor(version):
+    return version.split(".")[:2]
+
+
+if (*map(int, _minor(torch.__version__)),) < (2, 11):
+    raise ImportError(
+        f"torchtap's recorders, reductions and files need PyTorch 2.11 or newer; this is {torch.__version__}. Here torchtap.stream "
+        "reads what other programs publish, torchtap_compare records for comparison, and torch.load(…, weights_only=True) reads the "
+        ".pt files of recordings."
+    )
+
 try:
     from torchtap import _C
 except ImportError as error:
@@ -9,10 +21,6 @@ except ImportError as error:
         f"torchtap's recorders need its C++ library, which is not beside this package or was built for another PyTorch "
         f"than {torch.__version__}: {error}. Install torchtap in this environment with `pip install .` in its source."
     ) from error
-
-
-def _minor(version):
-    return version.split(".")[:2]
 
 
 if _minor(_C.torch_version) != _minor(torch.__version__):

@@ -344,6 +344,13 @@ class Thread(threading.local):
         self.forwards, self.samples, self.calls = Counter(), Counter(), Counter()
 
 
+class Begun:
+    """A call that is recorded; `tried` is what the trial made of it."""
+
+    def __init__(self, event):
+        self.event, self.given, self.tried = event, False, None
+
+
 class Recorder:
     """While it is entered, writes the events of all modules to a path, descriptor or file object; with `values`, which are pairs
     of path and sample, all tensors of these calls instead. A `trial` sees all calls that are recorded."""
@@ -396,13 +403,25 @@ class Recorder:
         try:
             if not thread.recorded:
                 return self.original(module, *args, **kwargs)
-            begun = self.reading(self.before, module, args, kwargs)
-            with Inside(self, begun[0]) if begun and self.values and self.wants(begun[0]) else contextlib.nullcontext():
+            begun = self.reading(self.before, module)
+            behind = begun and self.reading(self.behind_hooks, module, begun, kwargs)
+            if begun and not behind:
+                self.reading(self.given, begun, module, args, kwargs)
+            with (
+                Inside(self, begun.event)
+                if begun and self.values and self.wants(begun.event)
+                else contextlib.nullcontext()
+            ):
                 try:
                     output = self.original(module, *args, **kwargs)
                 except BaseException as error:
+                    if begun and not begun.given:
+                        self.reading(self.given, begun, module, args, kwargs)
                     self.reading(self.failed, begun, error)
                     raise
+                finally:
+                    if behind:
+                        behind.remove()
             self.reading(self.after, begun, output)
             return output
         finally:
@@ -476,7 +495,22 @@ class Recorder:
         self.taken.add(path)
         return path
 
-    def before(self, module, args, kwargs):
+    def behind_hooks(self, module, begun, kwargs):
+        """A last pre-hook, for this call: the inputs are those that the module's own pre-hooks chose, as later hooks see them, and
+        as they are seen of a TorchScript file that has these hooks. PyTorch's own (`weight_norm`) choose none."""
+        own = getattr(module, "_forward_pre_hooks", None) or {}
+        if all((getattr(hook, "__module__", None) or "").startswith("torch.") for hook in own.values()):
+            return None
+        thread, depth = self.thread.number, self.thread.depth
+
+        def hook(module, args, kwargs=kwargs):
+            if self.thread.number == thread and self.thread.depth == depth:  # else another call of the module
+                self.reading(self.given, begun, module, args, kwargs)
+
+        has_kwargs = hasattr(module, "_forward_pre_hooks_with_kwargs")  # LibTorch 2.0 and later
+        return module.register_forward_pre_hook(hook, **(dict(with_kwargs=True) if has_kwargs else {}))
+
+    def before(self, module):
         thread, root = self.thread, self.thread.root
         with self.lock:
             path = root.path_of(module)
@@ -487,20 +521,23 @@ class Recorder:
                 path = self.name(module, thread.paths[-1] if thread.paths else "")
                 root.add(module, path)
                 self.weights(module, path)
-        kwargs = ordered(module, kwargs)
         event = dict(path=path, type=type_of(module), sample=thread.samples[path], call=thread.calls[path])
         event["thread"] = thread.number
         thread.samples[path] += 1
         thread.calls[path] += 1
         thread.paths.append(path)
-        self.tensors(frames.INPUT, (args, kwargs), event)
-        return event, self.trial and self.trial.before(event, module, args, kwargs)
+        return Begun(event)
+
+    def given(self, begun, module, args, kwargs):
+        begun.given = True
+        kwargs = ordered(module, kwargs)
+        self.tensors(frames.INPUT, (args, kwargs), begun.event)
+        begun.tried = self.trial and self.trial.before(begun.event, module, args, kwargs)
 
     def after(self, begun, output):
-        event, tried = begun
-        self.results(output, event)
-        if tried:
-            self.trial.after(tried, output)
+        self.results(output, begun.event)
+        if begun.tried:
+            self.trial.after(begun.tried, output)
 
     def results(self, output, event):
         """Writes all that a call returned, where values are asked for those that are tensors or numbers."""
@@ -518,7 +555,7 @@ class Recorder:
                 self.writer.write(frames.OUTPUT, text=text, result="fingerprint" if opaque else "value", **at)
 
     def failed(self, begun, error):
-        event = begun[0]
+        event = begun.event
         if self.wants(event) and self.values is None:
             text = f"\t{type(error).__name__}: {in_words(error)}"
             self.writer.write(frames.OUTPUT, text=text, result="exception", slot=0, **event)

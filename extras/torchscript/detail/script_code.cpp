@@ -109,44 +109,87 @@ void for_each_autocast(Action&& action) {
   }
 }
 
-/// A copy of the function's graph with operators around its body.
-std::shared_ptr<Graph> instrumented(const GraphFunction& function, const ScriptFunction& known, Sides sides) {
+/// An operator of hooks. It has the address of an object that lives as long as the function: this needs no
+/// look-up and is never saved.
+Node* operator_of(const ScriptFunction& known, c10::Symbol kind, Graph& graph, at::ArrayRef<Value*> of,
+                  std::size_t outputs) {
+  return graph.create(kind, of, outputs)
+      ->i_(script_operators().function_attribute,
+           static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&known)));
+}
+
+/// Inserts, before `place`, the operator that sees the arguments of a call. The interpreter leaves a value on
+/// its stack where the next node takes it as its first input; so the object comes last, and nothing is passed
+/// that is not needed.
+Node* enter(const ScriptFunction& known, Sides sides, at::ArrayRef<Value*> given, Value* self, Node* place) {
   const ScriptOperators& operators = script_operators();
-  auto graph = function.graph()->copy();
-  const auto inputs = graph->inputs();
-  // The address of an object that lives as long as the function: needs no look-up and is never saved.
-  const auto made = [&](c10::Symbol kind, at::ArrayRef<Value*> of, std::size_t outputs) {
-    Node* node = graph->create(kind, of, outputs);
-    return node->i_(operators.function_attribute,
-                    static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&known)));
-  };
-  // The interpreter leaves a value on its stack where the next node takes it as its first input. So the
-  // object comes last, and nothing is passed that is not needed.
-  Value* last = inputs[0];
-  if (sides.inputs) {
-    std::vector<Value*> arguments(inputs.begin() + 1, inputs.end());
-    const std::size_t count = arguments.size();
-    arguments.push_back(last);
-    Node* enter = made(sides.outputs ? operators.enter : operators.before, arguments,
-                       sides.outputs ? count + 1 : count);
-    enter->insertBefore(*graph->nodes().begin());
-    for (std::size_t i = 0; i < count; ++i) {
-      enter->outputs()[i]->setType(inputs[i + 1]->type());
-      inputs[i + 1]->replaceAllUsesAfterNodeWith(enter, enter->outputs()[i]);
+  std::vector<Value*> arguments = given.vec();
+  arguments.push_back(self);
+  Node* node = operator_of(known, sides.outputs ? operators.enter : operators.before, *place->owningGraph(),
+                           arguments, sides.outputs ? arguments.size() : given.size());
+  node->insertBefore(place);
+  for (std::size_t i = 0; i < given.size(); ++i) node->outputs()[i]->setType(known.inputs[i]);
+  if (sides.outputs) node->outputs().back()->setType(c10::AnyType::get());
+  return node;
+}
+
+/// Inserts, before `place`, the operator that sees what a call returns. `entered` is the one before it, where
+/// there is one.
+Value* leave(const ScriptFunction& known, Value* result, Value* self, Node* entered, Node* place) {
+  const ScriptOperators& operators = script_operators();
+  Value* last = entered != nullptr ? entered->outputs().back() : self;
+  Node* node = operator_of(known, entered != nullptr ? operators.leave : operators.after,
+                           *place->owningGraph(), {result, last}, 1);
+  node->output()->setType(result->type());
+  node->insertBefore(place);
+  return node->output();
+}
+
+const torch::jit::Function* called_by(const Node& node) {
+  if (node.kind() != c10::prim::CallFunction) return nullptr;
+  const auto type = node.input(0)->type()->cast<c10::FunctionType>();
+  return type == nullptr ? nullptr : type->function();
+}
+
+/// Calls of hooks of the file, which its class lists, by which a call of forward is followed: each takes the
+/// module, the tuple of its inputs and what the one before it returned. None, if not all of them are there,
+/// as where code calls forward itself.
+std::vector<Node*> calls_of_hooks(Node& call, const c10::ClassType& self) {
+  std::vector<Node*> calls;
+  Value* output = call.output();
+  for (const auto* hook : self.getForwardHooks()) {
+    Node* found = nullptr;
+    for (const auto& use : output->uses()) {
+      Node* const user = use.user;
+      const auto* function = called_by(*user);
+      // A file has the hook twice: among the methods of the class, and as the function that callers call.
+      const bool is_call = function != nullptr && use.offset == 3 && user->inputs().size() == 4 &&
+                           function->name() == hook->name() && user->input(1) == call.input(0) &&
+                           user->owningBlock() == call.owningBlock() &&
+                           (calls.empty() || user->input(2) == calls.front()->input(2)) &&
+                           user->isAfter(calls.empty() ? &call : calls.back());
+      if (is_call && (found == nullptr || user->isBefore(found))) found = user;
     }
-    if (sides.outputs) {
-      last = enter->outputs()[count];
-      last->setType(c10::AnyType::get());
-    }
+    if (found == nullptr) return {};
+    calls.push_back(found);
+    if (found->output()->type()->kind() != c10::TypeKind::NoneType) output = found->output();
   }
-  if (sides.outputs) {
-    Value* result = graph->outputs()[0];
-    Node* leave = made(sides.inputs ? operators.leave : operators.after, {result, last}, 1);
-    leave->output()->setType(result->type());
-    leave->insertBefore(graph->return_node());
-    graph->block()->replaceOutput(0, leave->output());
+  return calls;
+}
+
+/// Gives the hooks of the file the arguments that our hooks may have replaced, as Python gives its hooks.
+void pass_on(Node* entered, const ScriptFunction& known, const std::vector<Node*>& hooks) {
+  const auto type = hooks.front()->input(2)->type()->cast<c10::TupleType>();
+  if (type == nullptr || type->elements().size() > known.inputs.size()) return;
+  const std::size_t count = type->elements().size();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (*type->elements()[i] != *known.inputs[i]) return;
   }
-  return graph;
+  Node* const tuple =
+      entered->owningGraph()->create(c10::prim::TupleConstruct, entered->outputs().slice(0, count), 1);
+  tuple->output()->setType(type);
+  tuple->insertAfter(entered);
+  for (Node* hook : hooks) hook->replaceInput(2, tuple->output());
 }
 
 /// Lets operators find objects that nothing else uses in those around them, which costs the interpreter less
@@ -187,11 +230,91 @@ ScriptCode::ScriptCode(GraphFunction& compiled) : function_(&compiled) {
   if (graph->inputs().empty() || graph->outputs().size() != 1) return;
   const auto self = graph->inputs()[0]->type()->cast<c10::ClassType>();
   hookable = self != nullptr && self->is_module() && implements(compiled.name(), "forward");
+  if (!hookable || compiled.name() != "forward" || self->getForwardHooks().empty()) return;
+  called_.inputs = known.inputs;
+  called_.output = known.output;
+  for (const auto* hook : self->getForwardHooks()) {
+    const auto& type = hook->getSchema().returns().at(0).type();
+    if (type->kind() != c10::TypeKind::NoneType) called_.output = type;
+  }
 }
 
 Sides ScriptCode::sides_in(const Variant& variant) const noexcept {
   const auto found = std::lower_bound(variant.begin(), variant.end(), Variant::value_type{function_, {}});
   return found != variant.end() && found->first == function_ ? found->second : Sides{};
+}
+
+bool ScriptCode::differs_in(const Variant& variant) const noexcept {
+  return sides_in(variant).any() ||
+         std::any_of(hooked_in_file.begin(), hooked_in_file.end(),
+                     [&](const ScriptCode* callee) { return callee->sides_in(variant).any(); });
+}
+
+/// A copy of the function's graph with operators around its body, and around calls of modules that have
+/// hooks in the file.
+std::shared_ptr<Graph> ScriptCode::instrumented(const Variant& variant, Sides sides) const {
+  auto graph = function_->graph()->copy();
+  if (!hooked_in_file.empty()) instrument_calls(*graph->block(), variant);
+  const auto inputs = graph->inputs();
+  Node* entered = nullptr;
+  if (sides.inputs) {
+    const auto arguments = inputs.slice(1);
+    entered = enter(known, sides, arguments, inputs[0], *graph->nodes().begin());
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      arguments[i]->replaceAllUsesAfterNodeWith(entered, entered->outputs()[i]);
+    }
+  }
+  if (sides.outputs) {
+    graph->block()->replaceOutput(
+        0, leave(known, graph->outputs()[0], inputs[0], entered, graph->return_node()));
+  }
+  return graph;
+}
+
+void ScriptCode::instrument_calls(torch::jit::Block& block, const Variant& variant) const {
+  std::vector<std::pair<Node*, const ScriptCode*>> calls;  // first found, because each puts nodes around it
+  for (Node* node : block.nodes()) {
+    for (auto* inner : node->blocks()) instrument_calls(*inner, variant);
+    if (node->hasAttribute(c10::attr::Subgraph)) {
+      const auto inside = node->g(c10::attr::Subgraph)->copy();
+      instrument_calls(*inside->block(), variant);
+      node->g_(c10::attr::Subgraph, inside);
+    }
+    if (node->kind() != c10::prim::CallMethod) continue;
+    const auto self = node->input(0)->type()->cast<c10::ClassType>();
+    const auto* callee = self == nullptr ? nullptr : self->findMethod(node->s(c10::attr::name));
+    for (const auto* code : hooked_in_file) {
+      if (&code->function() == callee) calls.emplace_back(node, code);
+    }
+  }
+  for (const auto& [call, callee] : calls) instrument_call(*call, *callee, variant);
+}
+
+/// Where a caller calls forward and then hooks of the file, our hooks see the call as it does, and as later
+/// hooks see it in Python: the arguments that the file's earlier hooks chose, and the result of the last one.
+/// The function's own operators would see it from inside, so its body is put here without them.
+void ScriptCode::instrument_call(Node& call, const ScriptCode& callee, const Variant& variant) const {
+  const Sides sides = callee.sides_in(variant);
+  if (!sides.any()) return;
+  Value* const self = call.input(0);
+  const std::vector<Node*> hooks = calls_of_hooks(call, self->type()->expectRef<c10::ClassType>());
+  if (hooks.empty()) return;
+  Value* result = call.output();
+  for (Node* hook : hooks) {
+    if (hook->output()->type()->kind() != c10::TypeKind::NoneType) result = hook->output();
+  }
+  Node* entered = nullptr;
+  if (sides.inputs) {
+    entered = enter(callee.called_, sides, call.inputs().slice(1), self, &call);
+    for (std::size_t i = 1; i < call.inputs().size(); ++i) call.replaceInput(i, entered->outputs()[i - 1]);
+    pass_on(entered, callee.called_, hooks);
+  }
+  if (sides.outputs) {
+    Value* const left = leave(callee.called_, result, self, entered, hooks.back()->next());
+    result->replaceAllUsesAfterNodeWith(left->node(), left);
+  }
+  const auto body = callee.instrumented(variant, {});
+  torch::jit::inlineCallTo(&call, callee.function_, body.get());
 }
 
 ScriptCode::Compiled ScriptCode::in_place() const {
@@ -226,10 +349,10 @@ void ScriptCode::for_each_state(Action&& action) const {
 }
 
 /// Makes the graphs that LibTorch would make by itself, with the operators inside.
-void ScriptCode::compile(Compiled& compiled, Sides sides) const {
+void ScriptCode::compile(Compiled& compiled, const Variant& variant) const {
   for_each_state([&](std::size_t state) {
     if (compiled.graphs[state] != nullptr) return;
-    std::shared_ptr<Graph> graph = instrumented(*function_, known, sides);
+    std::shared_ptr<Graph> graph = instrumented(variant, sides_in(variant));
     if (torch::jit::getGraphExecutorOptimize()) {
       torch::jit::preoptimizeGraph(graph, (*function_).*exposed(base::ForceNoAmp{}));
       fold_objects(*graph->block());
@@ -250,7 +373,7 @@ void ScriptCode::remember() {
 
 void ScriptCode::exchange(const Variant& variant) {
   Compiled& next = variants_[variant];
-  if (const Sides sides = sides_in(variant); sides.any()) compile(next, sides);
+  if (differs_in(variant)) compile(next, variant);
   Compiled& former = variants_[current_];
   strays_.emplace_back();
   Compiled& found = strays_.back();

@@ -47,6 +47,10 @@ class ScriptCode {
 
   torch::jit::GraphFunction& function() const noexcept { return *function_; }
   const Variant& current() const noexcept { return current_; }
+  /// What the operators know that stand at calls of this function by which callers run hooks of the file,
+  /// too. Has an output if the function's class has such hooks.
+  ScriptFunction& called() noexcept { return called_; }
+  bool has_hooks_in_file() const noexcept { return called_.output != nullptr; }
   bool knows(const Variant& variant) const { return variants_.count(variant) != 0; }
   std::size_t variants() const noexcept { return variants_.size(); }
   /// For which sides the function itself has operators now.
@@ -62,6 +66,8 @@ class ScriptCode {
 
   ScriptFunction known;
   std::vector<torch::jit::GraphFunction*> callees;
+  std::vector<const ScriptCode*>
+      hooked_in_file;     ///< the code of those callees whose class has hooks in the file
   Autocast asks;          ///< whether the code, callees included, queries the autocast state
   int doors = 0;          ///< number of hooked objects that have this function
   int inputs = 0;         ///< number of those whose hooks run before forward
@@ -78,13 +84,19 @@ class ScriptCode {
   };
 
   Sides sides_in(const Variant& variant) const noexcept;
+  /// Whether the function's own graph needs operators: for itself, or where it calls others and their hooks.
+  bool differs_in(const Variant& variant) const noexcept;
+  std::shared_ptr<torch::jit::Graph> instrumented(const Variant& variant, Sides sides) const;
+  void instrument_calls(torch::jit::Block& block, const Variant& variant) const;
+  void instrument_call(torch::jit::Node& call, const ScriptCode& callee, const Variant& variant) const;
   Compiled in_place() const;  // call both with the function's lock held
   void put_in_place(const Compiled& compiled);
-  void compile(Compiled& compiled, Sides sides) const;
+  void compile(Compiled& compiled, const Variant& variant) const;
   template <class Action>
   void for_each_state(Action&& action) const;
 
   torch::jit::GraphFunction* function_;
+  ScriptFunction called_;
   Variant current_;
   std::map<Variant, Compiled> variants_;  // never shrinks: calls may be executing any of them
   std::vector<Compiled> strays_;          // belong to no variant

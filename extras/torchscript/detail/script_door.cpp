@@ -89,7 +89,10 @@ void Codes::check_name(const GraphFunction& function, const model::ModuleRef& mo
 void Codes::open(const GraphFunction& function, int method) noexcept {
   ScriptCode& code = *find(function);
   // Running threads read it for existing hooks, so it changes only while there are none.
-  if (code.doors == 0) code.known.method.store(method, std::memory_order_relaxed);
+  if (code.doors == 0) {
+    code.known.method.store(method, std::memory_order_relaxed);
+    code.called().method.store(method, std::memory_order_relaxed);
+  }
   code.hookable = true;
   ++code.doors;
 }
@@ -163,10 +166,14 @@ void Codes::add_calls(ScriptCode& code, Block& block) {
 void Codes::sort(ScriptCode& code, std::unordered_set<const ScriptCode*>& met,
                  std::vector<ScriptCode*>& sorted) {
   if (!met.insert(&code).second) return;
+  code.hooked_in_file.clear();
   for (const auto* callee : code.callees) {
     ScriptCode* const inner = find(*callee);
     if (inner == nullptr) continue;
     sort(*inner, met, sorted);
+    auto& hooked = code.hooked_in_file;
+    const bool is_new = std::find(hooked.begin(), hooked.end(), inner) == hooked.end();
+    if (inner->has_hooks_in_file() && is_new) hooked.push_back(inner);
     code.asks.cpu = code.asks.cpu || inner->asks.cpu;
     code.asks.gpu = code.asks.gpu || inner->asks.gpu;
   }

@@ -524,6 +524,43 @@ class Bad(dict):
         raise RuntimeError("do not look")
 
 
+def test_inputs_are_those_that_the_modules_own_hooks_chose():
+    def shift(module, given):
+        return (given[0] + 1,)
+
+    def leave(module, given):
+        assert inner[1].weight is not None
+
+    def fail(module, given):
+        raise ValueError("not today")
+
+    inner = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    inner[0].register_forward_pre_hook(shift)
+    inner[0].register_forward_pre_hook(shift)
+    inner[0].register_forward_hook(lambda module, given, returned: returned * 2)
+    inner[1].register_forward_pre_hook(leave)
+    nn.utils.weight_norm(inner[1])
+    x = torch.rand(3, 2)
+    found = record(lambda: inner(x))
+    by = {(f.kind, f.path): kept(f) for f in found if f.kind in EVENTS}
+    between = inner[0](x)
+    assert by[frames.INPUT, "0"] == bits(x + 1 + 1)
+    assert by[frames.OUTPUT, "0"] == by[frames.INPUT, "1"] == bits(between)
+    assert [len(module._forward_pre_hooks) for module in inner] == [2, 2]
+    inner[1].register_forward_pre_hook(fail)
+
+    def forward():
+        try:
+            inner(x)
+        except ValueError:
+            pass
+
+    found = [f for f in record(forward) if f.path == "1"]
+    assert [f.kind for f in found if f.kind in EVENTS] == [frames.INPUT, frames.OUTPUT]  # the caller's, and the error
+    assert kept(found[-2]) == bits(between) and "not today" in found[-1].text
+    assert [len(module._forward_pre_hooks) for module in inner] == [2, 3]
+
+
 def test_results():
     """All that a call returns is written, with its names."""
     x = torch.rand(3)

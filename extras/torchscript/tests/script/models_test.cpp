@@ -309,21 +309,82 @@ BOOST_AUTO_TEST_CASE(report_what_a_hook_throws) {
   BOOST_TEST(outputs.samples() == 4);
 }
 
-BOOST_AUTO_TEST_CASE(with_hooks_in_the_file_are_recorded_inside_of_them_and_say_so) {
-  torch::jit::Module leaf("HasHooks");
-  leaf.define(
-      "def forward(self, x):\n    return x * 3\n"
-      "def pre(self, given: Tuple[Tensor]) -> Tuple[Tensor]:\n    return (given[0] + 1,)\n");
-  leaf.type()->addForwardPreHook(leaf.type()->findMethod("pre"));
-  torch::jit::Module root("CallsHooks");
-  root.register_module("leaf", leaf);
-  root.define("def forward(self, x):\n    return self.leaf.forward(self.leaf.pre((x,))[0])\n");
-  ForwardPre inputs;
-  inputs.attach(root);
-  BOOST_TEST(at::equal(root.forward({at::ones({2})}).toTensor(), at::full({2}, 6.)));
-  BOOST_TEST(at::equal(inputs.at("leaf").tensors().at(0), at::full({2}, 2.)));
-  BOOST_TEST(has(inputs.at("leaf").note(), "hooks of this module compiled in"), inputs.at("leaf").note());
-  BOOST_TEST(inputs.at("").note() == "");
+// Python's own hooks, attached after those that are in the file, are compared in values_test.
+BOOST_AUTO_TEST_CASE(with_hooks_in_the_file_are_recorded_as_their_callers_see_them) {
+  auto model = load("hooked.script");
+  const auto inputs = arguments("hooked");
+  ForwardOutput outputs;
+  outputs.attach(model);
+  const at::Tensor wanted = load("hooked.script").forward(inputs).toTensor();
+  const auto seen = [&](const std::string& path) { return outputs.at(path).tensors(); };
+  for (int run = 0; run < 3; ++run) {
+    outputs.reset();
+    BOOST_TEST(at::equal(model.forward(inputs).toTensor(), wanted));
+    BOOST_TEST(at::equal(seen("nested.0.fc").at(0).tanh() * 2, seen("nested.0").at(0)));
+    BOOST_TEST(at::equal(seen("nested.1").at(0) * 2, seen("nested").at(0)));
+    BOOST_TEST(at::equal(seen("nested").at(0) + seen("forked").at(0), wanted));
+    BOOST_TEST(seen("both").size() == 2U);
+  }
+  for (const auto& module : outputs) BOOST_TEST(module.note() == "");
+
+  // One hook after the other, of either side, and none.
+  outputs.detach();
+  const std::string code = model.get_method("forward").graph()->toString();
+  for (const auto* path : {"after", "both", "nested", "nested.0", "halves", "forked", "before"}) {
+    for (const auto kind :
+         {tap::hooks::Kind::forward_pre, tap::hooks::Kind::forward_output, tap::hooks::Kind::forward}) {
+      int calls = 0;
+      auto handle =
+          tap::hooks::attach(tap::model::find(model, path), kind, [&](tap::hooks::Event&) { ++calls; });
+      BOOST_TEST(at::equal(model.forward(inputs).toTensor(), wanted), path);
+      BOOST_TEST(calls == (std::string(path) == "both" ? 2 : 1), path);
+    }
+  }
+  BOOST_TEST(at::equal(model.forward(inputs).toTensor(), wanted));
+  BOOST_TEST(model.get_method("forward").graph()->toString() == code);
+}
+
+BOOST_AUTO_TEST_CASE(with_hooks_in_the_file_pass_on_what_hooks_put_in_place) {
+  auto model = load("hooked.script");
+  const auto inputs = arguments("hooked");
+  const auto module = tap::model::find(model, "after");  // y * 2, then + x
+  ForwardOutput outputs;
+  ForwardPre next;
+  outputs.attach(model, tap::selectors::names({"after", "after.fc"}));
+  next.attach(model, tap::selectors::names("list.0"));
+  {
+    auto handle = tap::hooks::attach(module, tap::hooks::Kind::forward_pre, [](tap::hooks::Event& event) {
+      event.inputs()[0] = at::full({4, 6}, 7.F);
+    });
+    model.forward(inputs);
+    // The file's hook adds what forward was given.
+    const at::Tensor wanted = outputs.at("after.fc").tensors().at(0).tanh() * 2 + 7;
+    BOOST_TEST(at::equal(outputs.at("after").tensors().at(0), wanted));
+  }
+  auto handle = tap::hooks::attach(module, tap::hooks::Kind::forward_output, [](tap::hooks::Event& event) {
+    event.outputs()[0] = at::full({4, 6}, 5.F);
+  });
+  model.forward(inputs);
+  BOOST_TEST(at::equal(next.at("list.0").tensors().at(1), at::full({4, 6}, 5.F)));
+}
+
+// A program calls the root itself, by `forward` without the file's hooks, by `operator()` with them.
+BOOST_AUTO_TEST_CASE(with_hooks_of_the_root_in_the_file_say_that_these_run_outside) {
+  auto model = load("hooked_root.script");
+  const auto inputs = arguments("hooked");
+  const at::Tensor x = inputs.at(0).toTensor();
+  const at::Tensor plain = model.forward(inputs).toTensor(), called = model(inputs).toTensor();
+  ForwardOutput outputs;
+  ForwardPre pre;
+  outputs.attach(model);
+  pre.attach(model);
+  BOOST_TEST(at::equal(model.forward(inputs).toTensor(), plain));
+  BOOST_TEST(at::equal(outputs.at("").tensors().at(0), plain));
+  BOOST_TEST(at::equal(model(inputs).toTensor(), called));
+  BOOST_TEST(at::equal(pre.at("").tensors().at(1), x + 1));
+  BOOST_TEST(at::equal(outputs.at("").tensors().at(1) * 2 + (x + 1), called));
+  BOOST_TEST(has(outputs.at("").note(), "hooks of this model compiled in"), outputs.at("").note());
+  BOOST_TEST(outputs.at("after").note() == "");
 }
 
 // The code of a module has operators before forward, after it or both, as its hooks need.

@@ -38,6 +38,7 @@ const Case kCases[] = {
     // LibTorch is not instrumented, so ThreadSanitizer does not see the reference count that guards the
     // result of a fork, which one of two threads frees, and reports a race, with hooks and without.
     {"forked", "script", false},
+    {"hooked", "script", true},
 #endif
 };
 
