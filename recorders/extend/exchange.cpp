@@ -15,25 +15,27 @@ using detail::SlotData;
 std::vector<Portion> Exchange::take(const Recorder& recorder) {
   recorder.check_not_moved("merge_ranks");
   std::vector<Portion> portions;
-  for (const auto& entry : recorder.live()) {
-    const Record& record = *entry.second;
-    TORCH_CHECK_VALUE(
-        !recorder.store_->spooling(), record.describe(), ": samples are spooled to \"",
-        recorder.options().spool_directory(),
-        "\", and ranks merge in memory; save() each rank's recording, and join them with `torchtap merge`.");
-    RecordData data = record.data("merge_ranks");
-    Portion portion;
-    portion.id = record.id();
-    portion.samples = data.samples;
-    portion.not_recorded = std::move(data.not_recorded);
-    for (SlotData& slot : data.slots) {
-      TORCH_CHECK_VALUE(!slot.fixed.has_value(), record.describe(),
-                        ": a value that was set by hand cannot be merged; merge first, then apply.");
-      portion.slots.push_back({std::move(slot.sink), slot.list.tensors(record.describe())});
-    }
-    portions.push_back(std::move(portion));
-  }
+  for (const auto& entry : recorder.live()) portions.push_back(take(recorder, entry.first));
   return portions;
+}
+
+Portion Exchange::take(const Recorder& recorder, std::int64_t index) {
+  const Record& record = *recorder[index].record_;
+  TORCH_CHECK_VALUE(
+      !recorder.store_->spooling(), record.describe(), ": samples are spooled to \"",
+      recorder.options().spool_directory(),
+      "\", and ranks merge in memory; save() each rank's recording, and join them with `torchtap merge`.");
+  RecordData data = record.data("merge_ranks");
+  Portion portion;
+  portion.id = record.id();
+  portion.samples = data.samples;
+  portion.not_recorded = std::move(data.not_recorded);
+  for (SlotData& slot : data.slots) {
+    TORCH_CHECK_VALUE(!slot.fixed.has_value(), record.describe(),
+                      ": a value that was set by hand cannot be merged; merge first, then apply.");
+    portion.slots.push_back({std::move(slot.sink), slot.list.tensors(record.describe())});
+  }
+  return portion;
 }
 
 std::unique_ptr<core::Sink> Exchange::blank(const Recorder& recorder) {

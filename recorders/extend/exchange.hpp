@@ -39,6 +39,8 @@ struct TORCHTAP_API Exchange {
   /// Copies of each subrecorder's data, in order, each of one moment. Throws `c10::ValueError` if samples are
   /// spooled, if a value was set by hand, or if the recorder was moved from.
   static std::vector<Portion> take(const Recorder& recorder);
+  /// The same of one subrecorder. Throws `c10::IndexError`, also for a removed one.
+  static Portion take(const Recorder& recorder, std::int64_t index);
   /// The reduction without samples; null if every sample is kept.
   static std::unique_ptr<core::Sink> blank(const Recorder& recorder);
   /// The first subrecorder that recorded an event since `taken` was taken, as messages name it; "" if there
