@@ -114,11 +114,10 @@ std::shared_ptr<Graph> instrumented(const GraphFunction& function, const ScriptF
   const ScriptOperators& operators = script_operators();
   auto graph = function.graph()->copy();
   const auto inputs = graph->inputs();
-  // The address of an object that lives as long as the function: needs no look-up and is never saved.
   const auto made = [&](c10::Symbol kind, at::ArrayRef<Value*> of, std::size_t outputs) {
     Node* node = graph->create(kind, of, outputs);
-    return node->i_(operators.function_attribute,
-                    static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&known)));
+    set_function(*node, known);
+    return node;
   };
   // The interpreter leaves a value on its stack where the next node takes it as its first input. So the
   // object comes last, and nothing is passed that is not needed.
