@@ -20,6 +20,9 @@ class Recorder;
 namespace detail {
 class Record;
 }
+namespace extend {
+struct Records;
+}
 
 /// A recorder's part for one module. Its recorder owns it; a reference is valid until the subrecorder is
 /// removed or its recorder destroyed, also if more modules are attached or the recorder is moved.
@@ -107,6 +110,7 @@ class TORCHTAP_API Subrecorder {
 
  private:
   friend class Recorder;
+  friend struct extend::Records;
   std::shared_ptr<detail::Record> record_;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
-/// Declares archives that do more with a state than write its bytes, for a state that goes to another process.
+/// Declares archives that do more with a state than write its bytes, for a state that goes to another
+/// process.
 
 #include <ATen/core/Tensor.h>
 

@@ -14,11 +14,14 @@ std::vector<Record*> Records::of(const Recorder& recorder, const char* call) {
   return records;
 }
 
+Record& Records::at(const Recorder& recorder, std::int64_t index) {
+  return *recorder[index].record_;
+}
+
 void Records::add(Recorder& recorder, std::vector<storage::EntryId> ids) {
   Recorder::AttachedList added;
   for (storage::EntryId& id : ids) {
-    auto record =
-        std::make_shared<Record>(recorder.kind_, recorder.options_, std::move(id), /*alone=*/false);
+    auto record = std::make_shared<Record>(recorder.kind_, recorder.options_, std::move(id), /*alone=*/false);
     record->store_in(recorder.store_);
     added.push_back(std::make_unique<Recorder::Attached>(std::move(record)));
   }

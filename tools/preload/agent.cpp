@@ -1,28 +1,31 @@
 // The agent: records in a program that does not mention torchtap. It is loaded by LD_PRELOAD, or by the
-// waiter, together with libtorchtap_transparent, configured by the environment, and saves when the program
-// ends.
+// waiter, together with libtorchtap_transparent, configured by the area, where it publishes what it records.
 #include "agent.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/record_function.h>
-#include <cereal/archives/json.hpp>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/nn/module.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <mutex>
 #include <optional>
-#include <sstream>
 
+#include <torchtap/base/thread.hpp>
+#include <torchtap/hooks/extend/call_depth.hpp>
 #include <torchtap/hooks/extend/called_module.hpp>
 #include <torchtap/hooks/extend/own_calls.hpp>
 
 #include "config.hpp"
 #include "monitor_mode.hpp"
-#include "process_end.hpp"
+#include "publishing.hpp"
 #include "report_mode.hpp"
 #include "terminal/message.hpp"
 #ifdef TORCHTAP_HAVE_EXPLORER
@@ -69,10 +72,15 @@ struct Agent {
   /// The process is about to end and all is saved: nothing is done in its calls any more.
   std::atomic<bool> over{false};
   std::atomic<bool> called_later{false};  // by code that runs at the program's end
+  std::atomic<bool> publishes_at_end{false};
 };
 
 Agent* agent = nullptr;
 std::atomic<std::uint64_t> current_generation{1};
+
+bool is_own_process() noexcept {
+  return agent != nullptr && agent->process == ::getpid();
+}
 
 /// This process's session. The parent's session is never destroyed: a thread that the child lacks may have
 /// been using it.
@@ -87,18 +95,21 @@ Session& session() {
   return *agent->session.load(std::memory_order_acquire);
 }
 
-bool is_own_process() noexcept {
-  return agent != nullptr && agent->mode == nullptr && !agent->forked &&
-         agent->session.load()->process() == ::getpid();
-}
-
 bool has_mode() noexcept {
   return agent != nullptr && agent->mode != nullptr;
 }
 
-/// Whether calls are still seen.
+/// Whether the agent still does something. Modes keep state in threads.
 bool observes() noexcept {
-  return agent != nullptr && !agent->over.load(std::memory_order_acquire);
+  return agent != nullptr && !agent->over.load(std::memory_order_acquire) &&
+         (agent->mode == nullptr || base::thread_lives());
+}
+
+/// Whether a call is still seen; where not, notes it.
+bool observes_call() noexcept {
+  const bool sees = observes();
+  if (!sees && agent != nullptr) agent->called_later.store(true, std::memory_order_relaxed);
+  return sees;
 }
 
 /// Does something with the mode. The program continues if that fails.
@@ -115,19 +126,15 @@ void with_mode(Function&& function) noexcept {
 void meet(const std::function<bool(Session&)>& meeting) {
   const OwnCalls own;
   try {
-    if (!meeting(session())) return;
-    session().begin();
-    watch(agent->config.every);
+    Session& own = session();
+    if (meeting(own)) own.begin();
   } catch (const std::exception& error) {
     session().note(tools::message_of(error));  // the program's call continues
   }
 }
 
 void on_called_module(Module& module) {
-  if (!observes()) {
-    agent->called_later.store(true, std::memory_order_relaxed);
-    return;
-  }
+  if (!observes_call()) return;
   if (agent->mode != nullptr) return with_mode([&](Mode& mode) { mode.called(module); });
   meet([&](Session& session) { return session.meet(module); });
 }
@@ -154,14 +161,6 @@ std::unique_ptr<at::ObserverContext> on_backward(const at::RecordFunction& /*fun
 
 void after_backward(const at::RecordFunction& /*function*/, at::ObserverContext* /*hidden*/) {}
 
-std::terminate_handler former_terminate = nullptr;
-
-void on_terminate() {
-  end_badly();
-  if (former_terminate != nullptr) former_terminate();
-  std::abort();
-}
-
 // Locks that a thread may hold must be free while the process forks, as that thread does not exist in the
 // child. The registry registered its handlers before these, so they run after them, since it is locked after
 // the session. The parent's session stays locked in the child, which does not use it.
@@ -179,65 +178,71 @@ void after_fork() {
 
 void in_child() {
   ++current_generation;
-  agent->process = ::getpid();
-  agent->over = false;
+  agent->process = ::getpid();  // functions of `atexit` are inherited
+  agent->over = agent->called_later = false;
+  try {
+    Publishing::begin();
+  } catch (const std::exception&) {  // nothing is recorded in it
+    agent->over = true;
+  }
   if (agent->mode != nullptr) {
     agent->mode = agent->mode->for_child();
-    return forget_watch();
+  } else {
+    agent->beginning.unlock();
+    agent->forked = true;
   }
-  agent->beginning.unlock();
-  agent->forked = true;
-  forget_watch();
 }
 
-/// Runs among the last functions of a normal end. It is the first to save at exits inside of the C library
-/// (`err`, the last thread's end), which call no function of torchtap.
+/// Runs among the functions of a normal end. What the program runs afterwards, as in its own such functions,
+/// is published at once.
 void at_end() {
-  end_normally();
-  if (!is_active() || !agent->called_later) return;
-  Report report = read_report(agent->config.reports, ::getpid());
-  if (report.process == 0) return;  // the launcher is gone
+  if (!is_own_process() || Publishing::here() == nullptr) return;
+  // In a handler of a signal that interrupted a call, which holds locks.
+  if (hooks::extend::call_depth() > 0) return;
+  const OwnCalls own;
+  Publishing::here()->ends();
+  if (has_mode()) {
+    agent->mode->finish();
+    agent->over = true;
+  } else if (!agent->forked) {
+    agent->over = agent->session.load()->finish();
+  }
+}
+
+/// Runs behind all others.
+void at_very_end() {
+  if (!is_own_process() || Publishing::here() == nullptr) return;
+  at_end();
+  if (!agent->called_later) return;
+  Report report = own_report();
   report.notes.emplace_back(
       "modules that were called after main had returned, or exit had been called, are left out.");
-  tell(report, agent->config.reports, true);
-}
-
-/// Leaves a report at once. If no other follows, the process was killed, or ran a program without us.
-void report_start(const Config& config) {
-  if (read_report(config.reports, ::getpid()).attached) return;  // of the program that it was before an exec
-  Report report;
-  report.process = ::getpid();
-  report.program = program_name();
-  tell(report, config.reports, false);
+  tell(report, true);
 }
 
 [[gnu::constructor]] void start() {
-  const char* text = std::getenv(kVariable);
-  if (text == nullptr) return;
+  Area& area = torchtap_preload_area();
+  if (area.header == nullptr) return;
   const OwnCalls own;
   try {
-    Config config;
-    std::istringstream stream(text);
-    cereal::JSONInputArchive archive(stream);
-    config.serialize(archive);
+    const std::size_t size = area.header->config_size;
+    const void* const text = area.map(area.header->config_at, size);
+    if (text == nullptr) return;
+    const auto config = read_from<Config>(std::string(static_cast<const char*>(text), size));
+    ::munmap(const_cast<void*>(text), size);
     ::setenv("LD_PRELOAD", config.libraries.c_str(), 1);
     ::unsetenv(kStartedAgain);
     hooks::extend::prepare();  // its fork handlers go before the agent's
-    report_start(config);
+    Publishing::begin();
+    Report report;
+    tell(report, false);
     agent = new Agent(config);
-  } catch (const c10::Error& error) {
-    std::cerr << "torchtap: " << error.what_without_backtrace() << std::endl;
-    std::_Exit(2);
   } catch (const std::exception& error) {
-    std::cerr << "torchtap: the configuration in TORCHTAP_PRELOAD cannot be read: " << error.what()
-              << std::endl;
+    std::cerr << "torchtap: " << tools::message_of(error) << std::endl;
     std::_Exit(2);
   }
-  await_ends();
   ::pthread_atfork(before_fork, after_fork, in_child);
-  std::atexit(at_end);
-  std::at_quick_exit(finish);
-  former_terminate = std::set_terminate(on_terminate);
+  std::atexit(at_very_end);
   if (has_mode() && agent->mode->hides_backward()) {
     at::addGlobalCallback(
         at::RecordFunctionCallback(on_backward, after_backward).scopes({at::RecordScope::BACKWARD_FUNCTION}));
@@ -247,43 +252,40 @@ void report_start(const Config& config) {
 
 }  // namespace
 
-void tell(Report& report, const std::string& folder, bool ended) {
-  report.ended = ended;
+void tell(Report& report, bool ended) {
+  Publishing* const publishing = Publishing::here();
+  if (publishing == nullptr) return;
+  report.process = ::getpid();
+  report.program = program_name();
   report.uses_torch = program_uses_torch();
   report.uses_python = program_uses_python();
   report.other_torch = other_torch();
-  if (write(report, folder) || !ended) return;
-  for (const auto& line : report.notes) std::cerr << "torchtap: " << line << std::endl;
+  publishing->report(report, ended);
+}
+
+Report own_report() {
+  return Publishing::here()->reported();
+}
+
+std::string own_place(const Config& config) {
+  const std::string place =
+      place_of(config.save, Publishing::here()->number(), Publishing::here()->takes_first_place());
+  std::string free = place;
+  if (place != config.save)
+    for (int i = 2; std::filesystem::exists(free); ++i) free = place + "-" + std::to_string(i);
+  return free;
+}
+
+void publish_at_end() {
+  if (agent->publishes_at_end.exchange(true)) return;
+  // LibTorch's pool of threads has to exist before, so that it is destroyed after.
+  static_cast<void>(at::get_num_threads());
+  std::atexit(at_end);
+  std::at_quick_exit(at_end);
 }
 
 std::uint64_t generation() noexcept {
   return current_generation.load(std::memory_order_relaxed);
-}
-
-bool is_active() noexcept {
-  return agent != nullptr && agent->process == ::getpid();
-}
-
-void finish() noexcept {
-  if (!is_active()) return;
-  const OwnCalls own;
-  if (has_mode()) {
-    agent->mode->finish();
-  } else if (is_own_process()) {
-    agent->session.load()->finish();
-  }
-  agent->over = true;
-}
-
-void snapshot() noexcept {
-  if (!observes()) return;
-  if (has_mode()) {
-    const OwnCalls own;
-    return agent->mode->snapshot();
-  }
-  if (!is_own_process()) return;
-  const OwnCalls own;
-  agent->session.load()->snapshot();
 }
 
 void backward(bool begins) noexcept {
@@ -292,11 +294,8 @@ void backward(bool begins) noexcept {
 }
 
 bool waits_for_script() noexcept {
-  if (agent == nullptr || OwnCalls::here()) return false;
-  if (!observes()) {
-    agent->called_later.store(true, std::memory_order_relaxed);
-    return false;
-  }
+  // A tracer would take the hooks into the graph that it makes.
+  if (OwnCalls::here() || torch::jit::tracer::isTracing() || !observes_call()) return false;
   return agent->mode == nullptr || agent->mode->waits_for_script();
 }
 
@@ -306,7 +305,8 @@ void called_script(torch::jit::GraphFunction& function, const std::vector<c10::I
   if (!method.has_value()) return original();
   if (agent->mode == nullptr) {
     meet([&](Session& session) { return session.meet(*method); });
-    return original();
+    original();
+    return session().after_call();
   }
   const std::vector<c10::IValue> arguments(stack.begin() + 1, stack.end());
   agent->mode->script(*method, arguments, [&] {
@@ -317,7 +317,12 @@ void called_script(torch::jit::GraphFunction& function, const std::vector<c10::I
 
 void found_root(const Module& root) noexcept {
   if (!observes() || OwnCalls::here()) return;
-  if (agent->mode != nullptr) return with_mode([&](Mode& mode) { mode.found_root(root); });
+  if (agent->mode != nullptr) {
+    return with_mode([&](Mode& mode) {
+      mode.found_root(root);
+      mode.tell_news();
+    });
+  }
   const OwnCalls own;
   try {
     session().learn(root);

@@ -31,13 +31,9 @@ bool waits_for_script() noexcept;
 void called_script(torch::jit::GraphFunction& function, const std::vector<c10::IValue>& stack,
                    const std::function<void()>& original);
 
-/// Whether there is an agent, and it is this process's own.
-bool is_active() noexcept;
-/// Saves this process's recording and reports it; only the first call has an effect. After it nothing is
-/// recorded any more. Runs before objects are destroyed (process_end.hpp), so all of LibTorch can be used.
-void finish() noexcept;
-/// Saves the recording so far.
-void snapshot() noexcept;
+/// Has the end of the process, if it comes by `exit`, publish what is left: before objects of LibTorch, and
+/// of the program that it had by now, are destroyed. Only the first call has an effect.
+void publish_at_end();
 
 /// 1 in the initial process, and one more after each fork.
 std::uint64_t generation() noexcept;

@@ -1,19 +1,19 @@
 #include "command.hpp"
 
 #include <CLI/CLI.hpp>
-#include <cereal/archives/json.hpp>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
-#include <sstream>
+#include <set>
 #include <stdexcept>
 
 #include <torchtap/rules/rules.hpp>
@@ -21,23 +21,22 @@
 #include <torchtap/views/report/save.hpp>
 #include <torchtap/views/stream/publisher.hpp>
 
-#include "announcements.hpp"
 #include "config.hpp"
 #include "executable.hpp"
 #include "installed.hpp"
+#include "launcher_saves.hpp"
 #include "launcher_summary.hpp"
 #include "options/option_checks.hpp"
 #include "options/recorder_options.hpp"
 #include "options/selection_options.hpp"
 #include "process_report.hpp"
+#include "program_area.hpp"
 #include "program_libraries.hpp"
 #include "ranks.hpp"
 #include "reservation.hpp"
 #include "supervise.hpp"
-#include "temporary_folder.hpp"
 #include "terminal/help.hpp"
 #include "told_alarms.hpp"
-#include "waiter.hpp"
 
 namespace torchtap::tools::preload {
 namespace {
@@ -127,22 +126,20 @@ for wrong options.)";
 struct Environment {
   /// LD_PRELOAD of the program, and of the programs that it starts, which get the waiter alone.
   std::string libraries, of_children;
-  std::string waiter, sanitizer;
+  std::string sanitizer;
+  std::string agent = tools::find_library("libtorchtap_agent.so").string();
+  /// The library that interposes LibTorch must be listed itself: dependencies are loaded after LibTorch.
+  std::string interposer = tools::find_library(TORCHTAP_TRANSPARENT_LIBRARY).string();
 
   /// `has_torch`: the program links this command's LibTorch.
-  Environment(const std::string& program, const std::vector<std::string>& own, bool has_torch,
-              const std::string& reports) {
-    const std::string agent = tools::find_library("libtorchtap_agent.so").string();
-    // The library that interposes LibTorch must be listed itself: dependencies are loaded after LibTorch.
-    const std::string interposer = tools::find_library(TORCHTAP_TRANSPARENT_LIBRARY).string();
+  Environment(const std::string& program, const std::vector<std::string>& own, bool has_torch) {
     const char* preloaded = std::getenv("LD_PRELOAD");
     const std::string others = preloaded == nullptr ? "" : std::string(":") + preloaded;
     of_children = tools::find_library("libtorchtap_preload.so").string();
     libraries = of_children + (has_torch ? ":" + agent + ":" + interposer : "") + others;
     of_children += others;
-    waiter = reports + "\n" + agent + "\n" + interposer + "\n" + own_torch();
-    // AddressSanitizer's library wants to be loaded first. It works behind torchtap's, which define only
-    // `_exit` and `abort` of the functions that it replaces, and call the next definition of these.
+    // AddressSanitizer's library wants to be loaded first. It works behind torchtap's, which define none of
+    // the functions that it replaces but `dlopen`, and call the next definition of that.
     if (const char* theirs = std::getenv("ASAN_OPTIONS")) sanitizer = std::string(theirs) + ":";
     sanitizer += "verify_asan_link_order=0";
     // Of two libraries that define a function, such as two BLAS, the first has the calls.
@@ -161,20 +158,47 @@ void replace_by(std::vector<std::string>& program) {
 }
 
 /// Replaces the child by the program with torchtap in it.
-void become(Config config, const Environment& environment, std::vector<std::string>& program) {
-  config.process = ::getpid();  // exec keeps the process id
-  config.libraries = environment.of_children;
-  std::ostringstream text;
-  {
-    cereal::JSONOutputArchive archive(text, cereal::JSONOutputArchive::Options::NoIndent());
-    config.serialize(archive);
-  }
-  ::setenv(kVariable, text.str().c_str(), 1);
-  ::setenv(kWaiterVariable, environment.waiter.c_str(), 1);
+void become(const ProgramArea& area, const std::string& variable, const Environment& environment,
+            std::vector<std::string>& program) {
+  area.starts_here();
+  ::setenv(kVariable, variable.c_str(), 1);
   ::setenv("LD_PRELOAD", environment.libraries.c_str(), 1);
   ::setenv("ASAN_OPTIONS", environment.sanitizer.c_str(), 1);
   replace_by(program);
 }
+
+/// What the launcher does while the program runs.
+class Meanwhile {
+ public:
+  Meanwhile(const ProgramArea& area, const Config& config, Saver& saver)
+      : area_(area), config_(config), saver_(saver) {}
+  std::function<void()> function() {
+    if (config_.mode != "explore" && config_.every == 0) return nullptr;
+    return [this] {
+      say();
+      if (config_.every == 0 ||
+          std::chrono::steady_clock::now() - saved_ < std::chrono::duration<double>(config_.every))
+        return;
+      saver_.save_so_far();
+      saved_ = std::chrono::steady_clock::now();
+    };
+  }
+  /// Prints what processes say, once.
+  void say() {
+    if (config_.mode != "explore") return;
+    for (const Report& report : area_.reports()) {
+      if (!report.says.empty() && said_.insert(report.number).second)
+        std::cerr << "torchtap: " << report.says << std::endl;
+    }
+  }
+
+ private:
+  const ProgramArea& area_;
+  const Config& config_;
+  Saver& saver_;
+  std::set<std::uint32_t> said_;
+  std::chrono::steady_clock::time_point saved_ = std::chrono::steady_clock::now();
+};
 
 [[noreturn]] void run(Config config, const std::string& shown, std::vector<std::string>& program) {
   const Executable executable = find_executable(program[0]);
@@ -196,30 +220,33 @@ void become(Config config, const Environment& environment, std::vector<std::stri
     });
     std::cerr << "torchtap: nothing was recorded, and the program " << ran_without(torch) << '\n';
   } else {
-    const tools::TemporaryFolder folder;  // for the reports of all processes
-    config.reports = folder.path();
-    const Environment environment(executable.path, own, !torch.empty(), folder.path());
-    Announcements announcements(folder.path());
-    const auto say = [&] {
-      for (const auto& line : announcements.fresh()) std::cerr << "torchtap: " << line << std::endl;
-    };
+    const Environment environment(executable.path, own, !torch.empty());
+    config.libraries = environment.of_children;
+    const ProgramArea area(config, {environment.agent, environment.interposer, own_torch()});
+    const std::string variable = area.variable();
+    Saver saver(area, config);
+    Meanwhile meanwhile(area, config, saver);
     ended = supervise(
         [&] {
-          become(config, environment, program);
+          become(area, variable, environment, program);
           // For example, a script whose interpreter does not exist.
           std::cerr << "torchtap: cannot run " << program[0] << ": " << std::strerror(errno) << std::endl;
           tools::Notes::end_process(126);
           ::_exit(126);
         },
-        config.mode == "explore" ? std::function<void()>(say) : nullptr);
-    say();
-    config.process = ended.process;
-    auto reports = read_reports(folder.path());
+        meanwhile.function());
+    meanwhile.say();
+    std::vector<Report> reports = area.reports();
+    saver.save(reports);
     settle(reports, config);
     for (const auto& line : summarize(reports, config, shown, ended, executable.path)) {
       std::cerr << "torchtap: " << line << '\n';
     }
-    lost = std::any_of(reports.begin(), reports.end(), [](const Report& report) { return report.lost; });
+    lost = std::any_of(reports.begin(), reports.end(), [&](const Report& report) {
+      return report.lost || (report.attached && report.gone && !report.ended && report.directory.empty() &&
+                             Saver::publishes(config));
+    });
+    saver.save_later(reports);
   }
   if (lost && WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 0) ended.status = W_EXITCODE(1, 0);
   std::cerr.flush();

@@ -1,12 +1,14 @@
 #pragma once
 
-// The configuration that `torchtap preload` passes to the agent.
+// The configuration that `torchtap preload` passes to the agent, in the area.
 
+#include <cereal/archives/json.hpp>
 #include <cereal/cereal.hpp>
 #include <cereal/types/string.hpp>
 #include <cereal/types/vector.hpp>
 
 #include <cstdint>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -14,10 +16,7 @@
 
 namespace torchtap::tools::preload {
 
-/// The environment variable that passes the configuration from `torchtap preload` to the agent.
-inline constexpr char kVariable[] = "TORCHTAP_PRELOAD";
-
-/// The settings of the agent, passed as JSON in the environment.
+/// The settings of the agent, passed as JSON.
 struct Config {
   std::string what = "output";
   tools::Which which;
@@ -44,11 +43,9 @@ struct Config {
   std::int64_t stream_memory = 256;  ///< MiB that readers may make it take
   std::int64_t readers = 0;          ///< for which the program waits before its first module runs
   bool overwrite = false;
-  double every = 0;                ///< seconds between intermediate saves; 0: save only at the end
-  std::int64_t process = 0;        ///< process id of the program itself, not of its children
+  double every = 0;                ///< seconds between saves of the launcher; 0: it saves only at the end
   std::int64_t alarms_before = 0;  ///< bytes of alarms.jsonl before the program began; only of the launcher
   std::string libraries;           ///< LD_PRELOAD for other programs that it starts
-  std::string reports;             ///< folder in which processes leave their reports for the launcher
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -58,9 +55,29 @@ struct Config {
             CEREAL_NVP(value_paths), CEREAL_NVP(value_samples), CEREAL_NVP(reference), CEREAL_NVP(rules),
             CEREAL_NVP(cost), CEREAL_NVP(metrics), CEREAL_NVP(tensorboard), CEREAL_NVP(keep),
             CEREAL_NVP(save), CEREAL_NVP(stream), CEREAL_NVP(stream_memory), CEREAL_NVP(readers),
-            CEREAL_NVP(overwrite), CEREAL_NVP(every), CEREAL_NVP(process), CEREAL_NVP(libraries),
-            CEREAL_NVP(reports));
+            CEREAL_NVP(overwrite), CEREAL_NVP(libraries));
   }
 };
+
+/// As JSON.
+template <class T>
+std::string text_of(const T& object) {
+  std::ostringstream text;
+  {
+    cereal::JSONOutputArchive archive(text, cereal::JSONOutputArchive::Options::NoIndent());
+    const_cast<T&>(object).serialize(archive);
+  }
+  return text.str();
+}
+
+/// Reads what `text_of` made. Throws `cereal::Exception`.
+template <class T>
+T read_from(const std::string& json) {
+  std::istringstream text(json);
+  cereal::JSONInputArchive archive(text);
+  T object;
+  object.serialize(archive);
+  return object;
+}
 
 }  // namespace torchtap::tools::preload

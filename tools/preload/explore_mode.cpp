@@ -10,11 +10,9 @@
 #include <torchtap/model/walk.hpp>
 
 #include "agent.hpp"
-#include "announcements.hpp"
 #include "explore_threads.hpp"
-#include "linked_libraries.hpp"
 #include "models.hpp"
-#include "process_end.hpp"
+#include "publishing.hpp"
 #include "terminal/message.hpp"
 
 namespace torchtap::tools::preload {
@@ -22,13 +20,11 @@ namespace {
 
 namespace explorer = views::explorer;
 using torch::nn::Module;
-using Lock = std::lock_guard<std::recursive_mutex>;
 
 }  // namespace
 
 ExploreMode::ExploreMode(const Config& config)
-    : config_(config),
-      serial_(generation()),
+    : Mode(config),
       models_({[] { return std::make_shared<Model>(); },
                [this](const model::ModuleRef& module) {
                  if (!module.has_forward() || module.reachable()) return module.has_forward();
@@ -36,18 +32,14 @@ ExploreMode::ExploreMode(const Config& config)
                  if (!module.path().empty()) hidden_.insert(module.type());
                  return false;
                },
-               [this](const std::string& text) { note(text); }, "shown"}) {
-  report_.process = ::getpid();
-  report_.program = program_name();
-  if (report_.process == config_.process && !read_report(config_.reports, report_.process).attached)
-    tell(false);
-}
+               [this](const std::string& text) { note(text); }, "shown",
+               [this](const std::shared_ptr<FoundModel>& model) { return bury(model); }}) {}
 
 void ExploreMode::found_root(const Module& root) {
   const Lock lock(mutex_);
   if (done_) return;
   if (Thread* const thread = Thread::here(); thread != nullptr) close(*thread, 0);
-  let_go_of_the_dead();
+  models_.let_go();
   models_.found(root);
 }
 
@@ -55,7 +47,7 @@ void ExploreMode::called(Module& module) {
   const Lock lock(mutex_);
   if (done_) return;
   FoundModel* const found = models_.of(module);
-  if (found == nullptr) return let_go_of_the_dead();
+  if (found == nullptr) return models_.let_go();
   auto& model = static_cast<Model&>(*found);
   if (model.watched == nullptr && model.visible.count(&module) != 0) begin(model);
 }
@@ -85,7 +77,7 @@ bool ExploreMode::open_explorer() {
   };
   explorer::ExplorerOptions options;
   options.name(report_.program).on_error([this](const std::string& text) { note(text); });
-  report_.directory = config_.save.empty() ? "" : own_place(report_, config_);
+  report_.directory = config_.save.empty() ? "" : own_place(config_);
   std::unique_ptr<explorer::Explorer> opened;
   try {
     opened = std::make_unique<explorer::Explorer>(options.save(report_.directory));
@@ -93,20 +85,18 @@ bool ExploreMode::open_explorer() {
     report_.directory.clear();
     return give_up(error);
   }
-  const bool itself = report_.process == config_.process;
+  const bool itself = Publishing::here()->is_program();
   try {
     const std::string url = opened->serve(explorer::ServeOptions().port(itself ? config_.port : 0));
-    announce(config_.reports, report_.process,
-             itself ? url : c10::str("process ", report_.process, " (", report_.program, "): ", url));
+    report_.says = itself ? url : c10::str("process ", report_.process, " (", report_.program, "): ", url);
   } catch (const std::exception& error) {
     if (config_.save.empty()) return give_up(error);
-    announce(config_.reports, report_.process,
-             "there is no page, but the run is saved: " + tools::message_of(error));
+    report_.says = "there is no page, but the run is saved: " + tools::message_of(error);
   }
   explorer_ = std::move(opened);
-  ran_ = report_.attached = true;
+  report_.attached = true;
   tell(false);
-  watch(0);
+  publish_at_end();
   return true;
 }
 
@@ -125,19 +115,13 @@ c10::IValue ExploreMode::script(const torch::jit::Method& method,
   return original();
 }
 
-/// Models that the program destroyed: their runs are finished, and their parameters freed.
-void ExploreMode::let_go_of_the_dead() {
-  models_.let_go([](FoundModel& model) {
-    if (Thread* const thread = Thread::here(); thread != nullptr) close(*thread, 0);
-    static_cast<Model&>(model).watched->let_go();
-    return true;
-  });
-}
-
-void ExploreMode::note(const std::string& text) {
-  const Lock lock(mutex_);
-  auto& notes = report_.notes;
-  if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(text);
+/// A model that the program destroyed: its run is finished, and its parameters are freed. Parts of it may
+/// live, and hooks of them lead to it.
+bool ExploreMode::bury(const std::shared_ptr<FoundModel>& model) {
+  if (Thread* const thread = Thread::here(); thread != nullptr) close(*thread, 0);
+  static_cast<Model&>(*model).watched->let_go();
+  buried_.push_back(std::static_pointer_cast<Model>(model));
+  return true;
 }
 
 /// Models and modules that could not be seen.
@@ -157,8 +141,9 @@ void ExploreMode::finish() noexcept {
     if (Thread* const thread = Thread::here(); thread != nullptr) close(*thread, 0);
     done_ = true;
     add_notes();
-    for (const auto& found : models_.all()) {
-      auto& watched = static_cast<Model&>(*found).watched;
+    for (const auto& found : models_.all()) buried_.push_back(std::static_pointer_cast<Model>(found));
+    for (const auto& model : buried_) {
+      auto& watched = model->watched;
       if (watched == nullptr) continue;
       ++report_.modules;
       report_.samples += watched->step() + 1;

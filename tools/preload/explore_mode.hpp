@@ -35,8 +35,6 @@ namespace torchtap::tools::preload {
 class ExploreMode final : public Mode {
  public:
   explicit ExploreMode(const Config& config);
-  ExploreMode(const ExploreMode&) = delete;
-  ExploreMode& operator=(const ExploreMode&) = delete;
 
   void found_root(const torch::nn::Module& root) override;
   void called(torch::nn::Module& module) override;
@@ -45,13 +43,8 @@ class ExploreMode final : public Mode {
   bool waits_for_script() const noexcept override { return !done_; }
   c10::IValue script(const torch::jit::Method& method, const std::vector<c10::IValue>& arguments,
                      const std::function<c10::IValue()>& original) override;
-  bool recording() const noexcept override { return ran_ && !done_; }
-  void snapshot() noexcept override {}  // files are written as it goes
   void finish() noexcept override;
-  void note(const std::string& text) override;
 
-  void lock() override { mutex_.lock(); }
-  void unlock() override { mutex_.unlock(); }
   /// A child that runs a model shows it on its own page, and saves it in its own directory.
   ExploreMode* for_child() override;
 
@@ -83,19 +76,15 @@ class ExploreMode final : public Mode {
   static void close(Thread& thread, std::size_t from, bool whole = true);
   static void learn(const Running& running);
   static void end_in_backward(Thread& thread);
-  void let_go_of_the_dead();
+  bool bury(const std::shared_ptr<FoundModel>& model);
   void add_notes();
-  void tell(bool ended) { preload::tell(report_, config_.reports, ended); }
 
-  std::recursive_mutex mutex_;
-  const Config config_;
-  const std::uint64_t serial_;  // of the process; its hooks are left behind in a child
   Models models_;
-  std::set<std::string> hidden_;  // types inside of models that cannot be seen
+  std::vector<std::shared_ptr<Model>> buried_;  // the program destroyed them
+  std::set<std::string> hidden_;                // types inside of models that cannot be seen
   std::unordered_set<Thread*> threads_;
   std::unique_ptr<views::explorer::Explorer> explorer_;
-  std::atomic<bool> ran_{false}, done_{false};
-  Report report_;
+  std::atomic<bool> done_{false};
 };
 
 }  // namespace torchtap::tools::preload

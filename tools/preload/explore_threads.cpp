@@ -13,7 +13,6 @@ namespace torchtap::tools::preload {
 namespace {
 
 using torch::nn::Module;
-using Lock = std::lock_guard<std::recursive_mutex>;
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,7 +18,8 @@ namespace torchtap::tools::preload {
 /// that run no module have no file.
 class Fingerprinting final : public recorders::Stream {
  public:
-  Fingerprinting(std::string file, views::compare::FingerprintsOptions options)
+  /// `file` chooses it.
+  Fingerprinting(std::function<std::string()> file, views::compare::FingerprintsOptions options)
       : file_(std::move(file)), options_(std::move(options)) {}
 
   std::shared_ptr<recorders::StreamSource> source(const storage::EntryId& id) override {
@@ -41,11 +43,11 @@ class Fingerprinting final : public recorders::Stream {
 
  private:
   views::compare::Fingerprints& begun() {
-    if (!prints_) prints_.emplace(file_, options_);
+    if (!prints_) prints_.emplace(file_(), options_);
     return *prints_;
   }
 
-  const std::string file_;
+  const std::function<std::string()> file_;
   const views::compare::FingerprintsOptions options_;
   std::mutex mutex_;
   std::optional<views::compare::Fingerprints> prints_;

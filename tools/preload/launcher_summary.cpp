@@ -16,6 +16,7 @@
 #include <torchtap/views/text/units.hpp>
 
 #include "executable.hpp"
+#include "launcher_saves.hpp"
 #include "program_libraries.hpp"
 #include "terminal/message.hpp"
 #include "told_alarms.hpp"
@@ -36,10 +37,6 @@ std::string listed(const std::vector<std::string>& names, std::size_t most = 5) 
 
 std::string listed(const std::set<std::string>& names) {
   return listed(std::vector<std::string>(names.begin(), names.end()));
-}
-
-bool runs(const Report& report) {
-  return !report.ended && (::kill(static_cast<pid_t>(report.process), 0) == 0 || errno == EPERM);
 }
 
 bool move_recording(const std::string& from, const std::string& to, bool overwrite) {
@@ -135,19 +132,21 @@ std::string not_loaded(const Ended& program, const std::string& file) {
   return "torchtap could not be loaded into the program; it, or the dynamic loader, may say above why.";
 }
 
-/// A process that told no end, and was not seen to be killed: it ran another program, without torchtap; null
-/// if there is none.
-const Report* lost(const std::vector<Report>& reports, const Ended& program) {
+/// A process that did not end by `exit`, and may have run another program, without torchtap; null if there is
+/// none.
+const Report* may_have_become_another(const std::vector<Report>& reports, const Ended& program) {
   for (const auto& report : reports) {
-    const bool was_killed = report.process == program.process && WIFSIGNALED(program.status);
-    if (!report.ended && !was_killed && !runs(report)) return &report;
+    if (report.ended || !report.gone || report.became_another) continue;
+    if (!report.is_program) return &report;
+    if (!WIFSIGNALED(program.status) && program.name != report.program.substr(0, program.name.size()))
+      return &report;
   }
   return nullptr;
 }
 
 /// A monitor's findings in a process, and the files that the process left if it was killed.
 void tell_alarms(std::vector<std::string>& lines, const Report& report, const std::string& who,
-                 const std::string& shown, std::int64_t from) {
+                 const std::string& shown, std::int64_t from, views::monitor::Left left) {
   constexpr std::size_t kMost = 20;
   const ToldAlarms told = alarms_told(report.directory, from, shown);
   const std::size_t number = told.raised.size();
@@ -165,7 +164,7 @@ void tell_alarms(std::vector<std::string>& lines, const Report& report, const st
   std::error_code none;
   if (!fs::is_directory(report.directory, none)) return;
   try {
-    for (std::string incident : views::monitor::recover_incidents(report.directory)) {
+    for (std::string incident : views::monitor::recover_incidents(report.directory, 16, left)) {
       if (incident.rfind(report.directory, 0) == 0)
         incident = shown + incident.substr(report.directory.size());
       lines.push_back(who + "the incident of a killed process: " + incident);
@@ -174,6 +173,16 @@ void tell_alarms(std::vector<std::string>& lines, const Report& report, const st
     lines.push_back(who +
                     "no incident could be made of what a killed process left: " + tools::message_of(error));
   }
+}
+
+/// What the rings of a process say: nobody knows how others than the program ended.
+views::monitor::Left left_by(const Report& report, const Ended& program) {
+  if (!report.is_program || report.became_another) return views::monitor::Left::suspicious;
+  constexpr int kCrashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGKILL, SIGSYS, SIGTRAP};
+  const bool crashed =
+      WIFSIGNALED(program.status) &&
+      std::find(std::begin(kCrashes), std::end(kCrashes), WTERMSIG(program.status)) != std::end(kCrashes);
+  return crashed ? views::monitor::Left::any : views::monitor::Left::none;
 }
 
 /// Only the waiter was in the process, because of another LibTorch.
@@ -213,16 +222,18 @@ std::vector<std::string> reasons(const std::vector<Report>& reports, const Confi
   }
   if (!lines.empty()) return lines;
   const std::string how = killed(program);
-  const Report* const other = lost(reports, program);
-  const bool itself = other != nullptr && other->process == program.process;
+  const Report* const other = may_have_become_another(reports, program);
+  const bool itself = other != nullptr && other->is_program;
   if (other != nullptr && (itself || !seen.uses_torch)) {
+    const std::string who = "process " + std::to_string(other->process) + " (" + other->program + ")";
     return {
-        nothing + "process " + std::to_string(other->process) + " (" + other->program + ") " +
-        (itself ? "ran" : "was killed, or ran") +
-        " another program, into which torchtap was not loaded: LD_PRELOAD was taken from it, as env -i, env "
-        "LD_PRELOAD=… and sudo do, or it is statically linked. Put what changes the environment in front: "
-        "env … "
-        "torchtap preload … -- PROGRAM; libraries in LD_PRELOAD are kept."};
+        nothing +
+        (itself ? who + " ran another program, into which torchtap was not loaded: "
+                : "no process used LibTorch as a shared library. If " + who +
+                      " ran another program, torchtap was not loaded into that: ") +
+        "LD_PRELOAD was taken from it, as env -i, env LD_PRELOAD=… and sudo do, or it is statically linked. "
+        "Put what changes the environment in front: env … torchtap preload … -- PROGRAM; libraries in "
+        "LD_PRELOAD are kept."};
   }
   if (!seen.compiled_in.empty()) {
     const std::string modules = listed(seen.compiled_in);
@@ -247,11 +258,11 @@ std::vector<std::string> reasons(const std::vector<Report>& reports, const Confi
 }  // namespace
 
 void settle(std::vector<Report>& reports, const Config& config) {
-  if (config.save.empty() || config.mode == "monitor") return;
+  if (config.save.empty() || config.mode == "monitor" || Saver::publishes(config)) return;
   Report* only = nullptr;
   for (auto& report : reports) {
     if (!report.attached) continue;
-    if (only != nullptr || report.directory.empty() || report.directory == config.save || runs(report))
+    if (only != nullptr || report.directory.empty() || report.directory == config.save || !report.gone)
       return;
     only = &report;
   }
@@ -270,7 +281,7 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
   std::vector<std::string> lines, directories;
   bool any = false;
   for (const auto& report : reports) {
-    const bool itself = report.process == program.process;
+    const bool itself = report.is_program;
     const std::string who = "process " + std::to_string(report.process) + " (" + report.program + ")";
     for (const auto& note : report.notes) lines.push_back(itself ? note : who + ": " + note);
     if (ran_without_agent(report)) {
@@ -283,7 +294,7 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
     if (!report.directory.empty()) directories.push_back(show(report.directory));
     if (!report.stream.empty()) lines.push_back(who + " published as \"" + report.stream + "\".");
     if (config.save.empty()) continue;  // nothing was to be saved
-    const bool still_runs = !report.ended && !itself && runs(report);
+    const bool still_runs = !report.gone;
     if (config.mode == "monitor" || (config.mode == "learn" && report.ended)) {
       if (report.modules == 0) continue;  // a note gives the reason
       const std::string begin = itself ? "" : who + ": ";
@@ -293,56 +304,57 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
         continue;
       }
       if (still_runs) lines.push_back(who + " is still running and is still watched.");
-      tell_alarms(lines, report, begin, show(report.directory), itself ? config.alarms_before : 0);
-      continue;
-    }
-    if (report.ended) {
-      if (report.directory.empty()) continue;  // a note gives the reason
-      const bool as_asked = itself && report.directory == config.save;
-      if (!as_asked || report.samples != 0) {
-        lines.push_back((as_asked ? "" : who + " ") +
-                        (config.mode == "trace"         ? "logged "
-                         : config.mode == "report"      ? "measured "
-                         : config.mode == "fingerprint" ? "wrote "
-                                                        : "recorded ") +
-                        contents(report, config) + ": " + show(report.directory));
-      }
-      if (report.samples == 0) {
-        lines.push_back(show(report.directory) + " has no samples: modules were called, but " +
-                        (config.what.compare(0, 4, "grad") == 0
-                             ? "no gradient reached them."
-                             : "none of them returned what could be recorded."));
-      }
+      tell_alarms(lines, report, begin, show(report.directory), itself ? config.alarms_before : 0,
+                  left_by(report, program));
       continue;
     }
     if (still_runs) {
       lines.push_back(who +
                       (config.mode == "explore"
                            ? " is still running and goes on with its run: "
-                           : " is still running and saves its recording when it ends: ") +
-                      show(report.directory.empty() ? config.save + "-" + std::to_string(report.process)
-                                                    : report.directory));
+                           : " is still running, and what it records is saved when it ends: ") +
+                      show(report.directory));
       continue;
     }
+    const bool was_killed = itself && !report.became_another && WIFSIGNALED(program.status);
     const std::string how =
-        (itself ? "the program " : who + " ") + (itself && WIFSIGNALED(program.status) ? killed(program)
+        (itself ? "the program " : who + " ") + (was_killed              ? killed(program)
                                                  : report.became_another ? "became another program (exec)"
                                                                          : "ended");
-    if (config.mode == "explore" || config.mode == "fingerprint") {
-      lines.push_back(how + ": " + show(report.directory.empty() ? config.save : report.directory) + " has " +
-                      (config.mode == "explore" ? "the run" : "the fingerprints") +
-                      " as far as it was written.");
+    if (!report.ended && !Saver::publishes(config)) {
+      lines.push_back(how + (config.mode == "learn"
+                                 ? " before its reference was saved: it is lost."
+                                 : ": " + show(report.directory.empty() ? config.save : report.directory) +
+                                       " has " + (config.mode == "explore" ? "the run" : "the fingerprints") +
+                                       " as far as it was written."));
       continue;
     }
-    lines.push_back(
-        how + " and could not save what it had recorded: " +
-        (report.directory.empty() || config.mode == "learn"
-             ? std::string("it is lost.") + (config.mode == "trace" || config.mode == "learn"
-                                                 ? ""
-                                                 : " --interval SECONDS saves it at intervals.")
-             : show(report.directory) + (config.mode == "report" ? " has the report" : " has the recording") +
-                   " as of " + views::text::clock_text(report.saved_at * 1'000'000'000).substr(0, 8) + ", " +
-                   contents(report, config) + "."));
+    if (report.directory.empty()) {
+      if (!report.lost)
+        lines.push_back(how + (config.mode == "trace"
+                                   ? " before its pass was over, which is lost."
+                                   : " before it had handed over what it recorded, which is lost."));
+      continue;
+    }
+    const bool as_asked = itself && report.directory == config.save;
+    if (report.became_another) lines.push_back(how + "; what it had recorded before:");
+    if (!as_asked || report.samples != 0) {
+      lines.push_back((as_asked ? "" : who + " ") +
+                      (config.mode == "trace"         ? "logged "
+                       : config.mode == "report"      ? "measured "
+                       : config.mode == "fingerprint" ? "wrote "
+                                                      : "recorded ") +
+                      contents(report, config) + ": " + show(report.directory));
+    }
+    if (report.samples == 0) {
+      lines.push_back(show(report.directory) + " has no samples: modules were called, but " +
+                      (config.what.compare(0, 4, "grad") == 0
+                           ? "no gradient reached them."
+                           : "none of them returned what could be recorded."));
+    }
+    if (report.missing > 0 && config.mode == "record")
+      lines.push_back(how + ", and its last " + counted(report.missing, "call") + " of modules " +
+                      (report.missing == 1 ? "is" : "are") + " not in it.");
   }
   if (directories.size() > 1 && config.mode == "record") {
     std::string all;

@@ -88,8 +88,8 @@ std::shared_ptr<FoundModel> Models::found(const Module& root) {
 
 bool Models::add(const std::shared_ptr<FoundModel>& found) {
   if (all_.size() == rules_.most) {
-    rules_.note(c10::str("the program has more than ", rules_.most, " models; further ones (", found->type,
-                         ") are not ", rules_.done, "."));
+    rules_.note(c10::str("the program has more than ", rules_.most, " models at once; further ones (",
+                         found->type, ") are not ", rules_.done, "."));
     return false;
   }
   all_.push_back(found);
@@ -122,19 +122,22 @@ FoundModel* Models::of(const Module& module) {
 
 FoundModel* Models::of(const torch::jit::Method& method) {
   const c10::ivalue::Object* object = method.owner()._ivalue().get();
-  const auto known = std::find_if(all_.begin(), all_.end(), [&](const auto& one) {
-    return one->object == object && one->method == method.name();
-  });
+  const auto is_it = [&](const auto& one) {
+    return one->object == object && one->method == method.name() && !one->gone();
+  };
+  const auto known = std::find_if(all_.begin(), all_.end(), is_it);
   if (known != all_.end()) return known->get();
-  if (left_out_.count(object) != 0) return nullptr;
+  let_go();
+  if (std::any_of(left_out_.begin(), left_out_.end(), is_it)) return nullptr;
   auto found = rules_.make();
   found->object = object;
+  found->script.emplace(method.owner()._ivalue());
   found->method = method.name();
   const model::ModuleRef root = model::walk_modules(method.owner(), method.name()).front();
   found->type = root.type();
   if (root.frozen()) rules_.note(about_frozen(rules_.done));
   if (add(found)) return found.get();
-  left_out_.insert(object);
+  left_out_.push_back(found);
   return nullptr;
 }
 
@@ -144,20 +147,26 @@ const model::ModuleRef* Models::place_of(const Module& module) const {
   return &known->second.model->modules[known->second.index];
 }
 
-void Models::let_go(const std::function<bool(FoundModel&)>& gone) {
-  const auto is_dead = [](const std::shared_ptr<FoundModel>& one) {
-    return one->address != nullptr && one->gone();
-  };
+void Models::let_go() {
+  const auto is_dead = [](const std::shared_ptr<FoundModel>& one) { return one->gone(); };
   if (std::none_of(all_.begin(), all_.end(), is_dead)) return;
+  left_out_.clear();  // there is room
+  std::vector<std::shared_ptr<FoundModel>> stay;
   for (const auto& one : all_) {
-    if (!is_dead(one) || !one->ran) continue;
-    if (!gone(*one)) return;
+    if (is_dead(one) && !one->ran) continue;
+    if (!is_dead(one) || !rules_.gone(one)) {
+      stay.push_back(one);
+      continue;
+    }
     forget(one);
+    one->over = true;
     one->address = nullptr;
+    one->lives.clear();
+    one->script.reset();
     one->modules.clear();
     one->visible.clear();
   }
-  all_.erase(std::remove_if(all_.begin(), all_.end(), is_dead), all_.end());
+  all_ = std::move(stay);
   // Parts of a model may live longer than the model.
   for (auto place = places_.begin(); place != places_.end();) {
     const bool dead = place->second.model->gone() && place->second.owner.expired();

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <typeindex>
@@ -32,14 +33,16 @@ namespace torchtap::tools::preload {
 std::string about_frozen(const std::string& done);
 
 /// A model of the program. Has no share in its modules: it must not live longer because of us.
-struct FoundModel {
+struct FoundModel : std::enable_shared_from_this<FoundModel> {
   std::string type;
   const torch::nn::Module* address = nullptr;                 // null for TorchScript, and when it is gone
   std::vector<std::weak_ptr<const torch::nn::Module>> lives;  // of which one expires with it, or before
   const c10::ivalue::Object* object = nullptr;                // of TorchScript
+  std::optional<c10::weak_intrusive_ptr<c10::ivalue::Object>> script;
   std::string method;
   std::vector<model::ModuleRef> modules;
   std::unordered_map<const torch::nn::Module*, model::ModuleRef> visible;  // whose calls can be seen
+  bool over = false;                                                       // it was let go
   bool ran = false;                                                        // so that it stays what it is
 
   // From its passes so far.
@@ -54,7 +57,8 @@ struct FoundModel {
   /// Whether it was destroyed, or changed. Parts of a model that no shared pointer owns may be kept longer
   /// than itself: it is read in its calls only, even if this is false.
   bool gone() const {
-    return std::any_of(lives.begin(), lives.end(), [](const auto& life) { return life.expired(); });
+    return over || (script.has_value() && script->expired()) ||
+           std::any_of(lives.begin(), lives.end(), [](const auto& life) { return life.expired(); });
   }
   /// The modules that the next pass will call, as far as is known.
   Pass::Modules expected() const;
@@ -71,7 +75,10 @@ class Models {
     std::function<bool(const model::ModuleRef&)> sees;
     std::function<void(const std::string&)> note;  ///< gets sentences for the launcher
     std::string done = "recorded";                 ///< what is done to models
-    std::size_t most = 16;
+    /// Gets each model that ran and that the program destroyed. If it returns false, the model is left as it
+    /// is.
+    std::function<bool(const std::shared_ptr<FoundModel>&)> gone = [](const auto&) { return true; };
+    std::size_t most = 64;  ///< that live at once
   };
   explicit Models(Rules rules) : rules_(std::move(rules)) {}
 
@@ -83,9 +90,8 @@ class Models {
   FoundModel* of(const torch::jit::Method& method);
   /// The entry of a module that lives; null if there is none.
   const model::ModuleRef* place_of(const torch::nn::Module& module) const;
-  /// Lets go of models that the program destroyed. Models that ran are kept, and given to `gone` first; if it
-  /// returns false, they are left as they are.
-  void let_go(const std::function<bool(FoundModel&)>& gone);
+  /// Lets go of models that the program destroyed.
+  void let_go();
   /// In a forked child: the models of the parent that live.
   void inherit(const Models& parent);
 
@@ -111,7 +117,7 @@ class Models {
   const Rules rules_;
   std::vector<std::shared_ptr<FoundModel>> all_;
   std::unordered_map<const torch::nn::Module*, Place> places_;
-  std::unordered_set<const c10::ivalue::Object*> left_out_;
+  std::vector<std::shared_ptr<FoundModel>> left_out_;  // of TorchScript: there were too many
   std::unordered_map<std::type_index, std::string> strangers_;
 };
 

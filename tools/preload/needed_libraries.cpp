@@ -230,10 +230,10 @@ bool is_loaded(const char* name) {
              const_cast<char*>(name)) != 0;
 }
 
-bool brings(const char* file, const void* caller, const char* library) {
-  static char found[PATH_MAX];
+const char* brought(const char* file, const void* caller, const char* library) {
+  static char found[PATH_MAX], other[PATH_MAX];
   const ssize_t size = ::readlink("/proc/self/exe", found, sizeof found - 1);
-  if (size <= 0) return false;
+  if (size <= 0) return nullptr;
   found[size] = '\0';
   queue.add(found, 0);
   const unsigned machine = Elf(found).machine();
@@ -241,13 +241,15 @@ bool brings(const char* file, const void* caller, const char* library) {
   const bool known = ::dladdr(caller, &info) != 0 && ::strchr(info.dli_fname, '/') != nullptr;
   queue.add(known ? info.dli_fname : found, 0);
   const size_t first = queue.size;
-  if (first != 2 || !find(file, 1, machine, found)) return false;
+  if (first != 2 || !find(file, 1, machine, found)) return nullptr;
   queue.add(found, 1);
   for (size_t i = first; i < queue.size; ++i) {
     if (is_version_of(queue.all[i].file, library)) {
       // One that is opened by its path is another one than a copy of it elsewhere.
       const bool by_path = i == first && ::strchr(file, '/') != nullptr;
-      return by_path ? is_same_file(file, library) : is_same_library(queue.all[i].file, library);
+      if (by_path ? is_same_file(file, library) : is_same_library(queue.all[i].file, library)) return library;
+      ::snprintf(other, sizeof other, "%s", queue.all[i].file);
+      return other;
     }
     const Elf elf(queue.all[i].file);
     for (size_t j = 0; j < elf.size(); ++j) {
@@ -256,7 +258,7 @@ bool brings(const char* file, const void* caller, const char* library) {
       if (find(name, i, machine, found)) queue.add(found, i);
     }
   }
-  return false;
+  return nullptr;
 }
 
 }  // namespace
@@ -272,10 +274,10 @@ void remember_library_path(const char* folders) {
   if (folders != nullptr && ::strlen(folders) < sizeof library_path) ::strcpy(library_path, folders);
 }
 
-bool brings_library(const char* file, const void* caller, const char* library) {
-  const bool brings_it = brings(file, caller, library);
+const char* brought_library(const char* file, const void* caller, const char* library) {
+  const char* const found = brought(file, caller, library);
   queue.clear();
-  return brings_it;
+  return found;
 }
 
 }  // namespace torchtap::tools::preload

@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <ctime>
-#include <filesystem>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/hooks/extend/call_depth.hpp>
 #include <torchtap/model/extend/interposed_calls.hpp>
 #include <torchtap/model/extend/node.hpp>
 #include <torchtap/model/walk.hpp>
+#include <torchtap/recorders/extend/records.hpp>
 #include <torchtap/selectors/selectors.hpp>
 #include <torchtap/torchscript/functions.hpp>
 
@@ -18,12 +18,13 @@
 #include "linked_libraries.hpp"
 #include "models/called_methods.hpp"
 #include "options/recorder_options.hpp"
+#include "packed_entries.hpp"
+#include "publishing.hpp"
 #include "terminal/message.hpp"
 
 namespace torchtap::tools::preload {
 namespace {
 
-namespace fs = std::filesystem;
 using torch::nn::Module;
 
 constexpr std::size_t kMostPaths = 1000;
@@ -78,9 +79,11 @@ Session::Session(const Config& config, Session* parent)
                  }
                  return seen;
                },
-               [this](const std::string& text) { note(text); }, "recorded", /*most=*/SIZE_MAX}) {
+               [this](const std::string& text) { note(text); }, "recorded", [](const auto&) { return true; },
+               /*most=*/SIZE_MAX}) {
   if (parent != nullptr) {
     for (const auto& recorder : parent->recorders_) recorder->detach();
+    parent->ends_.clear();
     models_.inherit(parent->models_);
     compiled_in_ = parent->compiled_in_;
   }
@@ -92,39 +95,39 @@ Session::Session(const Config& config, Session* parent)
     streaming_ = std::make_shared<Streaming>(config_.stream, config_.stream_memory << 20,
                                              [this](std::string text) { note(std::move(text)); });
     options.stream(streaming_).device(at::kCPU);
+  } else if (config_.reduce.empty() && config_.mode == "record") {
+    options.stream(std::make_shared<KeptSamples>());
   }
+  if (options.reduction() != nullptr) reduction_ = options.reduction()->describe();
   options.on_error([this](const std::string& path, const std::exception_ptr& error) { fail(path, error); });
   // In a child, hooks of the parent's session remain until they are detached. They must not touch its locks.
-  options.condition([serial = serial_] { return serial == generation(); });
-  report_.process = process_;
-  report_.program = program_name();
-  const Report earlier = read_report(config_.reports, process_);
-  owns_directory_ = process_ == config_.process && !earlier.attached;
+  options.condition([serial = serial_] {
+    if (serial != generation()) return false;
+    Publishing::here()->call();
+    return true;
+  });
   if (config_.mode == "fingerprint") {
     views::compare::FingerprintsOptions prints;
     prints.forwards(config_.forwards).skip(config_.skip);
     for (std::size_t i = 0; i < config_.value_paths.size(); ++i) {
       prints.values().push_back({config_.value_paths[i], config_.value_samples[i]});
     }
-    directory_ = free_place();
-    prints_ = std::make_shared<Fingerprinting>(directory_, std::move(prints));
+    prints_ = std::make_shared<Fingerprinting>([this] { return report_.directory = own_place(config_); },
+                                               std::move(prints));
     options.all_tensors().stream(prints_);
     recorders_.push_back(tools::make_recorder("pre", options));
   }
   recorders_.push_back(tools::make_recorder(config_.what, std::move(options)));
-  if (earlier.attached && !earlier.ended) {
-    notes_.push_back("the process became another program (exec) while being recorded;  " +
-                     (earlier.directory.empty() ? "what it had recorded before is lost."
-                                                : "what it had recorded before is in " + earlier.directory +
-                                                      " as far as it was saved."));
-  }
-  if (process_ == config_.process) tell(false);
+  tell(false);
 }
 
 void Session::learn(const Module& root) {
-  const std::unique_lock lock(mutex_);
-  models_.let_go([](FoundModel&) { return true; });
+  std::unique_lock lock(mutex_);
+  models_.let_go();
   models_.found(root);
+  if (compiled_in_.empty() || attached()) return;  // else it is told with the recording
+  lock.unlock();
+  tell(false);
 }
 
 bool Session::meet(Module& module) {
@@ -188,8 +191,7 @@ bool Session::meet(Module& module) {
   const model::ModuleRef ref = model::extend::Access::make(node);
   note_ran(ref);
   if (!is_new) {
-    if (slot.index >= 0)
-      for (const auto& recorder : recorders_) recorder->replace(slot.index, ref);
+    replace(slot, ref);
     return false;
   }
   if (!selector_(ref) || !has_room(ref, attached_)) return is_first;
@@ -249,8 +251,7 @@ bool Session::meet(const torch::jit::Method& method) {
     // A weak pointer to the root keeps its parts, though not the root itself, alive.
     slot.is_free = [own, life] { return own.expired() || life.expired(); };
     if (!is_new) {
-      if (slot.index >= 0)
-        for (const auto& recorder : recorders_) recorder->replace(slot.index, module);
+      replace(slot, module);
     } else if (selector(module) && has_room(module, attached_ + fresh.size())) {
       fresh.push_back(module);
       positions.push_back(static_cast<std::size_t>(position));
@@ -265,6 +266,7 @@ bool Session::meet(const torch::jit::Method& method) {
 }
 
 void Session::note_ran(const model::ModuleRef& module) {
+  has_news_ = true;
   report_.ran_types.insert(module.type());
   if (report_.ran_paths.size() < kMostPaths) report_.ran_paths.insert(module.path());
 }
@@ -273,6 +275,7 @@ void Session::note_ran(const model::ModuleRef& module) {
 bool Session::has_room(const model::ModuleRef& module, std::size_t attached) {
   if (attached < kMost) return true;
   ++left_out_[module.type()];
+  has_news_ = true;
   return false;
 }
 
@@ -320,51 +323,80 @@ std::int64_t Session::find_slot(const std::string& kind, Trail& trail) {
 void Session::note(std::string text) {
   const std::lock_guard lock(notes_mutex_);
   if (std::find(notes_.begin(), notes_.end(), text) == notes_.end()) notes_.push_back(std::move(text));
+  has_news_ = true;
 }
 
 void Session::fail(const std::string& path, const std::exception_ptr& error) {
   const std::lock_guard lock(notes_mutex_);
-  if (errors_.count(path) == 0) errors_[path] = text_of(error);
+  if (errors_.count(path) != 0) return;
+  errors_[path] = text_of(error);
+  has_news_ = true;
 }
 
-void Session::snapshot() noexcept {
-  const std::lock_guard saving(saving_);
-  if (done_ || config_.save.empty() || prints_ != nullptr) return;
+void Session::after_call() noexcept {
+  if (config_.save.empty() || prints_ != nullptr || !attached() || !Publishing::here()->due()) return;
+  publish();
+}
+
+/// Publishes the entries that changed.
+void Session::publish() {
   try {
-    std::vector<storage::Entry> entries;
-    {
+    Publishing::here()->results([this] {
+      if (has_news_.exchange(false)) tell(false);
       const std::shared_lock lock(mutex_);
-      if (recorders_.back()->empty()) return;
-      entries = recorders_.back()->entries();
-    }
-    save(entries);
+      const recorders::Recorder& recorder = *recorders_.back();
+      published_.resize(static_cast<std::size_t>(recorder.size()), -1);
+      std::size_t index = 0;
+      for (const auto& subrecorder : recorder) {
+        const std::int64_t events = subrecorder.events();
+        std::int64_t& before = published_[index];
+        if (before != events) Publishing::here()->part(index, pack(entry(static_cast<std::int64_t>(index))));
+        before = events;
+        ++index;
+      }
+    });
   } catch (...) {
-    note("an intermediate save of the recording failed: " + text_of(std::current_exception()));
+    note("the recording cannot be handed over: " + text_of(std::current_exception()));
   }
-  tell(false);
 }
 
-void Session::finish() noexcept {
-  const std::lock_guard saving(saving_);
-  if (done_.exchange(true)) return;
+/// What there is to save of a module, without values that the launcher can compute.
+storage::Entry Session::entry(std::int64_t index) const {
+  const recorders::Recorder& recorder = *recorders_.back();
+  const auto& record = recorders::extend::Records::at(recorder, index);
+  auto data = record.data("torchtap preload");
+  storage::Entry entry;
+  static_cast<storage::EntryId&>(entry) = record.id();
+  entry.samples = data.samples;
+  entry.reduction = reduction_;
+  // The counts are apart.
+  const std::string counts = data.not_recorded.note(), said = recorder[index].note();
+  entry.note = said.substr(counts.empty() ? 0 : std::min(counts.size() + 1, said.size()));
+  entry.not_recorded = std::move(data.not_recorded);
+  const core::Sink* const sink = data.slots.empty() ? nullptr : data.slots.front().sink.get();
+  if (sink == nullptr || entry.samples == 0) return entry;
+  if (auto state = core::save(*sink)) {
+    entry.state.push_back(std::move(*state));
+  } else {
+    entry.value = core::to_value(sink->results());
+  }
+  return entry;
+}
+
+bool Session::finish() noexcept {
   try {
-    std::vector<storage::Entry> entries;
-    {
+    if (streaming_ != nullptr || prints_ != nullptr) {
       const std::unique_lock lock(mutex_);
+      done_ = true;
       for (const auto& recorder : recorders_) recorder->detach();
       if (streaming_ != nullptr) {
         streaming_->end();
         report_.stream = streaming_->name();
         report_.samples = recorders_.back()->samples();
       }
-      if (prints_ != nullptr) {
-        report_.samples = prints_->end();
-        report_.directory = attached() ? directory_ : "";
-      } else if (!recorders_.back()->empty() && !config_.save.empty()) {
-        entries = recorders_.back()->entries();
-      }
+      if (prints_ != nullptr) report_.samples = prints_->end();
     }
-    if (!entries.empty()) save(entries);
+    if (attached() && !config_.save.empty() && prints_ == nullptr) publish();
   } catch (...) {
     note("the recording could not be saved: " + text_of(std::current_exception()));
     report_.lost = true;
@@ -373,38 +405,31 @@ void Session::finish() noexcept {
     tell(true);
   } catch (...) {  // out of memory at the very end
   }
+  return streaming_ != nullptr || prints_ != nullptr;
 }
 
 void Session::attach(const std::vector<model::ModuleRef>& modules) {
   for (const auto& recorder : recorders_) recorder->attach(modules);
+  for (const auto& module : modules) ends_.push_back(hook_end(module));
 }
 
-/// The place where this process saves: `save`, or NAME-PID.
-std::string Session::free_place() const {
-  if (owns_directory_) return config_.save;
-  const std::string base = config_.save + "-" + std::to_string(process_);
-  std::string place = base;
-  for (int i = 2; fs::exists(place); ++i) place = base + "-" + std::to_string(i);
-  return place;
+void Session::replace(const Slot& slot, const model::ModuleRef& module) {
+  if (slot.index < 0) return;
+  for (const auto& recorder : recorders_) recorder->replace(slot.index, module);
+  ends_[static_cast<std::size_t>(slot.index)] = hook_end(module);
 }
 
-void Session::save(const std::vector<storage::Entry>& entries) {
-  bool overwrite = true;
-  std::string directory = directory_;
-  if (directory.empty()) {
-    overwrite = owns_directory_ && config_.overwrite;
-    directory = free_place();
-  }
-  storage::save(directory, entries, storage::SaveOptions().mkdir(true).overwrite(overwrite));
-  directory_ = directory;
-  const std::unique_lock lock(mutex_);
-  report_.directory = directory;
-  report_.saved_at = std::time(nullptr);
-  report_.samples = report_.modules = 0;
-  for (const auto& entry : entries) {
-    report_.samples += entry.samples;
-    report_.modules += entry.samples > 0 ? 1 : 0;
-  }
+/// Behind the recorder's hook: the outermost call of a module that can be seen is over, or its gradient came.
+/// Calls of TorchScript are seen themselves.
+hooks::Handle Session::hook_end(const model::ModuleRef& module) {
+  if (config_.save.empty() || prints_ != nullptr) return {};
+  const recorders::KindTraits& kind = recorders::traits(recorders::kind_of(recorders_.back()->kind()));
+  if (module.scripted() && !kind.gradients) return {};
+  return hooks::attach(module,
+                       kind.hook == hooks::Kind::forward_pre ? hooks::Kind::forward_output : kind.hook,
+                       [this](hooks::Event& /*event*/) {
+                         if (serial_ == generation() && hooks::extend::call_depth() <= 1) after_call();
+                       });
 }
 
 /// Names the types that most of the modules have.
@@ -454,11 +479,12 @@ void Session::tell(bool ended) {
     for (const auto& entry : compiled_in_) report.compiled_in.insert(entry.first);
     report.notes = notes();
   }
-  preload::tell(report, config_.reports, ended);
+  preload::tell(report, ended);
 }
 
 void Session::begin() {
   tell(false);
+  publish_at_end();
   if (streaming_ != nullptr) streaming_->wait_for(config_.readers);
 }
 

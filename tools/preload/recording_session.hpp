@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include <torchtap/hooks/attach.hpp>
 #include <torchtap/recorders/recorder.hpp>
 #include <torchtap/selectors/selector.hpp>
 
@@ -58,10 +59,11 @@ class Session {
   /// Tells the launcher that modules run, and waits for readers if any module is attached.
   void begin();
   void note(std::string text);
-  /// Saves the recording so far.
-  void snapshot() noexcept;
-  /// Saves the whole recording, once; concurrent callers wait for the first.
-  void finish() noexcept;
+  /// A call, of a module or from outside into TorchScript, is over: publishes the recording if it is time to.
+  void after_call() noexcept;
+  /// The process ends: publishes what is left. What is called later is recorded as before, unless it returns
+  /// true: streams and fingerprints have ended.
+  bool finish() noexcept;
 
   bool attached() const noexcept { return attached_ != 0; }
   std::uint64_t serial() const noexcept { return serial_; }
@@ -104,7 +106,10 @@ class Session {
   bool has_room(const model::ModuleRef& module, std::size_t attached);
   void fail(const std::string& path, const std::exception_ptr& error);
   void attach(const std::vector<model::ModuleRef>& modules);
-  void save(const std::vector<storage::Entry>& entries);
+  hooks::Handle hook_end(const model::ModuleRef& module);
+  void replace(const Slot& slot, const model::ModuleRef& module);
+  void publish();
+  storage::Entry entry(std::int64_t index) const;
   std::string compiled_in_note() const;
   std::vector<std::string> notes();
   void tell(bool ended);
@@ -116,6 +121,9 @@ class Session {
   std::shared_ptr<Streaming> streaming_;                         // null unless samples or results are sent
   std::shared_ptr<Fingerprinting> prints_;                       // null unless fingerprints are written
   std::vector<std::unique_ptr<recorders::Recorder>> recorders_;  // one, or of fingerprints two
+  std::vector<hooks::Handle> ends_;                              // of calls; by the recorder's index
+  std::string reduction_;                                        // as the recorder describes it
+  std::vector<std::int64_t> published_;                          // events that published entries have
 
   std::shared_mutex mutex_;
   Models models_;
@@ -129,13 +137,9 @@ class Session {
   std::map<std::string, std::int64_t> left_out_;  // by type: modules beyond the limit
   std::atomic<std::size_t> attached_{0};
   std::atomic<bool> done_{false};
+  std::atomic<bool> has_news_{false};  // for the launcher
 
-  std::mutex saving_;
-  std::string free_place() const;
-
-  bool owns_directory_;    // true for the program itself if nothing was saved before
-  std::string directory_;  // of the last save; empty before
-  Report report_;          // guarded by mutex_
+  Report report_;  // guarded by mutex_
 
   std::mutex notes_mutex_;
   std::map<std::string, std::string> errors_;

@@ -9,34 +9,22 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <exception>
-#include <filesystem>
 
 #include <torchtap/base/of_thread.hpp>
 #include <torchtap/model/extend/interposed_calls.hpp>
 
 #include "agent.hpp"
-#include "linked_libraries.hpp"
 #include "models.hpp"
-#include "process_end.hpp"
+#include "packed_entries.hpp"
+#include "publishing.hpp"
 #include "terminal/message.hpp"
 
 namespace torchtap::tools::preload {
 namespace {
 
-namespace fs = std::filesystem;
 namespace report = views::report;
 using torch::nn::Module;
-using Lock = std::lock_guard<std::recursive_mutex>;
-
-std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& arguments) {
-  std::vector<at::Tensor> tensors;
-  for (const c10::IValue& argument : arguments) {
-    operations::for_each_tensor(argument, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
-  }
-  return tensors;
-}
 
 struct Running : at::ObserverContext {};
 
@@ -65,26 +53,23 @@ report::ReportOptions options_for(const std::vector<at::Tensor>& parameters) {
 }  // namespace
 
 ReportMode::ReportMode(const Config& config)
-    : config_(config),
-      serial_(generation()),
-      models_({[] { return std::make_shared<Model>(); },
-               [this](const model::ModuleRef& module) {
-                 const auto* calls = model::extend::interposed_calls();
-                 const bool seen = calls != nullptr && calls->cover(module.module());
-                 if (!seen && module.has_forward()) report_.compiled_in.insert(module.type());
-                 return seen;
-               },
-               [this](const std::string& text) { note(text); }, "measured"}) {
-  report_.process = ::getpid();
-  report_.program = program_name();
-  if (report_.process == config_.process) tell(false);
-}
+    : Mode(config),
+      models_(
+          {[] { return std::make_shared<Model>(); },
+           [this](const model::ModuleRef& module) {
+             const auto* calls = model::extend::interposed_calls();
+             const bool seen = calls != nullptr && calls->cover(module.module());
+             if (!seen && module.has_forward()) report_.compiled_in.insert(module.type());
+             return seen;
+           },
+           [this](const std::string& text) { note(text); }, "measured",
+           [this](const std::shared_ptr<FoundModel>& model) { return bury(static_cast<Model&>(*model)); }}) {}
 
 void ReportMode::found_root(const Module& root) {
   const Lock lock(mutex_);
   if (done_) return;
   if (open_ && mine() && !in_backward_) set_phase(report::Phase::between);
-  let_go_of_the_dead();
+  models_.let_go();
   models_.found(root);
 }
 
@@ -92,7 +77,7 @@ void ReportMode::called(Module& module) {
   const Lock lock(mutex_);
   if (done_) return;
   FoundModel* const found = models_.of(module);
-  if (found == nullptr) return let_go_of_the_dead();
+  if (found == nullptr) return models_.let_go();
   auto& model = static_cast<Model&>(*found);
   const auto seen = model.visible.find(&module);
   if (seen == model.visible.end()) return;
@@ -196,10 +181,11 @@ void ReportMode::begin_repeat(Model& model, const void* first, const model::Modu
   model.running = true;
   model.over = false;
   if (std::exchange(model.ran, true)) return;
-  order_.push_back(&model);
-  ran_ = report_.attached = true;
+  model.number = order_.size();
+  order_.push_back(std::static_pointer_cast<Model>(model.shared_from_this()));
+  report_.attached = true;
   tell(false);
-  watch(config_.every);
+  publish_at_end();
 }
 
 void ReportMode::called_first(Model& model, const std::vector<at::Tensor>& inputs) {
@@ -220,7 +206,7 @@ void ReportMode::called_first(Model& model, const std::vector<at::Tensor>& input
     end_repeat(model);
     begin_repeat(model, first_called_, nullptr);
     pass_.begins_again(inputs);
-    if (model.object == nullptr) pass_.called(*static_cast<const Module*>(first_called_));  // in the new pass
+    pass_.called(*static_cast<const Module*>(first_called_));  // in the new pass
   });
 }
 
@@ -228,10 +214,6 @@ void ReportMode::called_first(Model& model, const std::vector<at::Tensor>& input
 /// backward may still reach them.
 void ReportMode::next_step(Model& model, const void* first) {
   end_pass();
-  if (save_wanted_.exchange(false)) {
-    end_repeats();
-    save();
-  }
   if (other_thread_waits_.exchange(false) || (model.recording.has_value() && first != model.first)) {
     return stop();
   }
@@ -244,7 +226,8 @@ void ReportMode::next_step(Model& model, const void* first) {
 
 void ReportMode::end_repeat(Model& model) noexcept {
   if (model.recording.has_value()) model.recording->end();
-  model.running = false;
+  if (!std::exchange(model.running, false) || !Publishing::here()->due() || serial_ != generation()) return;
+  guarded([&] { publish(model); });
 }
 
 void ReportMode::end_repeats() noexcept {
@@ -292,8 +275,10 @@ void ReportMode::backward(bool begins) {
   });
 }
 
-c10::IValue ReportMode::script(const torch::jit::Method& method, const std::vector<c10::IValue>& arguments,
+c10::IValue ReportMode::script(const torch::jit::Method& method,
+                               const std::vector<c10::IValue>& /*arguments*/,
                                const std::function<c10::IValue()>& original) {
+  bool begins = false;
   guarded([&] {
     const Lock lock(mutex_);
     if (done_) return;
@@ -307,74 +292,50 @@ c10::IValue ReportMode::script(const torch::jit::Method& method, const std::vect
       model.report = std::make_unique<report::Report>(selectors::modules(module, method.name()),
                                                       options_for(parameters));
     }
+    begins = !open_ || !mine() || passed_;
     join(model, model.object, nullptr);
-    if (model.object == first_called_) called_first(model, tensors_of(arguments));
+    begins = begins && mine() && first_called_ == model.object;
   });
+  struct End {
+    std::function<void()> action;
+    ~End() { action(); }
+  };
+  const End end{[&] {
+    if (begins) guarded([&] { end_script(); });
+  }};
   return original();
 }
 
-/// Models that the program destroyed: takes what was measured, and frees their parameters.
-void ReportMode::let_go_of_the_dead() {
-  models_.let_go([this](FoundModel& found) {
-    auto& model = static_cast<Model&>(found);
-    if (model.recording.has_value()) {
-      if (!mine() && !rests()) return false;  // its own thread will do it
-      stop();
-    }
-    model.last = model.report->results();
-    model.report.reset();
-    return true;
-  });
+/// A method of TorchScript that began a pass returns: the pass is over.
+void ReportMode::end_script() {
+  const Lock lock(mutex_);
+  if (done_ || !open_ || !mine() || passed_ || in_backward_) return;
+  end_pass();
+  set_phase(report::Phase::between);
+  if (!gradients_) end_repeats();  // nothing of it can follow
 }
 
-void ReportMode::save() {
-  report_.samples = report_.modules = 0;
-  for (std::size_t i = 0; i < order_.size(); ++i) {
-    const Model& model = *order_[i];
-    const std::string file = file_of(i);
-    const bool is_new = files_.count(file) == 0;
-    try {
-      const report::Measurements results = model.report == nullptr ? model.last : model.report->results();
-      if (is_new) check_still_free(file, config_.overwrite);
-      report::save(results, file);
-      report_.samples += results.repeats;
-    } catch (const std::exception& error) {
-      note("the report of " + model.type + " could not be saved: " + tools::message_of(error));
-      report_.lost = true;
-      continue;
-    }
-    files_.insert(file);
-    if (i == 0) {
-      report_.directory = file;
-    } else if (is_new) {
-      report_.notes.push_back(c10::str(file, " is the report of another model, ", model.type, "."));
-    }
+/// A model that the program destroyed: takes what was measured, and frees its parameters.
+bool ReportMode::bury(Model& model) {
+  if (model.recording.has_value()) {
+    if (!mine() && !rests()) return false;  // its own thread will do it
+    stop();
   }
-  report_.saved_at = std::time(nullptr);
+  model.last = model.report->results();
+  model.report.reset();
+  publish(model);
+  return true;
 }
 
-/// "insight.json"; of a second model "insight-2.json"; of another process "insight-PID.json".
-std::string ReportMode::file_of(std::size_t number) const {
-  const fs::path path = config_.save;
-  std::string name = path.stem().string();
-  if (report_.process != config_.process) name += "-" + std::to_string(report_.process);
-  if (number > 0) name += "-" + std::to_string(number + 1);
-  return (path.parent_path() / (name + path.extension().string())).string();
-}
-
-void ReportMode::snapshot() noexcept {
-  guarded([&] {
-    const Lock lock(mutex_);
-    if (done_ || order_.empty()) return;
-    if (open_ && !passed_ && std::exchange(events_seen_, events_) != events_) {
-      save_wanted_ = true;  // the thread that runs saves after this step
-      return;
-    }
-    // Nothing ran for a whole interval: the pass is over.
-    if (open_) set_phase(report::Phase::between);
-    end_repeats();
-    save();
-    tell(false);
+/// Publishes what was measured of a model, of which no repeat runs.
+void ReportMode::publish(const Model& model) {
+  Publishing::here()->results([&] {
+    const report::Measurements results = model.report == nullptr ? model.last : model.report->results();
+    storage::Entry entry;
+    entry.type = model.type;
+    entry.samples = results.repeats;
+    entry.value = core::Value(report::json(results));
+    Publishing::here()->part(model.number, pack(entry));
   });
 }
 
@@ -391,15 +352,9 @@ void ReportMode::finish() noexcept {
     report_.ran_types = models_.strangers();
     if (!order_.empty() && !report_.ran_types.empty())
       note(models_.about_strangers());  // else the launcher does
-    save();
+    for (const auto& model : order_) publish(*model);
     tell(true);
   });
-}
-
-void ReportMode::note(const std::string& text) {
-  const Lock lock(mutex_);
-  auto& notes = report_.notes;
-  if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(text);
 }
 
 ReportMode* ReportMode::for_child() {
@@ -410,10 +365,6 @@ ReportMode* ReportMode::for_child() {
     child->models_.inherit(models_);
   });
   return child;
-}
-
-void ReportMode::tell(bool ended) {
-  preload::tell(report_, config_.reports, ended);
 }
 
 }  // namespace torchtap::tools::preload

@@ -1,12 +1,12 @@
 #include "streaming.hpp"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <thread>
 #include <utility>
 
 #include <torchtap/base/error.hpp>
+
+#include "publishing.hpp"
 
 namespace torchtap::tools::preload {
 
@@ -21,7 +21,7 @@ void Streaming::begin() {
   try {
     publisher_.emplace(name_, options_);
   } catch (const c10::ValueError&) {  // another process of the program has it
-    name_ = wanted_ + "-" + std::to_string(::getpid());
+    name_ = wanted_ + "-process" + std::to_string(Publishing::here()->number());
     publisher_.emplace(name_, options_);
     note_("another process publishes as \"" + wanted_ + "\"; this one does as \"" + name_ + "\".");
   }

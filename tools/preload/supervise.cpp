@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 
@@ -69,6 +70,42 @@ class Witness {
   pid_t process_ = -1;
 };
 
+/// The state in /proc: 'T' is stopped, 'Z' has ended.
+char state_of(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const auto name = text.rfind(')');
+  return name == std::string::npos || name + 2 >= text.size() ? 'X' : text[name + 2];
+}
+
+std::string name_of(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/comm");
+  std::string name;
+  std::getline(file, name);
+  return name;
+}
+
+/// Stops this process while the program is stopped. Whoever continues either of them continues both: another
+/// process looks at the program meanwhile.
+void stop_with(pid_t process) {
+  const pid_t launcher = ::getpid(), looks = ::fork();
+  if (looks == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    constexpr timespec pause{0, 20000000};
+    while (state_of(process) == 'T') ::nanosleep(&pause, nullptr);
+    ::kill(launcher, SIGCONT);
+    ::_exit(0);
+  }
+  ::kill(launcher, SIGSTOP);
+  if (looks > 0) {
+    ::kill(looks, SIGKILL);
+    while (::waitpid(looks, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  if (state_of(process) == 'T') ::kill(process, SIGCONT);
+}
+
 }  // namespace
 
 Ended supervise(const std::function<void()>& program, const std::function<void()>& meanwhile) {
@@ -103,14 +140,14 @@ Ended supervise(const std::function<void()>& program, const std::function<void()
       continue;
     }
     if (number == SIGCHLD) {
+      const std::string name = name_of(process);  // also of a process that has ended, until it is waited for
       int status = 0;
       if (::waitpid(process, &status, WNOHANG | WUNTRACED) != process) continue;
       if (!WIFSTOPPED(status)) {
         ::sigprocmask(SIG_SETMASK, &before, nullptr);
-        return {process, status};
+        return {process, status, name};
       }
-      ::kill(launcher, SIGSTOP);
-      ::kill(process, SIGCONT);  // the launcher was continued
+      stop_with(process);
       continue;
     }
     // The terminal signals the whole group.

@@ -12,31 +12,25 @@
 #include <torchtap/model/extend/interposed_calls.hpp>
 #include <torchtap/model/walk.hpp>
 
-#include "linked_libraries.hpp"
-#include "process_end.hpp"
+#include "packed_entries.hpp"
+#include "publishing.hpp"
 #include "terminal/message.hpp"
 
 namespace torchtap::tools::preload {
 namespace {
 
-namespace fs = std::filesystem;
 namespace trace = views::trace;
-using Lock = std::lock_guard<std::recursive_mutex>;
 
 }  // namespace
 
 TraceMode::TraceMode(const Config& config)
-    : config_(config),
+    : Mode(config),
       models_({[] { return std::make_shared<FoundModel>(); },
                [](const model::ModuleRef& module) {
                  const auto* calls = model::extend::interposed_calls();
                  return calls != nullptr && calls->cover(module.module());
                },
-               [](const std::string&) {}}) {
-  report_.process = ::getpid();
-  report_.program = program_name();
-  if (report_.process == config_.process) tell(false);
-}
+               [](const std::string&) {}}) {}
 
 trace::TraceOptions TraceMode::options() const {
   trace::TraceOptions options;
@@ -51,7 +45,7 @@ void TraceMode::found_root(const torch::nn::Module& root) {
   const Lock lock(mutex_);
   if (state_ == State::logging && thread_ == std::this_thread::get_id()) end();
   if (state_ != State::waiting) return;
-  models_.let_go([](FoundModel&) { return true; });
+  models_.let_go();
   const auto found = models_.found(root);
   if (found == nullptr || (model_ != nullptr && model_->modules.size() > found->modules.size())) return;
   model_ = found;
@@ -83,7 +77,7 @@ void TraceMode::begin(torch::nn::Module& module) {
   state_ = State::logging;
   report_.attached = true;
   tell(false);
-  watch(0);
+  publish_at_end();
 }
 
 void TraceMode::called_first(const std::vector<at::Tensor>& inputs) {
@@ -137,7 +131,7 @@ std::shared_ptr<trace::Tracer> TraceMode::begin_script(const torch::jit::Method&
   thread_ = {};  // nothing else ends it
   report_.attached = true;
   tell(false);
-  watch(0);
+  publish_at_end();
   return tracer_;
 }
 
@@ -162,10 +156,11 @@ void TraceMode::end() {
     }
     save(finished());
   } catch (const std::exception& error) {
-    report_.notes.push_back("the trace could not be saved: " + tools::message_of(error));
+    report_.notes.push_back("the trace cannot be handed over: " + tools::message_of(error));
     report_.lost = true;
   }
   tracer_.reset();
+  tell(false);
 }
 
 /// Names in --keep that find nothing are said, and left out.
@@ -187,17 +182,8 @@ trace::History TraceMode::finished() {
   }
 }
 
-void TraceMode::save(trace::History history) {
-  std::string directory = config_.save;
-  const bool itself = report_.process == config_.process;
-  if (!itself) {
-    const std::string base = config_.save + "-" + std::to_string(report_.process);
-    directory = base;
-    for (int i = 2; fs::exists(directory); ++i) directory = base + "-" + std::to_string(i);
-  }
-  history.save(directory, storage::SaveOptions().mkdir(true).overwrite(itself && config_.overwrite));
-  report_.directory = directory;
-  report_.saved_at = std::time(nullptr);
+void TraceMode::save(const trace::History& history) {
+  Publishing::here()->results([&] { Publishing::here()->whole(pack(history.entries())); });
   report_.samples = history.size();
   report_.modules = static_cast<std::int64_t>(history.modules().size());
   if (!history.unreached_modules().empty()) {
@@ -212,11 +198,6 @@ void TraceMode::save(trace::History history) {
                  paths.size() > kSome ? c10::str(" and ", paths.size() - kSome, " others") : "",
                  ", as their forward is compiled into the program."));
   }
-}
-
-void TraceMode::note(const std::string& text) {
-  const Lock lock(mutex_);
-  report_.notes.push_back(text);
 }
 
 void TraceMode::finish() noexcept {
@@ -249,10 +230,6 @@ TraceMode* TraceMode::for_child() {
   new std::shared_ptr<trace::Tracer>(std::move(tracer_));
   static_cast<void>(scope_.release());
   return child;
-}
-
-void TraceMode::tell(bool ended) {
-  preload::tell(report_, config_.reports, ended);
 }
 
 }  // namespace torchtap::tools::preload

@@ -39,8 +39,6 @@ namespace torchtap::tools::preload {
 class TraceMode final : public Mode {
  public:
   explicit TraceMode(const Config& config);
-  TraceMode(const TraceMode&) = delete;
-  TraceMode& operator=(const TraceMode&) = delete;
 
   void found_root(const torch::nn::Module& root) override;
   void called(torch::nn::Module& module) override;
@@ -50,13 +48,8 @@ class TraceMode final : public Mode {
   /// Logs the method if it is the first.
   c10::IValue script(const torch::jit::Method& method, const std::vector<c10::IValue>& arguments,
                      const std::function<c10::IValue()>& original) override;
-  bool recording() const noexcept override { return state_ == State::logging; }
-  void snapshot() noexcept override {}
   void finish() noexcept override;
-  void note(const std::string& text) override;
 
-  void lock() override { mutex_.lock(); }
-  void unlock() override { mutex_.unlock(); }
   /// A child logs its own pass, unless one had begun.
   TraceMode* for_child() override;
 
@@ -72,11 +65,8 @@ class TraceMode final : public Mode {
   void end_script(views::trace::Tracer& tracer, const std::string& error);
   void end();
   views::trace::History finished();
-  void save(views::trace::History history);
-  void tell(bool ended);
+  void save(const views::trace::History& history);
 
-  std::recursive_mutex mutex_;
-  const Config config_;
   std::atomic<State> state_{State::waiting};
   std::shared_ptr<views::trace::Tracer> tracer_;
   Models models_;
@@ -88,7 +78,6 @@ class TraceMode final : public Mode {
   bool has_inputs_ = false;
   Pass pass_;
   std::unique_ptr<operations::Scope> scope_;
-  Report report_;
 };
 
 }  // namespace torchtap::tools::preload

@@ -153,10 +153,18 @@ TORCHTAP_API std::vector<IncidentSummary> incidents_in(const std::string& incide
 /// Whether the folder is an incident.
 TORCHTAP_API bool is_incident(const std::string& folder);
 
-/// Makes an incident of each ring that a process left in `incidents` or its ring folder when it was killed,
-/// and returns the folders. Rings of living processes, of other users and of newer versions stay; unreadable
-/// ones are removed. Throws `c10::ValueError` if `incidents` is no folder, `c10::Error` if an incident cannot
-/// be written; its ring stays then.
-TORCHTAP_API std::vector<std::string> recover_incidents(const std::string& incidents, std::int64_t keep = 16);
+/// The rings of which `recover_incidents` makes incidents; it removes the others.
+enum class Left {
+  any,
+  suspicious,  ///< with a forward that did not return, or returned values that are not finite
+  none,
+};
+
+/// Makes an incident of each ring, or of those that `left` says, that a process left in `incidents` or its
+/// ring folder when it was killed, and returns the folders. Rings of living processes, of other users and of
+/// newer versions stay; unreadable ones are removed. Throws `c10::ValueError` if `incidents` is no folder,
+/// `c10::Error` if an incident cannot be written; its ring stays then.
+TORCHTAP_API std::vector<std::string> recover_incidents(const std::string& incidents, std::int64_t keep = 16,
+                                                        Left left = Left::any);
 
 }  // namespace torchtap::views::monitor

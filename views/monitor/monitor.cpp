@@ -33,6 +33,10 @@ detail::Watcher& Monitor::watcher() const {
   return *watcher_;
 }
 
+void Monitor::follow(const selectors::ModuleView& model) {
+  watcher().follow(model.vector());
+}
+
 Monitor& Monitor::on_alarm(std::function<void(const Alarm&)> callback) {
   watcher().on_alarm(std::move(callback));
   return *this;

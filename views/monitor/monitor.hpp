@@ -36,6 +36,12 @@ class TORCHTAP_API Monitor {
   /// Judges the rows of an unfinished window, detaches, and removes the ring's file.
   ~Monitor();
 
+  /// Goes on with another object of the model, say one that was loaded anew, instead of the former one:
+  /// windows, alarms and the reference stay. Call it while no other call of the monitor runs, before the
+  /// object is called for the first time. Throws `c10::ValueError` if paths or types of its modules are other
+  /// ones, or with `MonitorOptions::parameters`.
+  void follow(const selectors::ModuleView& model);
+
   /// Called for each alarm that is raised or cleared, one at a time, in the monitor's thread. An exception
   /// from it is noted in alarms.jsonl.
   Monitor& on_alarm(std::function<void(const Alarm&)> callback);

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
@@ -39,7 +40,7 @@ std::string bytes_of(const std::string& path) {
 
 /// Makes an incident of a ring that no process has open, unless the file is no ring or is empty. Whether the
 /// file can go.
-bool recover_ring(const std::string& path, const std::string& incidents, std::int64_t keep,
+bool recover_ring(const std::string& path, const std::string& incidents, std::int64_t keep, Left left,
                   std::vector<std::string>& made) {
   detail::RingContent ring;
   try {
@@ -48,7 +49,12 @@ bool recover_ring(const std::string& path, const std::string& incidents, std::in
     return true;
   }
   if (ring.newer) return false;
-  if (ring.forwards.empty() && ring.windows.empty()) return true;
+  if ((ring.forwards.empty() && ring.windows.empty()) || left == Left::none) return true;
+  const bool is_suspicious =
+      std::any_of(ring.forwards.begin(), ring.forwards.end(), [](const detail::KeptForward& forward) {
+        return !forward.returned || forward.outcome.nan + forward.outcome.inf != 0;
+      });
+  if (left == Left::suspicious && !is_suspicious) return true;
   detail::IncidentContent content;
   content.reason = "crash";
   content.model = ring.model;
@@ -73,7 +79,7 @@ void remove_unfinished(const std::string& folder) {
 
 }  // namespace
 
-std::vector<std::string> recover_incidents(const std::string& incidents, std::int64_t keep) {
+std::vector<std::string> recover_incidents(const std::string& incidents, std::int64_t keep, Left left) {
   std::error_code error;
   TORCH_CHECK_VALUE(std::filesystem::is_directory(incidents, error), "views::monitor::recover_incidents: \"",
                     incidents, "\" is no folder.");
@@ -92,12 +98,12 @@ std::vector<std::string> recover_incidents(const std::string& incidents, std::in
       if (ring.compare(slash + 1, 5, "ring-") == 0) {
         remove_unfinished(ring.substr(0, slash));
         if (const auto there = locked(ring); there.has_value()) {
-          done = recover_ring(ring, incidents, keep, made);
+          done = recover_ring(ring, incidents, keep, left, made);
           if (done) ::unlink(ring.c_str());
         }
       }
     } else {
-      done = recover_ring(path, incidents, keep, made);
+      done = recover_ring(path, incidents, keep, left, made);
     }
     if (done) ::unlink(path.c_str());
   }

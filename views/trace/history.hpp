@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <torchtap/base/api.hpp>
+#include <torchtap/storage/entry.hpp>
 #include <torchtap/storage/file.hpp>
 #include <torchtap/views/trace/draw_options.hpp>
 #include <torchtap/views/trace/node.hpp>
@@ -131,6 +132,9 @@ class TORCHTAP_API History {
   /// one for the graph (`load`). `torchtap show`, `torchtap trace` and Python read it. Throws as
   /// `storage::save` does.
   void save(const std::string& directory, const storage::SaveOptions& options = {}) const;
+  /// The entries that `save` writes: one for each node, and one for the graph.
+  std::vector<storage::Entry> entries() const;
+
   /// Reads a directory that `save` wrote. Tensors stay on the disk until they are asked for. Such a history
   /// cannot be validated. Throws `c10::ValueError` if it is not a saved history, and as `storage::load` does.
   static History load(const std::string& directory, const storage::LoadOptions& options = {});
@@ -152,6 +156,7 @@ class TORCHTAP_API History {
 
  private:
   std::ostream& print(std::ostream& out) const;
+  storage::Entry entry(std::size_t index) const;
 
   std::shared_ptr<const detail::Graph> graph_;
 };

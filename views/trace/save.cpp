@@ -40,20 +40,25 @@ storage::Entry entry_of(const Node& node) {
 
 }  // namespace
 
+storage::Entry History::entry(std::size_t index) const {
+  if (index < graph_->nodes.size()) return entry_of({graph_, static_cast<std::int64_t>(index)});
+  storage::Entry entry;
+  entry.type = graph_->model;
+  entry.kind = kind_of_graph;
+  entry.samples = 1;
+  entry.value = to_value(detail::to_columns(*graph_));
+  return entry;
+}
+
+std::vector<storage::Entry> History::entries() const {
+  std::vector<storage::Entry> entries;
+  for (std::size_t i = 0; i <= graph_->nodes.size(); ++i) entries.push_back(entry(i));
+  return entries;
+}
+
 void History::save(const std::string& directory, const storage::SaveOptions& options) const {
-  const std::size_t nodes = graph_->nodes.size();
   storage::save(
-      directory, nodes + 1,
-      [&](std::size_t index) {
-        if (index < nodes) return entry_of({graph_, static_cast<std::int64_t>(index)});
-        storage::Entry entry;
-        entry.type = graph_->model;
-        entry.kind = kind_of_graph;
-        entry.samples = 1;
-        entry.value = to_value(detail::to_columns(*graph_));
-        return entry;
-      },
-      options);
+      directory, graph_->nodes.size() + 1, [this](std::size_t index) { return entry(index); }, options);
 }
 
 History History::load(const std::string& directory, const storage::LoadOptions& options) {

@@ -1,14 +1,18 @@
 // Defines the TorchScript operators that run hooks, and registers them with LibTorch.
 
+#include <ATen/Functions.h>
+#include <ATen/TracerMode.h>
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/operator.h>
 #include <torch/custom_class.h>
 
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/hooks/extend/door.hpp>
 #include <torchtap/hooks/extend/hook_point.hpp>
 #include <torchtap/hooks/extend/ivalue.hpp>
@@ -150,8 +154,9 @@ c10::Symbol registered(const char* name) {
   const auto symbol = c10::Symbol::fromQualString(name);
   hooks::extend::check_copy(!torch::jit::getAllOperatorsFor(symbol).empty(), "TorchScript modules");
   const auto made_for = [](const torch::jit::Node* node) -> torch::jit::Operation {
-    const auto address = static_cast<std::intptr_t>(node->i(function_attribute()));
-    CallSite known{*reinterpret_cast<const ScriptFunction*>(address), {}};
+    const ScriptFunction* function = nullptr;
+    std::memcpy(&function, node->t(function_attribute()).data_ptr(), sizeof function);
+    CallSite known{*function, {}};
     if (node->hasAttribute(slots_attribute())) known.slots = node->is(slots_attribute());
     return [known](Stack& stack) { run(stack, known); };
   };
@@ -192,13 +197,20 @@ const void* script_key(const void* object, int method) noexcept {
   return static_cast<const char*>(object) + method;
 }
 
+void set_function(torch::jit::Node& node, const ScriptFunction& function) {
+  const base::RecordingMode quiet;
+  const at::tracer::impl::NoTracerDispatchMode untraced;
+  const ScriptFunction* const address = &function;
+  constexpr std::int64_t kMore = 16;  // than LibTorch prints the elements of
+  const at::Tensor bytes = at::zeros({kMore}, at::kByte);
+  std::memcpy(bytes.data_ptr(), &address, sizeof address);
+  node.t_(function_attribute(), bytes);
+}
+
 const ScriptOperators& script_operators() {
-  static const ScriptOperators operators{registered<before>("torchtap::before"),
-                                         registered<after>("torchtap::after"),
-                                         registered<enter>("torchtap::enter"),
-                                         registered<leave>("torchtap::leave"),
-                                         function_attribute(),
-                                         slots_attribute()};
+  static const ScriptOperators operators{
+      registered<before>("torchtap::before"), registered<after>("torchtap::after"),
+      registered<enter>("torchtap::enter"), registered<leave>("torchtap::leave"), slots_attribute()};
   return operators;
 }
 

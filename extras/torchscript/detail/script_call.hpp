@@ -46,19 +46,22 @@ hooks::extend::InterposedTable& script_table();
 
 const void* script_key(const void* object, int method) noexcept;
 
-/// The operators of hooks. Each takes the object at the end, or an object that leads to it. Nodes have the
-/// attribute `function_attribute`, the address of a `ScriptFunction`; if the object is found inside of
-/// others, nodes of `before`, `after` and `enter` have `slots_attribute`, the slot in each, from the
-/// outermost one inwards.
+/// The operators of hooks. Each takes the object at the end, or an object that leads to it. Nodes have a
+/// `ScriptFunction` (`set_function`); if the object is found inside of others, nodes of `before`, `after` and
+/// `enter` have `slots_attribute`, the slot in each, from the outermost one inwards.
 struct ScriptOperators {
   c10::Symbol before;  ///< `(arguments…, self) -> (arguments…)`, where no hook sees outputs
   c10::Symbol after;   ///< `(value, self) -> value`, where no hook sees inputs
   /// If some hook sees both, the result of `enter` goes to `leave`.
   c10::Symbol enter;  ///< `(arguments…, self) -> (arguments…, call)`
   c10::Symbol leave;  ///< `(value, call) -> value`
-  c10::Symbol function_attribute, slots_attribute;
+  c10::Symbol slots_attribute;
 };
 /// Registers them on first use.
 const ScriptOperators& script_operators();
+/// Gives the node of an operator the address of its function, which lives as long as the function: needs no
+/// look-up, and is never saved. It is an attribute that is printed as `<Tensor>`, so that equal graphs have
+/// equal texts, which `torch.jit.trace` compares.
+void set_function(torch::jit::Node& node, const ScriptFunction& function);
 
 }  // namespace torchtap::torchscript::detail

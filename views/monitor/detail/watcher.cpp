@@ -12,6 +12,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/thread.hpp>
+#include <torchtap/model/extend/node.hpp>
 #include <torchtap/model/held.hpp>
 #include <torchtap/reductions/blocks.hpp>
 #include <torchtap/storage/save.hpp>
@@ -68,16 +69,55 @@ Watcher::Watcher(std::vector<model::ModuleRef> modules, const std::string& refer
   check_options();
   choose(options_.select());
   if (!reference_.empty() && options_.learn().empty()) load_reference();
+  note_lives();
+  if (options_.parameters() && options_.learn().empty()) {
+    parameters_ = std::make_unique<ParameterSteps>(modules_);
+  }
+}
+
+void Watcher::note_lives() {
+  lives_.clear();
   for (const model::ModuleRef& module : modules_) {
     Life& life = lives_.emplace_back();
+    if (module.scripted()) life.script.emplace(module.script()._ivalue());
     if (module.scripted() || module.exported()) continue;
     life.shared = module.module().weak_from_this();
     life.expires = !life.shared.expired();
     life.unknown = !life.expires && !model::held_by(module).empty();
   }
-  if (options_.parameters() && options_.learn().empty()) {
-    parameters_ = std::make_unique<ParameterSteps>(modules_);
+}
+
+/// Of modules of TorchScript keeps names alone, so that they do not live longer because of us.
+void Watcher::let_go_of_scripts() {
+  std::shared_ptr<const model::extend::Node> root;
+  for (model::ModuleRef& module : modules_) {
+    if (!module.scripted()) continue;
+    auto node = std::make_shared<model::extend::Node>(model::extend::Access::node(module));
+    node->script = nullptr;
+    node->root = root;
+    if (root == nullptr) root = node;
+    module = model::extend::Access::make(std::move(node));
   }
+}
+
+void Watcher::follow(std::vector<model::ModuleRef> modules) {
+  const auto is_other = [](const model::ModuleRef& a, const model::ModuleRef& b) {
+    return a.path() != b.path() || a.type() != b.type() || a.reachable() != b.reachable();
+  };
+  TORCH_CHECK_VALUE(modules.size() == modules_.size() &&
+                        std::equal(modules.begin(), modules.end(), modules_.begin(),
+                                   [&](const auto& a, const auto& b) { return !is_other(a, b); }),
+                    "views::monitor::Monitor::follow: the modules of this ", modules.front().type(),
+                    " have other paths or types than those of the model that was watched.");
+  TORCH_CHECK_VALUE(parameters_ == nullptr,
+                    "views::monitor::Monitor::follow: with MonitorOptions::parameters a monitor watches one "
+                    "object; make another monitor.");
+  const std::scoped_lock lock(judge_mutex_, take_mutex_);
+  handles_.clear();
+  modules_ = std::move(modules);
+  note_lives();
+  attach_all();
+  let_go_of_scripts();
 }
 
 Watcher::~Watcher() {
@@ -222,6 +262,7 @@ void Watcher::start() {
   }
   try {
     attach_all();
+    let_go_of_scripts();
     if (!learns && options_.thread()) {
       thread_ = base::start_thread("torchtap-watch", [self = shared_from_this()] { self->work(); });
     } else if (!learns) {
@@ -238,7 +279,10 @@ void Watcher::start() {
 bool Watcher::is_training(std::size_t called) const {
   const model::ModuleRef& root = modules_.front();
   if (root.exported()) return false;
-  if (root.scripted()) return root.script().is_training();
+  if (const auto& script = lives_.front().script) {
+    const auto object = script->lock();
+    return object && torch::jit::Module(object).is_training();
+  }
   // A root that no shared pointer owns may be gone while a part of it runs.
   const auto keep = lives_.front().shared.lock();
   return (keep != nullptr ? root : modules_[called]).module().is_training();
@@ -250,9 +294,17 @@ std::vector<model::ModuleRef> Watcher::living(std::vector<std::shared_ptr<const 
   for (std::size_t i = 0; i < modules_.size(); ++i) {
     const Life& life = lives_[i];
     if (life.unknown) return {};
+    if (life.script.has_value()) {
+      const auto object = life.script->lock();
+      if (!object) return {};
+      auto node = std::make_shared<model::extend::Node>(model::extend::Access::node(modules_[i]));
+      node->script = std::make_shared<const torch::jit::Module>(object);
+      modules.push_back(model::extend::Access::make(std::move(node)));
+      continue;
+    }
     if (life.expires) keep.push_back(life.shared.lock());
     if (life.expires && keep.back() == nullptr) return {};
-    const bool on_stack = !life.expires && !modules_[i].scripted() && !modules_[i].exported();
+    const bool on_stack = !life.expires && !modules_[i].exported();
     if (!on_stack) modules.push_back(modules_[i]);
   }
   return modules;
@@ -294,6 +346,13 @@ void Watcher::attach_all() {
 
 void Watcher::add_recorder(recorders::RecorderKind kind, const std::vector<std::size_t>& modules,
                            rules::Tensor tensor) {
+  const auto former = std::find_if(recorders_.begin(), recorders_.end(),
+                                   [&](const auto& one) { return one->kind() == recorders::name_of(kind); });
+  if (former != recorders_.end()) {  // of an object that this one follows
+    for (std::size_t i = 0; i < modules.size(); ++i)
+      (*former)->replace(static_cast<std::int64_t>(i), modules_[modules[i]]);
+    return;
+  }
   recorders::RecorderOptions how;
   how.all_tensors().on_error(
       [weak = weak_from_this()](const std::string& path, const std::exception_ptr& error) {

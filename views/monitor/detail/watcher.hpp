@@ -2,6 +2,8 @@
 
 // A model that a monitor watches.
 
+#include <ATen/core/ivalue.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -61,6 +63,8 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   std::string capture(const std::string& reason);
   void request_capture() noexcept { capture_requested_.store(true, std::memory_order_relaxed); }
   void flush();
+  /// Goes on with another object of the model. Throws as `Monitor::follow`.
+  void follow(std::vector<model::ModuleRef> modules);
   /// A thread ended in this forward.
   void lost(const OpenForward& forward) noexcept;
 
@@ -111,6 +115,7 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
     std::weak_ptr<const torch::nn::Module> shared;
     bool expires = false;  // when its last owner lets go
     bool unknown = false;  // nobody owns it, and it has parameters or buffers of its own
+    std::optional<c10::weak_intrusive_ptr<c10::ivalue::Object>> script;  // of a module of TorchScript
   };
 
   // watcher.cpp
@@ -122,6 +127,8 @@ class Watcher : public std::enable_shared_from_this<Watcher> {
   std::vector<model::ModuleRef> living(std::vector<std::shared_ptr<const void>>& keep) const;
   void check_learn() const;
   void not_counted(const std::string& path);
+  void note_lives();
+  void let_go_of_scripts();
   void attach_all();
   void add_recorder(recorders::RecorderKind kind, const std::vector<std::size_t>& modules,
                     rules::Tensor tensor);

@@ -1,0 +1,37 @@
+#pragma once
+
+/// How kept samples lie in the area.
+
+#include <atomic>
+#include <cstdint>
+
+namespace torchtap::tools::preload {
+
+/// Room for several samples. The last one is followed by zeros, or by the end.
+struct alignas(64) Chunk {
+  std::atomic<std::uint64_t> next;  ///< where in the area; 0: there is none
+  std::uint64_t bytes;              ///< with this
+};
+
+/// A sample; its sizes follow, and, from a multiple of 64 on, its bytes.
+struct alignas(64) Kept {
+  enum Kind : std::int32_t {
+    tensor,
+    none,      ///< an undefined tensor
+    not_held,  ///< a tensor that files cannot hold; the bytes say why
+    module,    ///< no sample: the bytes are the id of the module, an archive
+  };
+  std::uint64_t whole;               ///< bytes, with this; 0: nothing comes
+  std::atomic<std::uint32_t> ready;  ///< or the process was killed before
+  std::uint32_t of;                  ///< the number of the module
+  Kind kind;
+  std::int32_t dtype, dimensions;
+  std::uint64_t bytes;
+};
+
+/// Where the bytes begin.
+inline std::uint64_t bytes_at(std::int32_t dimensions) {
+  return (sizeof(Kept) + static_cast<std::uint64_t>(dimensions) * 8 + 63) / 64 * 64;
+}
+
+}  // namespace torchtap::tools::preload

@@ -1,0 +1,148 @@
+#include "launcher_saves.hpp"
+
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include <torchtap/storage/save.hpp>
+#include <torchtap/views/report/save.hpp>
+
+#include "packed_entries.hpp"
+#include "terminal/message.hpp"
+
+namespace torchtap::tools::preload {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// "insight.json"; of process 3 "insight-process3.json"; of its second model "insight-process3-2.json".
+std::string file_of(const std::string& place, const std::string& save, std::size_t model) {
+  const fs::path path = save;
+  std::string name = path.stem().string() + place.substr(save.size());
+  if (model > 0) name += "-" + std::to_string(model + 1);
+  return (path.parent_path() / (name + path.extension().string())).string();
+}
+
+}  // namespace
+
+bool Saver::publishes(const Config& config) {
+  return !config.save.empty() &&
+         (config.mode == "record" || config.mode == "trace" || config.mode == "report");
+}
+
+void Saver::save(std::vector<Report>& reports) {
+  if (!publishes(config_)) return;
+  const bool alone =
+      std::count_if(reports.begin(), reports.end(), [](const Report& one) { return one.attached; }) == 1;
+  bool first = true;
+  for (Report& report : reports) {
+    if (!report.attached) continue;
+    const bool is_first = report.is_program && std::exchange(first, first && !report.is_program);
+    const std::string place = place_of(config_.save, report.number, is_first || (alone && report.gone));
+    if (report.gone) {
+      save(report, place);
+    } else {
+      report.directory = config_.mode == "report" ? file_of(place, config_.save, 0) : place;
+    }
+  }
+}
+
+void Saver::save(Report& report, const std::string& place) {
+  try {
+    if (config_.mode == "report") {
+      save_reports(report, place);
+    } else {
+      save_recording(report, place);
+    }
+  } catch (const std::exception& error) {
+    report.directory.clear();
+    report.notes.push_back("the " + std::string(config_.mode == "record" ? "recording" : config_.mode) +
+                           " could not be saved: " + tools::message_of(error));
+    report.lost = true;
+  }
+}
+
+/// Whether what is at the place, which the launcher has asked about if it is the first, may be replaced.
+bool Saver::may_replace(const std::string& place) const {
+  const bool was_saved =
+      std::any_of(places_.begin(), places_.end(), [&](const auto& one) { return one.second == place; });
+  return config_.overwrite || was_saved;
+}
+
+void Saver::save_recording(Report& report, const std::string& place) {
+  const std::string published = area_.result_of(report.number);
+  std::vector<storage::Entry> entries;
+  if (!published.empty()) entries = unpack(published);
+  for (const std::string& part : area_.parts_of(report.number)) entries.push_back(unpack(part).front());
+  if (config_.mode == "record" && config_.reduce.empty()) area_.add_kept(report.number, entries);
+  if (entries.empty()) return;
+  std::string& former = places_[report.number];
+  if (!former.empty() && former != place) fs::remove_all(former);
+  storage::save(place, entries, storage::SaveOptions().mkdir(true).overwrite(may_replace(place)));
+  former = report.directory = place;
+  if (config_.mode == "trace") return;  // it has counted
+  report.samples = report.modules = 0;
+  for (const auto& entry : entries) {
+    report.samples += entry.samples;
+    report.modules += entry.samples > 0 ? 1 : 0;
+  }
+}
+
+void Saver::save_reports(Report& report, const std::string& place) {
+  std::vector<storage::Entry> models;
+  for (const std::string& part : area_.parts_of(report.number)) models.push_back(unpack(part).front());
+  report.samples = 0;
+  const bool is_new = places_.count(report.number) == 0;
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    const std::string file = file_of(place, config_.save, i);
+    try {
+      if (is_new) check_still_free(file, config_.overwrite);
+      views::report::save(views::report::from_json(models[i].value.text()), file);
+    } catch (const std::exception& error) {
+      report.notes.push_back("the report of " + models[i].type +
+                             " could not be saved: " + tools::message_of(error));
+      report.lost = true;
+      continue;
+    }
+    report.samples += models[i].samples;
+    if (i == 0) {
+      report.directory = file;
+    } else {
+      report.notes.push_back(c10::str(file, " is the report of another model, ", models[i].type, "."));
+    }
+  }
+  places_[report.number] = place;
+}
+
+void Saver::save_so_far() {
+  std::vector<Report> reports = area_.reports();
+  for (Report& report : reports) report.gone = true;
+  save(reports);
+}
+
+void Saver::save_later(const std::vector<Report>& reports) {
+  std::set<std::uint32_t> running;
+  for (const Report& report : reports)
+    if (report.attached && !report.gone) running.insert(report.number);
+  if (!publishes(config_) || running.empty() || ::fork() != 0) return;
+  ::setsid();
+  const int nowhere = ::open("/dev/null", O_RDWR);
+  for (int file = 0; file < 3; ++file) ::dup2(nowhere, file);
+  while (!running.empty()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    for (Report& report : area_.reports()) {
+      if (!report.gone || running.erase(report.number) == 0) continue;
+      save(report, place_of(config_.save, report.number, false));
+    }
+  }
+  std::_Exit(0);
+}
+
+}  // namespace torchtap::tools::preload

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "config.hpp"
+#include "process_report.hpp"
+#include "program_area.hpp"
+
+namespace torchtap::tools::preload {
+
+/// Writes what processes published to files, by the launcher's rights and on its disk.
+class Saver {
+ public:
+  Saver(const ProgramArea& area, const Config& config) : area_(area), config_(config) {}
+
+  /// Whether processes publish their results in this mode; in others they write files themselves.
+  static bool publishes(const Config& config);
+  /// Saves the results of processes that are gone, and says in their reports what it was, and where. The only
+  /// result of all has the place that was asked for. Says of processes that run where their results will be.
+  void save(std::vector<Report>& reports);
+  /// Saves what there is so far, also of processes that run.
+  void save_so_far();
+  /// Saves the results of these processes when they end, in a process of its own, as the launcher ends.
+  void save_later(const std::vector<Report>& reports);
+
+ private:
+  void save(Report& report, const std::string& place);
+  void save_recording(Report& report, const std::string& place);
+  void save_reports(Report& report, const std::string& place);
+  bool may_replace(const std::string& place) const;
+
+  const ProgramArea& area_;
+  const Config& config_;
+  std::map<std::uint32_t, std::string> places_;  // of processes whose results were saved
+};
+
+}  // namespace torchtap::tools::preload

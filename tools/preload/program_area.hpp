@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torchtap/base/disk.hpp>
+#include <torchtap/storage/entry.hpp>
+
+#include "area.hpp"
+#include "config.hpp"
+#include "process_report.hpp"
+
+namespace torchtap::tools::preload {
+
+/// The launcher's side of the area: opens it, and reads what processes have published.
+class ProgramArea {
+ public:
+  /// The files that the waiter loads.
+  struct Libraries {
+    std::string agent, interposer, torch;
+  };
+  /// Throws `std::runtime_error` if there can be none.
+  ProgramArea(const Config& config, const Libraries& libraries);
+  ~ProgramArea();
+  ProgramArea(const ProgramArea&) = delete;
+  ProgramArea& operator=(const ProgramArea&) = delete;
+
+  /// The value of `kVariable`.
+  std::string variable() const;
+  /// Called in the process that becomes the program.
+  void starts_here() const;
+  /// The reports of all processes that entered, in this order. Processes may run.
+  std::vector<Report> reports() const;
+  /// What a process published as its result; empty if nothing.
+  std::string result_of(std::uint32_t number) const;
+  /// The parts of its result, in order.
+  std::vector<std::string> parts_of(std::uint32_t number) const;
+  /// Adds the samples that a process kept to the entries that it published.
+  void add_kept(std::uint32_t number, std::vector<storage::Entry>& entries) const;
+
+ private:
+  const Page& page(std::uint32_t number) const;
+  char* at(std::uint64_t place, std::uint64_t bytes) const;
+  std::string read(const Published& published) const;
+
+  base::Descriptor file_;
+  Header* header_ = nullptr;
+  using Memory = std::pair<char*, std::uint64_t>;
+  mutable std::map<std::uint64_t, Memory> mapped_;  // by place
+  mutable std::vector<Memory> smaller_;             // the same places, mapped before
+};
+
+}  // namespace torchtap::tools::preload

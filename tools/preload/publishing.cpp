@@ -1,0 +1,227 @@
+// Writes what a process says and records to the area.
+#include "publishing.hpp"
+
+#include <ATen/Functions.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <new>
+#include <sstream>
+#include <stdexcept>
+
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
+#include <torchtap/base/strided.hpp>
+#include <torchtap/core/archive.hpp>
+#include <torchtap/storage/file.hpp>
+
+#include "kept_samples.hpp"
+
+namespace torchtap::tools::preload {
+namespace {
+
+constexpr std::int64_t kMostSavedUp = 50'000'000;  // ns
+constexpr std::int64_t kShare = 100;
+constexpr std::size_t kChunk = std::size_t{2} << 20;
+
+std::int64_t now() noexcept {
+  return std::chrono::steady_clock::now().time_since_epoch().count();
+}
+
+/// Of this thread: where processors are scarce, a pause is no cost.
+std::int64_t cpu() noexcept {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+}  // namespace
+
+std::atomic<Publishing*> Publishing::here_{nullptr};
+
+Publishing::Publishing() : area_(torchtap_preload_area()), saved_up_(kMostSavedUp), saved_at_(now()) {
+  const bool entered = area_.page != nullptr && area_.page->process == ::getpid();
+  if (area_.header == nullptr || (!entered && !area_.enter()))
+    throw std::runtime_error("the memory of the launcher cannot be reached.");
+  page_ = area_.page;
+  number_ = area_.number;
+  page_->stage = Stage::agent;
+}
+
+void Publishing::begin() {
+  here_ = nullptr;
+  here_ = new Publishing();
+}
+
+bool Publishing::is_program() const noexcept {
+  return area_.header->program == page_->process;
+}
+
+bool Publishing::takes_first_place() noexcept {
+  return is_program() && !area_.header->has_recorded.exchange(true);
+}
+
+bool Publishing::due() const noexcept {
+  const std::int64_t next = next_.load(std::memory_order_relaxed);
+  return next == 0 || ends_ || now() >= next;
+}
+
+void Publishing::results(const std::function<void()>& function) {
+  std::unique_lock lock(result_mutex_, std::defer_lock);
+  if (!(ends_ ? lock.try_lock_for(std::chrono::seconds(1)) : lock.try_lock())) return;
+  const std::int64_t begin = now(), begin_cpu = cpu();
+  const std::uint64_t calls = page_->begun.load(std::memory_order_relaxed);
+  function();
+  page_->published = calls;
+  const std::int64_t end = now(), cost = cpu() - begin_cpu;
+  saved_up_ = std::min(saved_up_ + (begin - saved_at_) / kShare, kMostSavedUp) - cost;
+  saved_at_ = begin;
+  // Another one costs as much.
+  next_ = saved_up_ >= cost ? 0 : end + (cost - saved_up_) * kShare;
+}
+
+void Publishing::part(std::size_t index, const std::string& text) {
+  while (parts_.size() <= index) {
+    const std::lock_guard lock(area_mutex_);
+    std::uint64_t at = 0;
+    char* const room = area_.take(sizeof(Parts), at);
+    if (room == nullptr) throw std::runtime_error("there is no more memory to share with the launcher.");
+    auto* const fresh = new (room) Parts;
+    (last_parts_ == nullptr ? page_->first_parts : last_parts_->next).store(at, std::memory_order_release);
+    last_parts_ = fresh;
+    for (Published& one : fresh->parts) parts_.emplace_back(&one, std::make_unique<Rooms>());
+  }
+  put({parts_[index].first, parts_[index].second.get()}, text);
+}
+
+void Publishing::report(const Report& report, bool last) {
+  const std::lock_guard lock(report_mutex_);
+  if (std::string text = text_of(report); text != reported_)
+    put({&page_->report, &report_rooms_}, reported_ = std::move(text));
+  if (last) page_->stage = Stage::ended;
+}
+
+Report Publishing::reported() const {
+  const std::lock_guard lock(report_mutex_);
+  return reported_.empty() ? Report() : read_from<Report>(reported_);
+}
+
+/// Writes the version that nobody reads, and turns to it.
+void Publishing::put(const Place& place, const std::string& text) {
+  Published& published = *place.published;
+  const std::uint64_t number = published.number.load(std::memory_order_relaxed) + 1;
+  Published::Half& half = published.halves[number % 2];
+  char*& room = place.rooms->of[number % 2];
+  if (half.room < text.size()) {
+    const std::lock_guard lock(area_mutex_);
+    if (room != nullptr) Area::give_back(room, half.room);
+    half.room = text.size() + text.size() / 2;
+    room = area_.take(half.room, half.at);
+    if (room == nullptr) {
+      half.room = 0;
+      throw std::runtime_error("there is no more memory to share with the launcher.");
+    }
+  }
+  std::memcpy(room, text.data(), text.size());
+  half.size = text.size();
+  published.number.store(number, std::memory_order_release);
+}
+
+char* Publishing::take(std::size_t bytes) {
+  const std::lock_guard lock(area_mutex_);
+  if (chunk_left_ < bytes) {
+    const std::size_t whole = std::max(bytes + sizeof(Chunk), kChunk);
+    std::uint64_t at = 0;
+    char* const room = area_.take(whole, at);
+    if (room == nullptr) return nullptr;
+    auto* const chunk = new (room) Chunk{{0}, whole};
+    (last_chunk_ == nullptr ? page_->first_chunk : last_chunk_->next).store(at, std::memory_order_release);
+    last_chunk_ = chunk;
+    chunk_ = room + sizeof(Chunk);
+    chunk_left_ = whole - sizeof(Chunk);
+  }
+  char* const taken = chunk_;
+  chunk_ += bytes;
+  chunk_left_ -= bytes;
+  new (taken) Kept();
+  reinterpret_cast<Kept*>(taken)->whole = bytes;
+  return taken;
+}
+
+namespace {
+
+/// Room for a sample of the module with this number. Whoever fills it says when it is ready.
+Kept* room_for(std::uint32_t of, Kept::Kind kind, at::IntArrayRef sizes, std::size_t bytes, char*& data) {
+  const auto dimensions = static_cast<std::int32_t>(sizes.size());
+  const std::uint64_t from = bytes_at(dimensions);
+  char* const room = Publishing::here()->take((from + bytes + 63) / 64 * 64);
+  if (room == nullptr) throw std::runtime_error("there is no more memory to share with the launcher.");
+  auto* const kept = reinterpret_cast<Kept*>(room);
+  kept->of = of;
+  kept->kind = kind;
+  kept->dimensions = dimensions;
+  kept->bytes = bytes;
+  std::memcpy(room + sizeof(Kept), sizes.data(), sizes.size() * sizeof(std::int64_t));
+  data = room + from;
+  return kept;
+}
+
+void keep_text(std::uint32_t of, Kept::Kind kind, const std::string& text) {
+  char* data = nullptr;
+  Kept* const kept = room_for(of, kind, {}, text.size(), data);
+  std::memcpy(data, text.data(), text.size());
+  kept->ready.store(1, std::memory_order_release);
+}
+
+class KeptModule final : public recorders::StreamSource {
+ public:
+  KeptModule(std::uint32_t number, std::string name) : number_(number), name_(std::move(name)) {}
+
+  bool wanted() const noexcept override { return true; }
+  std::uint64_t receivers(std::int64_t /*event*/) noexcept override { return 1; }
+  void send(const at::Tensor& tensor, const recorders::StreamSample& /*sample*/,
+            std::uint64_t /*receivers*/) override {
+    if (!tensor.defined()) return keep_text(number_, Kept::none, {});
+    TORCH_CHECK_TYPE(!tensor.is_quantized(), name_, ": the tensor is quantized, of dtype ",
+                     tensor.scalar_type(), ", which files for torch.load(weights_only=True) cannot hold.");
+    if (!storage::can_hold(tensor)) {
+      const std::string why = base::is_strided(tensor)
+                                  ? c10::str("dtype ", tensor.scalar_type(), " on ", tensor.device())
+                                  : base::instead_of_strided(tensor);
+      return keep_text(number_, Kept::not_held, "files cannot hold " + why + ".");
+    }
+    const base::RecordingMode quiet;
+    char* data = nullptr;
+    Kept* const kept = room_for(number_, Kept::tensor, tensor.sizes(), tensor.nbytes(), data);
+    kept->dtype = static_cast<std::int32_t>(tensor.scalar_type());
+    if (tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg()) {
+      std::memcpy(data, tensor.data_ptr(), tensor.nbytes());
+    } else {
+      at::from_blob(data, tensor.sizes(), at::TensorOptions(tensor.scalar_type())).copy_(tensor);
+    }
+    kept->ready.store(1, std::memory_order_release);
+  }
+
+ private:
+  const std::uint32_t number_;
+  const std::string name_;
+};
+
+}  // namespace
+
+std::shared_ptr<recorders::StreamSource> KeptSamples::source(const storage::EntryId& id) {
+  const std::uint32_t number = modules_++;
+  std::ostringstream text;
+  {
+    core::OutputArchive archive(text);
+    archive(id.path, id.aliases, id.type, id.kind);
+  }
+  keep_text(number, Kept::module, text.str());
+  return std::make_shared<KeptModule>(number, id.kind + " \"" + id.path + "\" (" + id.type + ")");
+}
+
+}  // namespace torchtap::tools::preload

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torchtap/recorders/stream.hpp>
+
+#include "area.hpp"
+#include "process_report.hpp"
+
+namespace torchtap::tools::preload {
+
+struct Chunk;
+
+/// Keeps what a process says and what it recorded in the area, from where the launcher takes it when the
+/// process is gone. Thread-safe; never destroyed, and left behind by a child that is forked.
+class Publishing {
+ public:
+  /// Enters the area, unless the waiter has done so for this process. Throws `std::runtime_error` if it
+  /// cannot.
+  Publishing();
+  Publishing(const Publishing&) = delete;
+  Publishing& operator=(const Publishing&) = delete;
+
+  /// Of this process; null without an agent.
+  static Publishing* here() noexcept { return here_.load(std::memory_order_acquire); }
+  /// Makes this process's.
+  static void begin();
+
+  /// The number of this process among those of the program, which names its files.
+  std::uint32_t number() const noexcept { return number_; }
+  /// Whether the launcher started this process, and nothing was recorded in it as another program before.
+  bool takes_first_place() noexcept;
+  bool is_program() const noexcept;
+
+  /// A call that is recorded begins.
+  void call() noexcept { page_->begun.fetch_add(1, std::memory_order_relaxed); }
+  /// Whether results may be published again. That takes at most 1 % of the time; up to 50 ms are saved up.
+  /// When the process ends, they may always.
+  bool due() const noexcept;
+  /// Has `function` publish a result, by `whole` or `part`. Does nothing if another thread publishes, unless
+  /// the process ends.
+  void results(const std::function<void()>& function);
+  void whole(const std::string& text) { put({&page_->result, &result_rooms_}, text); }
+  void part(std::size_t index, const std::string& text);
+  /// Publishes the report, if it says anything new.
+  void report(const Report& report, bool last);
+  Report reported() const;
+  /// From now on everything is published at once.
+  void ends() noexcept { ends_ = true; }
+  bool ending() const noexcept { return ends_; }
+
+  /// Room for a kept sample, behind the last. Null if there is no more.
+  char* take(std::size_t bytes);
+
+ private:
+  struct Rooms {
+    char* of[2] = {};
+  };
+  struct Place {
+    Published* published;
+    Rooms* rooms;
+  };
+  void put(const Place& place, const std::string& text);
+
+  static std::atomic<Publishing*> here_;
+
+  Area& area_;
+  Page* page_;
+  std::uint32_t number_ = 0;
+  std::mutex area_mutex_;  // last
+  mutable std::mutex report_mutex_;
+  std::string reported_;
+  std::timed_mutex result_mutex_;  // one publishes at a time
+  Rooms report_rooms_, result_rooms_;
+  Parts* last_parts_ = nullptr;
+  std::vector<std::pair<Published*, std::unique_ptr<Rooms>>> parts_;
+  Chunk* last_chunk_ = nullptr;
+  char* chunk_ = nullptr;
+  std::size_t chunk_left_ = 0;
+  std::int64_t saved_up_, saved_at_;   // ns, and when
+  std::atomic<std::int64_t> next_{0};  // ns: not before
+  std::atomic<bool> ends_{false};
+};
+
+/// Takes kept samples to the area, as they come.
+class KeptSamples final : public recorders::Stream {
+ public:
+  std::shared_ptr<recorders::StreamSource> source(const storage::EntryId& id) override;
+
+ private:
+  std::atomic<std::uint32_t> modules_{0};
+};
+
+}  // namespace torchtap::tools::preload
