@@ -14,6 +14,7 @@
 
 #include <torchtap/core/context.hpp>
 #include <torchtap/hooks/nn.hpp>
+#include <torchtap/recorders/companion.hpp>
 #include <torchtap/recorders/recorder.hpp>
 #include <torchtap/reductions/by.hpp>
 #include <torchtap/reductions/map.hpp>

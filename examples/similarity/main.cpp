@@ -19,6 +19,7 @@
 
 #include <torchtap/core/context.hpp>
 #include <torchtap/distributed/distributed.hpp>
+#include <torchtap/recorders/companion.hpp>
 #include <torchtap/recorders/recorder.hpp>
 #include <torchtap/reductions/any_series.hpp>
 #include <torchtap/reductions/linear_cka.hpp>
