@@ -65,6 +65,8 @@ def test_a_name_alone(installed, name, statement):
 
 
 def test_what_there_is_can_be_listed(installed):
-    done = call(sys.executable, "-c", "import torchtap; print(*dir(torchtap))", cwd=installed, PYTHONPATH=str(installed))
+    done = call(
+        sys.executable, "-c", "import torchtap; print(*dir(torchtap))", cwd=installed, PYTHONPATH=str(installed)
+    )
     names = done.out.split()
     assert {"recorders", "stream", "export"} <= {*names} and ("ForwardOutput" in names) == bool(BUILT)
