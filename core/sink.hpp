@@ -231,6 +231,7 @@ class Fold {
 
   /// Folds a sample in.
   void update(const at::Tensor& sample) {
+    check_no_wrapper(sample, "the callable");
     check_sizes(sample.sizes());
     fold(sample);
     if (count_++ == 0) sizes_ = sample.sizes().vec();

@@ -2,6 +2,7 @@
 
 /// The errors for unfit samples, which a reduction cannot fold.
 
+#include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
 #include <cstdint>
@@ -32,5 +33,8 @@ template <class Error>
 [[noreturn]] void unfit(const std::string& message) {
   throw UnfitSample<Error>({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, message);
 }
+
+/// Throws it for a wrapper that vmap or grad made, which ends before it is read, as a sample of `reduction`.
+TORCHTAP_API void check_no_wrapper(const at::Tensor& sample, const char* reduction);
 
 }  // namespace torchtap::core

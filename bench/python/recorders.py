@@ -38,6 +38,7 @@ CALLS = {
     "`ForwardOutput`, a condition that says no": with_recorder(torchtap.ForwardOutput, condition=lambda: False),
     "`ForwardOutput(reduction=Sum())`": with_recorder(torchtap.ForwardOutput, reduction=torchtap.Sum(over=[0])),
     "`ForwardOutput(reduction=Moments())`": with_recorder(torchtap.ForwardOutput, reduction=torchtap.Moments(over=[0])),
+    "`ForwardPre(reduction=Sum())`": with_recorder(torchtap.ForwardPre, reduction=torchtap.Sum(over=[0])),
     "`ForwardPre(reduction=Moments())`": with_recorder(torchtap.ForwardPre, reduction=torchtap.Moments(over=[0])),
     "a `Series` of `Moments`, `Min`, `Max`, `Count`": with_recorder(torchtap.ForwardOutput, reduction=four(over=[0])),
 }
@@ -67,10 +68,11 @@ def main():
     for _ in range(10):  # in turns
         for name, module in modules.items():
             takes[name] = min(takes[name], fastest(lambda module=module: module(x), 1, 20000))
-    print("| `[1, 100]` | a call takes | more than an empty hook |\n|---|---|---|")
+    print("| `[1, 100]` | a call takes | longer by | of an empty hook |\n|---|---|---|---|")
+    bare = takes["no hook"]
     for name, seconds in takes.items():
-        more = seconds - takes["an empty hook"]
-        print(f"| {name} | {1e9 * seconds:.0f} ns | {1e9 * more:+.0f} ns |")
+        times = (seconds - bare) / (takes["an empty hook"] - bare)
+        print(f"| {name} | {1e9 * seconds:.0f} ns | {1e9 * (seconds - bare):.0f} ns | {times:.2f} × |")
     print("\n| `[32, 64, 56, 56]`: moments, extrema, counts | torchtap | PyTorch's operations | |\n|---|---|---|---|")
     x = torch.randn(32, 64, 56, 56)
     for name, dims in (("of each channel", [0, 2, 3]), ("of all elements", [0, 1, 2, 3])):

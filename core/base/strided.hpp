@@ -8,6 +8,13 @@
 
 namespace torchtap::base {
 
+/// Whether it is a wrapper of functorch's vmap or grad, which ends with their function.
+inline bool is_wrapper(const at::Tensor& tensor) {
+  const c10::DispatchKeySet keys = tensor.key_set();
+  return keys.has(c10::DispatchKey::FuncTorchBatched) || keys.has(c10::DispatchKey::Batched) ||
+         keys.has(c10::DispatchKey::FuncTorchGradWrapper);
+}
+
 /// Whether a defined tensor has elements of its own, in strides. Code must not even ask others for their
 /// sizes: sparse and nested tensors, those of Python classes that compute themselves (`__torch_dispatch__`:
 /// DTensor, FakeTensor), and the wrappers of functorch's vmap and grad, which end before their recorded
@@ -15,8 +22,7 @@ namespace torchtap::base {
 inline bool is_strided(const at::Tensor& tensor) {
   const c10::DispatchKeySet keys = tensor.key_set();
   return tensor.layout() == c10::kStrided && !keys.has(c10::DispatchKey::NestedTensor) &&
-         !keys.has(c10::DispatchKey::Python) && !keys.has(c10::DispatchKey::FuncTorchBatched) &&
-         !keys.has(c10::DispatchKey::Batched) && !keys.has(c10::DispatchKey::FuncTorchGradWrapper);
+         !keys.has(c10::DispatchKey::Python) && !is_wrapper(tensor);
 }
 
 /// The tensor's layout and the remedy: "layout Sparse; convert it with to_dense() first".

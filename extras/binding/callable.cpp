@@ -1,5 +1,7 @@
 #include "callable.hpp"
 
+#include <torch/csrc/jit/frontend/tracer.h>
+
 #include <utility>
 
 namespace torchtap::python {
@@ -19,12 +21,18 @@ c10::impl::LocalDispatchKeySet shown() {
   return keys;
 }
 
+/// What is hidden while hooks run, and what the user's code in them may see again: all of it, but a trace
+/// that was going on.
+c10::DispatchKeySet to_show(bool python_too) {
+  auto keys = python_too ? kOfPython : c10::DispatchKeySet();
+  if (!torch::jit::tracer::isTracing()) keys = keys.add(c10::DispatchKey::Tracer);
+  return keys - c10::impl::tls_local_dispatch_key_set().excluded_;
+}
+
 }  // namespace
 
 Hidden::Hidden(bool python_too)
-    : former_(std::exchange(hidden(), python_too
-                                          ? kOfPython - c10::impl::tls_local_dispatch_key_set().excluded_
-                                          : c10::DispatchKeySet())),
+    : former_(std::exchange(hidden(), to_show(python_too))),
       excluded_((python_too ? kOfPython : c10::DispatchKeySet()).add(c10::DispatchKey::Tracer)) {}
 
 Hidden::~Hidden() {

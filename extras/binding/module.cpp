@@ -30,7 +30,8 @@ class Context {
  public:
   explicit Context(const py::kwargs& names) {
     for (const auto& [name, tensor] : names) {
-      names_.emplace_back(py::cast<std::string>(name), py::cast<at::Tensor>(tensor));
+      const auto named = py::cast<std::string>(name);
+      names_.emplace_back(named, tensor_argument(tensor, "Context: " + named));
     }
   }
   Context(const Context&) = delete;
@@ -60,6 +61,13 @@ std::string in_python(std::string text) {
        "transform=lambda x: x.real"},
       {std::regex(R"(\b(?:recorders::)?RecorderOptions::(\w+))"), "$1"},
       {std::regex(R"(\bcore::Context\b)"), "torchtap.Context"},
+      {std::regex(R"(\bcore::Results::at\b)"), "torchtap"},
+      {std::regex(R"(; call tensors\(\)\.)"), "; read `value`."},
+      {std::regex(R"(\ball_tensors\(\) records)"), "all_tensors=True records"},
+      {std::regex(R"(\bAnySeries\b)"), "Series"},
+      {std::regex(R"(\btorchtap::\w+::(\w+))"), "torchtap.$1"},
+      {std::regex(R"(\bload_value: )"), "load: "},
+      {std::regex(R"(\b((?:recorders|storage)::\w+)::at: )"), "$1: "},
       {std::regex(R"(\bat::(\w+))"), "torch.$1"},
       {std::regex(R"(\b(?:recorders|reductions|storage)::(\w+)::(\w+))"), "torchtap.$1.$2"},
       {std::regex(R"(\b(?:recorders|reductions|storage)::(\w+))"), "torchtap.$1"},
@@ -86,6 +94,12 @@ py::object to_exception(const std::exception_ptr& error) {
   } catch (const std::exception& thrown) {
     return exception(PyExc_RuntimeError, thrown.what());
   }
+}
+
+at::Tensor tensor_argument(py::handle object, const std::string& call) {
+  TORCH_CHECK_TYPE(THPVariable_Check(object.ptr()), "torchtap.", call, ": expected a torch.Tensor, got ",
+                   Py_TYPE(object.ptr())->tp_name, "; torch.as_tensor makes one of numbers and arrays.");
+  return py::cast<at::Tensor>(object);
 }
 
 py::object to_python(const core::Value& value) {
@@ -155,6 +169,7 @@ PYBIND11_MODULE(_C, module) {
   define_reductions(module);
   define_selectors(module);
   define_recorders(module);
+  define_direct_calls(module);
   define_storage(module);
 #ifdef TORCHTAP_PYTHON_CUDA
   module.def("enable_fused_kernels", &cuda::enable_fused_kernels);

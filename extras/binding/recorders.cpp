@@ -118,8 +118,10 @@ py::list attach(Recorder& recorder, const py::object& model, const selectors::Se
   const bool companions = !recorder.options().with().empty(), paired = kind.gradients || companions;
   for (const auto& module : selected) {
     StandIn& stand_in = stand_in_of(module);
-    // Calls are counted in each forward of the model, which begins before it.
-    add(stand_in, is_pre || paired || &stand_in == root.get(), !is_pre || paired, paired);
+    // Calls are counted in each forward of the model, which begins before it; where there are no others, its
+    // own are all the first.
+    const bool begins = &stand_in == root.get() && selected.size() > 1;
+    add(stand_in, is_pre || paired || begins, !is_pre || paired, paired);
   }
   // The model itself, and modules that companions name.
   for (const auto& module : modules_of(*root, /*children=*/false)) {
@@ -149,9 +151,33 @@ void merge_ranks(Recorder& recorder, c10d::ProcessGroup& group, bool everywhere,
 }
 #endif
 
+/// Of a recorder or a part of it.
+template <class Recorded>
+void apply(Recorded& recorded, const py::object& function) {
+  auto applied = to_function<at::Tensor, const at::Tensor&>(function, "the function of apply");
+  unlocked([&] { recorded.apply(std::move(applied)); });
+}
+template <class Recorded>
+void apply_sample(Recorded& recorded, const py::object& function) {
+  auto applied =
+      to_function<at::Tensor, const at::Tensor&, std::int64_t>(function, "the function of apply_sample");
+  unlocked([&] { recorded.apply_sample(std::move(applied)); });
+}
+
+/// The subrecorder at a place or of a path.
+Subrecorder subrecorder(Recorder& all, const py::object& which) {
+  if (py::isinstance<py::str>(which)) return Subrecorder(all.at(py::cast<std::string>(which)));
+  return Subrecorder(all[place(all, argument<std::int64_t>(which, all.kind(), "a place or a path"))]);
+}
+
 void define_subrecorder(py::module_& module) {
   const auto release = py::call_guard<py::gil_scoped_release>();
   py::class_<Subrecorder>(module, "Subrecorder", "The part of a recorder that belongs to one module.")
+      .def("__repr__",
+           [](const Subrecorder& one) {
+             const auto samples = unlocked([&] { return one.samples(); });
+             return c10::str("torchtap.Subrecorder(\"", one.path(), "\", ", samples, " samples)");
+           })
       .def_property_readonly("path", [](const Subrecorder& one) { return one.path(); })
       .def_property_readonly("aliases", [](const Subrecorder& one) { return one.aliases(); })
       .def_property_readonly("type", [](const Subrecorder& one) { return one.type(); })
@@ -183,8 +209,8 @@ void define_subrecorder(py::module_& module) {
              core::Value value = to_value(object);
              unlocked([&] { one.set(std::move(value)); });
            })
-      .def("apply", &Subrecorder::apply, release)
-      .def("apply_sample", &Subrecorder::apply_sample, release)
+      .def("apply", [](Subrecorder& one, const py::object& given) { apply(one, given); })
+      .def("apply_sample", [](Subrecorder& one, const py::object& given) { apply_sample(one, given); })
       .def("reset", &Subrecorder::reset, release);
 }
 
@@ -232,6 +258,7 @@ void define_recorders(py::module_& module) {
                         &Hook::after, py::const_))
       .def_property_readonly("number", &Hook::number)
       .def_property_readonly("idle", &Hook::idle);
+  module.def("forget_idle_calls", &forget_idle_calls);
   define_subrecorder(module);
   py::class_<Recorder>(module, "Recorder")
       .def(py::init([](const std::string& kind, const py::kwargs& options) {
@@ -240,23 +267,31 @@ void define_recorders(py::module_& module) {
       .def("attach_to", &attach)
       .def_property_readonly("kind", &Recorder::kind)
       .def("__len__", &Recorder::size)
-      .def("subrecorder",
-           [](Recorder& all, std::int64_t index) { return Subrecorder(all[place(all, index)]); })
-      .def("subrecorder", [](Recorder& all, const std::string& path) { return Subrecorder(all.at(path)); })
+      .def("subrecorder", &subrecorder)
       .def("drop",
-           [](Recorder& all, std::int64_t index) {
+           [](Recorder& all, const py::object& which) {
+             const auto index = argument<std::int64_t>(which, all.kind() + ".remove", "a place");
              return to_python(unlocked([&] { return all.remove(place(all, index)); }));
            })
       .def("detach_all", &Recorder::detach, release)
       .def(
           "end", [](Recorder& all) { const Recorder ended(std::move(all)); }, release)
       .def("reset", &Recorder::reset, release, "Discards all samples; the hooks stay.")
-      .def("apply", &Recorder::apply, py::arg("function"), release,
-           "Replaces what is recorded by `function` of it: of each tensor, result or kept sample.")
-      .def("apply_sample", &Recorder::apply_sample, py::arg("function"), release,
-           "As apply, with the number of samples as second argument.")
-      .def("merge", &Recorder::merge, py::arg("other"), release,
-           "Adds the data of a recorder of the same modules, as if its samples had come after these.")
+      .def(
+          "apply", [](Recorder& all, const py::object& function) { apply(all, function); },
+          py::arg("function"),
+          "Replaces what is recorded by `function` of it: of each tensor, result or kept sample.")
+      .def(
+          "apply_sample", [](Recorder& all, const py::object& function) { apply_sample(all, function); },
+          py::arg("function"), "As apply, with the number of samples as second argument.")
+      .def(
+          "merge",
+          [](Recorder& all, const py::object& given) {
+            const auto& other = argument<const Recorder&>(given, all.kind() + ".merge", "a recorder");
+            unlocked([&] { all.merge(other); });
+          },
+          py::arg("other"),
+          "Adds the data of a recorder of the same modules, as if its samples had come after these.")
       .def("flush", &Recorder::flush, release, "Writes spooled samples to the disk.")
       .def_property_readonly("dropped", &Recorder::dropped, "Samples dropped for lack of room.")
       .def("save_to", &save, release)

@@ -168,6 +168,12 @@ Any parsed(const std::string& text, std::vector<std::int64_t> dims, bool over_al
   return parse(text, ParseOptions().over(std::move(dims)).over_all(over_all));
 }
 
+/// "Moments", of a reduction's description.
+std::string name_of(const Any& reduction) {
+  const std::string described = reduction.describe();
+  return described.substr(0, described.find('('));
+}
+
 at::Tensor only_result(const Any& reduction) {
   const core::Results results = reduction.results();
   TORCH_CHECK_VALUE(results.size() == 1, "torchtap: ", reduction.describe(), " has ",
@@ -211,15 +217,32 @@ std::unique_ptr<core::Sink> to_sink(const py::object& reduction) {
 void define_reductions(py::module_& module) {
   py::class_<Any>(module, "Reduction")
       .def(py::init([](const std::string& name, const py::kwargs& options) {
-        return makers().at(name)(Given(options));
+        const auto found = makers().find(name);
+        TORCH_CHECK_VALUE(found != makers().end(), "torchtap.Reduction: there is no class \"", name,
+                          "\"; torchtap.parse(\"moments\") makes a reduction of its name, and "
+                          "torchtap.Moments() with all options.");
+        return found->second(Given(options));
       }))
       // With Python's lock, which is all that keeps an object whole that several threads update.
-      .def("update", &Any::update, py::arg("sample"),
-           "Folds a sample in. Throws if it does not fit those before; nothing is changed then.")
-      .def("check", &Any::check, py::arg("sample"),
-           "Throws the error that update would throw. Changes nothing.")
-      .def("merge", &Any::merge, py::arg("other"),
-           "Adds what `other`, a reduction made alike, has seen after this one's samples.")
+      .def(
+          "update",
+          [](Any& reduction, const py::object& sample) {
+            reduction.update(tensor_argument(sample, name_of(reduction) + ".update"));
+          },
+          py::arg("sample"),
+          "Folds a sample in. Throws if it does not fit those before; nothing is changed then.")
+      .def(
+          "check",
+          [](const Any& reduction, const py::object& sample) {
+            reduction.check(tensor_argument(sample, name_of(reduction) + ".check"));
+          },
+          py::arg("sample"), "Throws the error that update would throw. Changes nothing.")
+      .def(
+          "merge",
+          [](Any& reduction, const py::object& other) {
+            reduction.merge(argument<const Any&>(other, name_of(reduction) + ".merge", "a reduction"));
+          },
+          py::arg("other"), "Adds what `other`, a reduction made alike, has seen after this one's samples.")
       .def_property_readonly("count", &Any::count, "The number of samples or, under over, of rows.")
       .def_property_readonly("value", &only_result, "The result, where there is one alone.")
       .def(

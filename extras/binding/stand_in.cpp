@@ -50,11 +50,12 @@ struct Numbered {
 
 /// A call between its hooks before forward and those after it.
 struct Running {
-  explicit Running(StandIn& of) : module(of), call(of.torchtap_gate()) {}
+  explicit Running(std::shared_ptr<StandIn> of) : module(std::move(of)), call(module->torchtap_gate()) {}
 
-  StandIn& module;
+  std::shared_ptr<StandIn> module;
   hooks::extend::Call call;
   FoundTensors inputs;
+  const void* stack = nullptr;  ///< where the thread's stack was
 };
 
 /// The running calls of a thread, the innermost last.
@@ -62,13 +63,37 @@ using Calls = std::vector<std::unique_ptr<Running>>;
 
 /// Takes the innermost call of the module out; null if there is none.
 std::unique_ptr<Running> take(Calls& calls, const StandIn& module) {
-  const auto found =
-      std::find_if(calls.rbegin(), calls.rend(), [&](const auto& one) { return &one->module == &module; });
+  const auto found = std::find_if(calls.rbegin(), calls.rend(),
+                                  [&](const auto& one) { return one->module.get() == &module; });
   if (found == calls.rend()) return nullptr;
   auto call = std::move(*found);
   calls.erase(std::next(found).base());
   return call;
 }
+
+/// Drops calls that ended without hooks after them, as KeyboardInterrupt ends them: those that were deeper in
+/// the stack than the one that begins at `stack`, and an earlier one of its module there, with all inside.
+void drop_ended(Calls& calls, const StandIn& module, const void* stack) {
+  constexpr std::ptrdiff_t kSurely = 4096;  // hooks are reached in two ways, of a different depth
+  const auto* const here = static_cast<const char*>(stack);
+  const auto ended = [&](const std::unique_ptr<Running>& one) {
+    const auto* const there = static_cast<const char*>(one->stack);
+    return there + kSurely < here || (one->module.get() == &module && there <= here);
+  };
+  calls.erase(std::find_if(calls.begin(), calls.end(), ended), calls.end());
+}
+
+/// Gives Python's lock away, for which threads may wait that hold one of ours.
+class WithoutLock {
+ public:
+  WithoutLock() : state_(PyEval_SaveThread()) {}
+  ~WithoutLock() { PyEval_RestoreThread(state_); }
+  WithoutLock(const WithoutLock&) = delete;
+  WithoutLock& operator=(const WithoutLock&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
 
 /// Runs hooks after a forward that had none before it.
 void run_after(StandIn& module, hooks::extend::CallTensors& outputs, hooks::extend::CallTensors* inputs) {
@@ -85,7 +110,7 @@ void run_after(StandIn& module, hooks::extend::CallTensors& outputs, hooks::exte
 /// Runs hooks without Python's lock, hidden from modes unless tensors need Python to compute.
 template <class Run>
 void run(bool plain, const Run& hooks) {
-  const py::gil_scoped_release unlocked;
+  const WithoutLock unlocked;
   const Hidden unseen(/*python_too=*/plain);
   hooks();
 }
@@ -122,7 +147,17 @@ StandIn::~StandIn() {
 
 bool StandIn::stands_for(py::handle module) const {
   // Python gives the address of a module that is gone to another one, say a copy of it.
-  return (module.ptr() == module_ && module.is(alive_())) || py::hasattr(module, "_is_replica");
+  if (module.ptr() == module_) {
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject* alive = nullptr;
+    PyWeakref_GetRef(alive_.ptr(), &alive);
+    Py_XDECREF(alive);
+#else
+    PyObject* const alive = PyWeakref_GetObject(alive_.ptr());
+#endif
+    if (alive == module_) return true;
+  }
+  return py::hasattr(module, "_is_replica");
 }
 
 std::shared_ptr<StandIn> stand_in_for(py::handle model) {
@@ -158,7 +193,10 @@ std::int64_t Hook::number() const {
 
 py::object Hook::before(py::handle module, const py::tuple& arguments, const py::dict& named) const {
   if (idle() || !module_->stands_for(module) || would_change_a_trace(paired_)) return py::none();
-  auto running = std::make_unique<Running>(*module_);
+  const void* const stack = __builtin_frame_address(0);
+  if (paired_) drop_ended(base::of_thread<Calls>(), *module_, stack);
+  auto running = std::make_unique<Running>(module_);
+  running->stack = stack;
   if (running->call.idle()) return py::none();
   running->call.own_plan();  // the call may never end
   FoundTensors& inputs = running->inputs;
@@ -207,6 +245,14 @@ py::object Hook::after(py::handle module, const py::tuple& arguments, const py::
   if (!inputs.computed() || !outputs.computed()) return py::none();
   run(inputs.plain() && outputs.plain(), [&] { run_after(*module_, outputs.see(), &inputs.see()); });
   return py::none();
+}
+
+void forget_idle_calls() {
+  Calls& calls = base::of_thread<Calls>();
+  const auto idle = [](const std::unique_ptr<Running>& one) {
+    return hooks::extend::is_idle(one->module->torchtap_gate());
+  };
+  calls.erase(std::remove_if(calls.begin(), calls.end(), idle), calls.end());
 }
 
 void run_numbered(const c10::List<std::optional<at::Tensor>>& inputs,

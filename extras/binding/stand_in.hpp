@@ -77,6 +77,10 @@ class Hook {
   bool paired_;
 };
 
+/// Drops what this thread kept for calls of modules that have no hooks any more: an interrupt ends a call
+/// without PyTorch's hooks after it.
+void forget_idle_calls();
+
 /// Runs the hooks of the stand-in with this number, if it is still there, before a forward or after it. What
 /// they replace is lost. For code that torch.compile made, which has no Python objects.
 void run_numbered(const c10::List<std::optional<at::Tensor>>& inputs,

@@ -28,8 +28,10 @@ std::vector<reductions::Any> reductions_of(const RecordedEntry& entry) {
   return all;
 }
 
-/// Python counts from the end, too.
-RecordedEntry entry_at(const Recording& recording, std::int64_t index) {
+/// By place, of which Python counts some from the end, or by path.
+RecordedEntry entry_at(const Recording& recording, const py::object& which) {
+  if (py::isinstance<py::str>(which)) return recording.at(py::cast<std::string>(which));
+  const auto index = argument<std::int64_t>(which, "Recording", "a place or a path");
   return recording.at(index < 0 ? index + static_cast<std::int64_t>(recording.size()) : index);
 }
 
@@ -53,12 +55,17 @@ void define_storage(py::module_& module) {
       .def_property_readonly("dropped", &RecordedEntry::dropped)
       .def_property_readonly("reduction", [](const RecordedEntry& entry) { return entry.reduction(); })
       .def_property_readonly("note", [](const RecordedEntry& entry) { return in_python(entry.note()); })
+      .def("__repr__",
+           [](const RecordedEntry& entry) {
+             return c10::str("torchtap.Entry(\"", entry.path(), "\", ", entry.samples(), " samples)");
+           })
       .def_property_readonly("value", &value_of)
       .def_property_readonly("reductions", &reductions_of);
   py::class_<Recording>(module, "Recording")
       .def("__len__", &Recording::size)
       .def("__getitem__", &entry_at)
-      .def("__getitem__", [](const Recording& all, const std::string& path) { return all.at(path); })
+      .def("__repr__",
+           [](const Recording& all) { return c10::str("torchtap.Recording(", all.size(), " entries)"); })
       .def(
           "__iter__", [](const Recording& all) { return py::make_iterator(all.begin(), all.end()); },
           py::keep_alive<0, 1>())

@@ -2,8 +2,6 @@
 
 import copy
 import gc
-import importlib.util
-import inspect
 import io
 import json
 import math
@@ -16,17 +14,12 @@ import threading
 import warnings
 import weakref
 
+import built  # noqa: F401
 import numpy as np
 import pytest
 import torch
 import torchtap
-from harness import SOURCE, TORCHTAP, call, given, run
-
-if given("python_module"):  # built, and not installed beside the package
-    spec = importlib.util.spec_from_file_location("torchtap._C", given("python_module"))
-    sys.modules["torchtap._C"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules["torchtap._C"])
-    torchtap._C = sys.modules["torchtap._C"]
+from harness import SOURCE, TORCHTAP, run
 
 
 def classifier():
@@ -258,8 +251,8 @@ def test_errors_are_in_pythons_words(tmp_path):
         ({"reduction": torchtap.Moments}, "such as torchtap.Moments.*got <class"),
         ({"transform": 3}, "the transform has to be a callable, got int"),
         ({"condition": True}, "the condition has to be a callable, got bool"),
-        ({"dtype": "float64"}, "dtype cannot be 'float64'"),
-        ({"slot": "a"}, "slot cannot be 'a'"),
+        ({"dtype": "float64"}, "dtype cannot be 'float64'; expected a torch.dtype"),
+        ({"slot": "a"}, "slot cannot be 'a'; expected a whole number"),
         ({"companions": {"a": "0"}}, "companions cannot be"),
     ):
         with pytest.raises(TypeError, match=f"(?s){says}"):
@@ -271,11 +264,129 @@ def test_errors_are_in_pythons_words(tmp_path):
     with pytest.raises(TypeError, match="expected classes and names of classes, got 3"):
         torchtap.ForwardOutput().attach(model, types=3)
     assert len(torchtap.ForwardOutput().attach(model, indices=1)) == 1
+    recorder, moments = torchtap.ForwardOutput().attach(model, "0"), torchtap.Moments()
+    model(x)
+    recorder.save(tmp_path / "saved", mkdir=True)
+    for use, says in (
+        (lambda: moments.update([1.0, 2.0]), r"Moments\.update: expected a torch\.Tensor, got list; torch\.as_tensor"),
+        (lambda: moments.check(np.ones(3)), r"Moments\.check: expected a torch\.Tensor, got numpy\.ndarray"),
+        (lambda: moments.merge(3), r"Moments\.merge: expected a reduction, got int"),
+        (lambda: torchtap.Reduction("Moments"), "over.* is missing|unbiased is missing"),
+        (lambda: torchtap.Context(labels=3), r"Context: labels: expected a torch\.Tensor, got int"),
+        (lambda: recorder.apply(lambda t: None), "the function of apply returned NoneType"),
+        (lambda: recorder.subrecorders[0].apply_sample(3), "the function of apply_sample has to be a callable"),
+        (lambda: recorder[0:1], "ForwardOutput: expected a place or a path, got slice"),
+        (lambda: recorder.remove("0"), r"ForwardOutput\.remove: expected a place, got str"),
+        (lambda: recorder.merge({}), r"ForwardOutput\.merge: expected a recorder, got dict"),
+        (lambda: torchtap.load(tmp_path / "saved")[1.5], "Recording: expected a place or a path, got float"),
+    ):
+        with pytest.raises(TypeError, match=f"torchtap.*{says}") as raised:
+            use()
+        assert "pybind" not in str(raised.value).lower() and "incompatible" not in str(raised.value)
+    with pytest.raises(ValueError, match='no class "x"; torchtap.parse'):
+        torchtap.Reduction("x")
+    with pytest.raises(IndexError, match='torchtap: there is no result called "men".*"mean", "variance"'):
+        moments.update(x[0])
+        moments["men"]
+    with pytest.raises(ValueError, match="nothing is reduced; read `value`"):
+        recorder.subrecorders[0].results()
+    with pytest.raises(AttributeError, match="detach torchtap's recorders first"):
+        torch.jit.script(model)
+    recorder.detach()
     context = torchtap.Context(labels=x)
     with context:
         pass
     with pytest.raises(RuntimeError, match="is left, but was not entered"):
         context.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("name", ["condition", "reduction", "transform", "dtype", "slot", "on_error"])
+def test_options_are_chosen_once(name):
+    recorder = torchtap.ForwardOutput(condition=bool, reduction=torchtap.Sum())
+    assert recorder.condition is bool and isinstance(recorder.reduction, torchtap.Sum)
+    with pytest.raises(AttributeError, match=f"ForwardOutput: {name} is chosen when a recorder is made"):
+        setattr(recorder, name, lambda: True)
+    recorder.own = 3  # as on any object
+
+
+def test_calls_of_the_model_alone_are_the_first_of_their_forwards():
+    seen, model = [], torch.nn.Linear(2, 2)
+    recorder = torchtap.ForwardOutput(
+        condition=lambda sample: seen.append((sample.call_index, sample.sample_index)) or True
+    )
+    recorder.attach(model)
+    assert not model._forward_pre_hooks  # nothing else is counted
+    for _ in range(3):
+        model(torch.ones(1, 2))
+    assert seen == [(0, 0), (0, 1), (0, 2)] and recorder.samples() == 3
+
+
+def test_hooks_are_called_past_the_methods_that_the_compiler_reads():
+    model, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+    recorder = torchtap.ForwardOutput(reduction=torchtap.Sum()).attach(model)
+    (hook,) = model._forward_hooks.values()
+    assert hook(model, (x,), x) is None and type(hook).__call__(hook, model, (x,), x) is None
+    assert torch.equal(recorder[0], x + x)
+    with pytest.raises(TypeError, match="with 3 arguments, and it got 1"):
+        hook(model)
+
+    def fails(tensor):
+        raise LookupError("of mine")
+
+    with torchtap.ForwardOutput(transform=fails).attach(model), pytest.raises(LookupError, match="of mine") as raised:
+        model(x)
+    assert raised.traceback[-1].name == "fails"
+
+
+@pytest.mark.parametrize("kind", [torchtap.BackwardInput, torchtap.BackwardOutput])
+def test_an_interrupt_leaves_nothing(kind):
+    class Interrupted(torch.nn.Module):
+        stop = False
+
+        def forward(self, x):
+            if self.stop:
+                raise KeyboardInterrupt
+            return x * 2
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), Interrupted())
+    recorder = kind().attach(model)
+
+    def interrupted():
+        x = torch.randn(2, 4, requires_grad=True)
+        model[1].stop = True
+        with pytest.raises(KeyboardInterrupt):
+            model(x)
+        model[1].stop = False
+        return weakref.ref(x)
+
+    first = interrupted()
+    step(model, torch.randn(2, 4))
+    gc.collect()
+    assert first() is None and list(recorder.iter_samples()) == [1, 1, 1]  # the next call finds that it ended
+    last = interrupted()
+    recorder.detach()
+    gc.collect()
+    assert last() is None
+
+
+def test_callables_may_trace():
+    model, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+    recorder = torchtap.ForwardOutput(transform=lambda t: torch.jit.trace(lambda q: q * 2, t)(t)).attach(model)
+    y = model(x)
+    assert torch.equal(recorder[0][0], y * 2)
+
+
+def test_wrappers_of_transforms_of_functions_are_left_out_by_callables():
+    model, x = torch.nn.Linear(2, 2), torch.ones(3, 2)
+    for transformed in (torch.func.vmap(model), torch.func.grad(lambda q: model(q).sum())):
+        recorder = torchtap.ForwardOutput(reduction=lambda a, b: a + b).attach(model)
+        transformed(x)
+        transformed(x)
+        assert recorder.samples() == 0 and recorder[0] is None and recorder.subrecorders[0].left_out == 2
+        assert "a wrapper that vmap or grad made" in recorder.subrecorders[0].note
+        y = model(x)
+        assert torch.equal(recorder[0], y)
+        recorder.detach()
 
 
 def test_callables_may_compute_in_python():
@@ -373,7 +484,7 @@ assert list(recorder.iter_samples()) == [5, 5, 5], list(recorder.iter_samples())
 
 
 def test_a_model_that_was_compiled_before_records_too():
-    subprocess.run([sys.executable, "-c", LATE.replace("{load}", load_module())], check=True)
+    subprocess.run([sys.executable, "-c", LATE.replace("{load}", "import built, torchtap")], check=True)
 
 
 def test_a_sample_that_does_not_fit_is_left_out():
@@ -682,7 +793,7 @@ def test_spool_and_budget(tmp_path):
 
 
 def test_spool_at_the_end_of_the_process(tmp_path):
-    script = EXIT.replace("{load}", load_module())
+    script = EXIT.replace("{load}", "import built, torchtap")
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "spool")], check=True, timeout=120)
     recording = torchtap.load(tmp_path / "spool")
     assert recording.complete and [one.samples for one in recording] == [5, 5]
@@ -1078,12 +1189,6 @@ def test_inputs_of_transforms_of_functions_are_left_out():
         recorder.detach()
 
 
-def load_module():
-    """The code with which this file loads the module, for other processes."""
-    source = inspect.getsource(sys.modules[__name__]).partition("import torchtap\n")[2].partition("\n\n\ndef")[0]
-    return "import importlib.util\nimport torchtap\n" + source
-
-
 EXIT = """
 import sys
 import torch
@@ -1119,7 +1224,7 @@ dist.destroy_process_group()
 
 @pytest.mark.skipif(not hasattr(torchtap._C, "merge_ranks"), reason="built without torchtap::distributed")
 def test_ranks(tmp_path):
-    code = RANK.replace("{load}", load_module())
+    code = RANK.replace("{load}", "import built, torchtap")
     ranks = [subprocess.Popen([sys.executable, "-c", code, str(rank), str(tmp_path / "store")]) for rank in range(2)]
     assert [rank.wait(120) for rank in ranks] == [0, 0]
 

@@ -50,6 +50,10 @@ class _Hook:
     def __reduce__(self):
         return _nothing.__reduce__()
 
+    @property
+    def __name__(self):
+        raise AttributeError("torch.jit.script compiles hooks that are Python code; detach torchtap's recorders first")
+
     def traced(self, inputs, outputs, before):
         """Whether there is nothing to do but in the code that PyTorch's compiler makes."""
         # Programs that are exported are the same with hooks and without. The compiler of 2.11 takes is_exporting() for true.
@@ -79,3 +83,7 @@ class AfterWithInputs(_Hook):
         if torch.compiler.is_dynamo_compiling() and self.traced((args, kwargs), output, False):
             return None
         return self.hook.after(module, args, kwargs, output)
+
+
+# Where nothing is compiled the C++ hook is called at once, past the methods above, which the compiler reads.
+_C.call_directly(Before, After, AfterWithInputs)

@@ -105,6 +105,7 @@ def _remove(hooks):
         for handle in handles:
             handle.remove()
     hooks.clear()
+    _C.forget_idle_calls()
 
 
 class Recorder(_C.Recorder):
@@ -164,12 +165,29 @@ class Recorder(_C.Recorder):
             memory_budget=memory_budget,
             defer=defer,
         )
-        self.condition, self.reduction = condition, reduction
-        self._callables = transform, on_error
+        self._callables = condition, reduction, transform, on_error
         self._hooks, self._alias = [], alias
         weakref.finalize(self, _remove, self._hooks).atexit = False
         if spool is not None:
             atexit.register(_end, weakref.ref(self))
+
+    @property
+    def condition(self):
+        """What decides, as it was given."""
+        return self._callables[0]
+
+    @property
+    def reduction(self):
+        """What folds, as it was given."""
+        return self._callables[1]
+
+    def __setattr__(self, name, value):
+        if name in _OPTIONS:
+            raise AttributeError(
+                f"torchtap.{self.kind}: {name} is chosen when a recorder is made; make another one, or give a callable that asks "
+                "what you change."
+            )
+        super().__setattr__(name, value)
 
     def attach(self, model: torch.nn.Module, selector=None, *, types=None, indices=None) -> "Recorder":
         """Attaches to the modules of `model` that all of the given ones select; without any to all that have a forward.
@@ -337,6 +355,9 @@ class BackwardInput(Recorder):
 class BackwardOutput(Recorder):
     """Gradients with respect to outputs."""
 
+
+# What has no effect later.
+_OPTIONS = frozenset(inspect.signature(Recorder).parameters)
 
 _about_all = (Recorder.__doc__ or "").partition("\n\n")[2]
 for _one in (ForwardPre, ForwardInput, ForwardOutput, BackwardInput, BackwardOutput):
