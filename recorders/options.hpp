@@ -19,6 +19,9 @@
 #include <torchtap/core/sink.hpp>
 #include <torchtap/hooks/values.hpp>
 #include <torchtap/storage/spool.hpp>
+#if __has_include(<torchtap/recorders/statistics.hpp>)  // `Companion`, of the component statistics
+#include <torchtap/recorders/statistics.hpp>
+#endif
 
 namespace torchtap::recorders {
 

@@ -6,6 +6,3 @@
 #include <torchtap/recorders/options.hpp>
 #include <torchtap/recorders/recorder.hpp>
 #include <torchtap/recorders/subrecorder.hpp>
-#if __has_include(<torchtap/recorders/statistics.hpp>)
-#include <torchtap/recorders/statistics.hpp>
-#endif
