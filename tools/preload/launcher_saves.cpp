@@ -71,8 +71,8 @@ void Saver::save(Report& report, const std::string& place) {
 
 /// Whether what is at the place, which the launcher has asked about if it is the first, may be replaced.
 bool Saver::may_replace(const std::string& place) const {
-  const bool was_saved = std::any_of(places_.begin(), places_.end(),
-                                     [&](const auto& one) { return one.second == place; });
+  const bool was_saved =
+      std::any_of(places_.begin(), places_.end(), [&](const auto& one) { return one.second == place; });
   return config_.overwrite || was_saved;
 }
 
@@ -106,7 +106,8 @@ void Saver::save_reports(Report& report, const std::string& place) {
       if (is_new) check_still_free(file, config_.overwrite);
       views::report::save(views::report::from_json(models[i].value.text()), file);
     } catch (const std::exception& error) {
-      report.notes.push_back("the report of " + models[i].type + " could not be saved: " + tools::message_of(error));
+      report.notes.push_back("the report of " + models[i].type +
+                             " could not be saved: " + tools::message_of(error));
       report.lost = true;
       continue;
     }

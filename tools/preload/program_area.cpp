@@ -33,7 +33,8 @@ namespace {
 bool resize(int file) {
   rlimit limit{};
   ::getrlimit(RLIMIT_FSIZE, &limit);
-  const rlimit more{std::max<rlim_t>(limit.rlim_max, kAreaBytes), std::max<rlim_t>(limit.rlim_max, kAreaBytes)};
+  const rlimit more{std::max<rlim_t>(limit.rlim_max, kAreaBytes),
+                    std::max<rlim_t>(limit.rlim_max, kAreaBytes)};
   const rlimit most{limit.rlim_max, limit.rlim_max};
   if (::setrlimit(RLIMIT_FSIZE, &more) != 0) ::setrlimit(RLIMIT_FSIZE, &most);
   const auto before = std::signal(SIGXFSZ, SIG_IGN);
@@ -67,7 +68,8 @@ ProgramArea::ProgramArea(const Config& config, const Libraries& libraries) {
   constexpr int kBehind = 1000, kRest = 16;
   const int most = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, kBehind + kRest));
   int moved = -1;
-  for (int from = most - kRest; moved < 0 && from < most; ++from) moved = ::fcntl(made, F_DUPFD, std::max(from, 3));
+  for (int from = most - kRest; moved < 0 && from < most; ++from)
+    moved = ::fcntl(made, F_DUPFD, std::max(from, 3));
   ::close(made);
   if (moved < 0) fail("dup");
   file_ = base::Descriptor(moved);
@@ -102,7 +104,8 @@ void ProgramArea::starts_here() const {
 }
 
 char* ProgramArea::at(std::uint64_t place, std::uint64_t bytes) const {
-  if (place > kAreaBytes || bytes > kAreaBytes - place) throw std::runtime_error("the program's memory is damaged.");
+  if (place > kAreaBytes || bytes > kAreaBytes - place)
+    throw std::runtime_error("the program's memory is damaged.");
   const std::uint64_t from = place / kPageBytes * kPageBytes, size = place - from + bytes;
   auto& [memory, length] = mapped_[from];
   if (memory == nullptr || length < size) {
@@ -225,7 +228,8 @@ void ProgramArea::add_kept(std::uint32_t number, std::vector<storage::Entry>& en
     for (std::uint64_t next = sizeof(Chunk); next + sizeof(Kept) <= bytes;) {
       const auto& kept = *reinterpret_cast<const Kept*>(begin + next);
       if (kept.whole == 0 || kept.whole > bytes - next) break;
-      if (kept.ready.load(std::memory_order_acquire) != 0) take(kept, begin + next + bytes_at(kept.dimensions));
+      if (kept.ready.load(std::memory_order_acquire) != 0)
+        take(kept, begin + next + bytes_at(kept.dimensions));
       next += kept.whole;
     }
     place = chunk->next;

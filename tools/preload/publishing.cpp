@@ -100,7 +100,8 @@ void Publishing::part(std::size_t index, const std::string& text) {
 
 void Publishing::report(const Report& report, bool last) {
   const std::lock_guard lock(report_mutex_);
-  if (std::string text = text_of(report); text != reported_) put({&page_->report, &report_rooms_}, reported_ = std::move(text));
+  if (std::string text = text_of(report); text != reported_)
+    put({&page_->report, &report_rooms_}, reported_ = std::move(text));
   if (last) page_->stage = Stage::ended;
 }
 

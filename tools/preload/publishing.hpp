@@ -44,8 +44,8 @@ class Publishing {
   /// Whether results may be published again. That takes at most 1 % of the time; up to 50 ms are saved up.
   /// When the process ends, they may always.
   bool due() const noexcept;
-  /// Has `function` publish a result, by `whole` or `part`. Does nothing if another thread publishes, unless the
-  /// process ends.
+  /// Has `function` publish a result, by `whole` or `part`. Does nothing if another thread publishes, unless
+  /// the process ends.
   void results(const std::function<void()>& function);
   void whole(const std::string& text) { put({&page_->result, &result_rooms_}, text); }
   void part(std::size_t index, const std::string& text);
@@ -74,7 +74,7 @@ class Publishing {
   Area& area_;
   Page* page_;
   std::uint32_t number_ = 0;
-  std::mutex area_mutex_;          // last
+  std::mutex area_mutex_;  // last
   mutable std::mutex report_mutex_;
   std::string reported_;
   std::timed_mutex result_mutex_;  // one publishes at a time
@@ -84,7 +84,7 @@ class Publishing {
   Chunk* last_chunk_ = nullptr;
   char* chunk_ = nullptr;
   std::size_t chunk_left_ = 0;
-  std::int64_t saved_up_, saved_at_;    // ns, and when
+  std::int64_t saved_up_, saved_at_;   // ns, and when
   std::atomic<std::int64_t> next_{0};  // ns: not before
   std::atomic<bool> ends_{false};
 };
