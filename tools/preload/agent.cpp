@@ -6,6 +6,7 @@
 #include <ATen/record_function.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/nn/module.h>
@@ -99,8 +100,21 @@ bool has_mode() noexcept {
   return agent != nullptr && agent->mode != nullptr;
 }
 
-/// Whether the agent still does something. Modes keep state in threads.
+void at_end();
+
+/// Ends a mode with the main thread, while the thread's objects exist which modes use.
+struct MainThreadEnd {
+  ~MainThreadEnd() {
+    if (::getpid() == static_cast<pid_t>(::syscall(SYS_gettid))) at_end();
+  }
+};
+
+/// Whether the agent still does something.
 bool observes() noexcept {
+  if (agent != nullptr && agent->mode != nullptr) {
+    static thread_local const MainThreadEnd end;
+    static_cast<void>(end);
+  }
   return agent != nullptr && !agent->over.load(std::memory_order_acquire) &&
          (agent->mode == nullptr || base::thread_lives());
 }

@@ -61,15 +61,13 @@ need places of their own: a second one with the same is an error before its prog
 A program may load LibTorch as it begins or later, as Python does. One with another LibTorch than torchtap was built for
 runs as without torchtap, which names both.
 
-Each process makes its own recording: the program in DIR, processes that it starts in DIR-PID, whether forked or
-running another program. A forked child has its own samples, not its parent's. At the end torchtap lists the
+Each process makes its own recording: the program in DIR, processes that it starts in DIR-process2 and so on, whether
+forked or running another program. A forked child has its own samples, not its parent's. At the end torchtap lists the
 recordings; if only one process recorded anything, and not the program itself, its recording is in DIR.
 
-The recording is saved when a process ends: by return, exit, quick_exit, _exit, abort, a failed assert, an uncaught
-exception, or one of SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGALRM, SIGXCPU, SIGUSR1, SIGUSR2, unless the
-program handles the signal itself. After a crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL; _exit or abort in the handler of
-one; a damaged heap), after SIGKILL, and after an exec nothing can be saved; torchtap reports the loss. --interval SECONDS
-saves the whole recording at intervals, so that the last save remains.
+Torchtap saves when a process has ended, however it did: by return, exit, _exit, abort, a signal, SIGKILL or an exec. Where
+calls are so short that handing over each would take more than 1 % of the time, the last ones may be missing after another
+end than exit; torchtap says how many. --interval SECONDS saves while the program runs, too.
 
 --trace DIR logs every operation of one forward pass instead, as torchtap trace does: of TorchScript the first call of
 a method; of a C++ model the pass from the first call of a module that can be seen. Its forward is compiled into the
@@ -79,11 +77,11 @@ program ends. Operations before the first module's call are not in it, and modul
 Each process logs one pass. --keep says which tensors are saved: all, none, or names and patterns ('conv*').
 
 --report FILE measures the program's models instead, as torchtap report does: time, memory, work and gradients of each
-module. FILE ends in .json, .csv or .html; further models are in FILE-2 and so on, further processes in FILE-PID. A
+module. FILE ends in .json, .csv or .html; further models are in FILE-2 and so on, further processes
+in FILE-process2. A
 repeat is a forward pass with the backwards that follow it, whose end is found as a trace's, except that a pass before
 a backward ends by it. Models are known once the program has asked them for their parameters or modules or set them to
-train or eval; a method of TorchScript is a model of its own. One thread is measured at a time. It saves when the
-process ends, and at intervals with --interval.
+train or eval; a method of TorchScript is a model of its own. One thread is measured at a time.
 
 --fingerprint FILE writes a fingerprint (800 bytes) of every parameter, buffer, input and output of the first forward
 instead, by which torchtap compare finds where this program differs from another one. --forwards and --skip choose
@@ -92,7 +90,7 @@ other forwards, each module counting its own.
 --explore shows the program's models in the browser while they train, as torchtap explore does with --save DIR
 afterwards. The address of the page is printed when the first model runs; the page lives as long as the program. Models are known as
 for --report, and a forward ends as a trace does, a training step's by its backward. The model's own call has the inputs
-of its first module and no outputs. Each process has a page, and a directory, of its own: DIR-PID. The run is written as
+of its first module and no outputs. Each process has a page, and a directory, of its own: DIR-process2. The run is written as
 it goes, so it survives any end of the program.
 
 --monitor REFERENCE --save INCIDENTS watches the program's models instead: the rules of torchtap check, and drift of every

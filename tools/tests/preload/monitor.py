@@ -194,6 +194,28 @@ def test_processes(folder, model):
     assert "watched 1 model, no alarms.\n" in said.replace("): ", "\n")
 
 
+def test_a_model_that_is_loaded_again(folder):
+    """It goes on with the monitor of the former object: its drift is judged, and there is no limit to reloads."""
+    (folder / "reload.py").write_text(
+        "import sys, torch\n"
+        "torch.manual_seed(int(sys.argv[1]))\n"
+        "with torch.no_grad():\n"
+        "    for reload in range(80):\n"
+        "        model = torch.jit.load('small.pt')\n"
+        "        for _ in range(3):\n"
+        "            model(torch.randn(16, 3) * float(sys.argv[2]))\n"
+        "        del model\n"
+    )
+    torch.jit.script(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())).save(folder / "small.pt")
+    how = ("--", sys.executable, "reload.py")
+    said = run("preload", "--learn", "ref", *how, 1, 1, cwd=folder).err
+    assert said == "torchtap: learned a reference of 1 model: ref\n"
+    good = run("preload", "--monitor", "ref", "--cost", "1", "--save", "good", *how, 2, 1, cwd=folder).err
+    assert good == "torchtap: watched 1 model, no alarms.\n"
+    wide = run("preload", "--monitor", "ref", "--cost", "1", "--save", "wide", *how, 3, 3, cwd=folder).err
+    assert "watched 1 model" in wide and any(alarm["rule"] == "drift" for alarm in alarms(folder / "wide"))
+
+
 def test_errors(folder):
     (folder / "wrong.txt").write_text("dead_relu.zero = 0.9\n")
     run("record", "net.pt", "--random", "1x3x24x24", "--save", "kept", status=None)

@@ -5,8 +5,10 @@ import os
 import pathlib
 import re
 import signal
+import time
 
 import harness
+import numpy
 import pytest
 import torch
 from harness import TORCHTAP, call, entries, given, run, start, until
@@ -42,6 +44,12 @@ def others(name):
         for found in sorted(os.listdir(), key=lambda found: (len(found), found))  # 9 before 10
         if re.fullmatch(re.escape(name) + r"-process\d+", found)
     }
+
+
+def children(launcher, name):
+    """The processes of this name that the launcher started."""
+    found = call("ps", "-o", "pid=,comm=", "--ppid", launcher, status=None).out.split()
+    return [int(pid) for pid, comm in zip(found[::2], found[1::2]) if comm == name]
 
 
 def announced(said):
@@ -142,7 +150,7 @@ def test_exec():
 @pytest.mark.parametrize(
     "ending",
     "return _exit _Exit quick_exit abort assert quit alarm broken_pipe own_term_handler own_abort_handler "
-    "segv kill own_crash_handler".split(),
+    "segv kill own_crash_handler visible raised closed".split(),
 )
 def test_ends_with_its_recording(ending):
     said = preload(ending)
@@ -150,6 +158,29 @@ def test_ends_with_its_recording(ending):
     said = preload(ending + "-reduced", "--reduce", "count", mode=ending)
     assert [entry["samples"] for entry in entries(ending + "-reduced")] == [3]
     assert said == f"torchtap: recorded 3 samples of 1 module: {ending}-reduced\n"
+
+
+@pytest.mark.parametrize("options", [(), ("--reduce", "moments")], ids=["keep", "reduce"])
+def test_killed_at_any_moment(options):
+    """What was handed over is whole, and what was not is counted."""
+    random = numpy.random.default_rng(7)
+    for i in range(8):
+        launcher = start(TORCHTAP, "preload", *options, "--overwrite", "--save", "killed", "--", program, "feed_on")
+        until(lambda: children(launcher.pid, "processes"), "the program does not begin")
+        time.sleep(random.uniform(0, 1))
+        os.kill(children(launcher.pid, "processes")[0], signal.SIGKILL)
+        _, said = launcher.communicate(timeout=120)
+        assert launcher.returncode == -signal.SIGKILL
+        if re.search("before (there was anything|torchtap was loaded)", said):
+            continue  # it had recorded nothing
+        ((entry, value),) = harness.recording("killed")
+        assert entry["path"] == "Linear#0" and entry["samples"] > 0
+        assert f"recorded {entry['samples']:,} sample" in said
+        if options:
+            mean = torch.arange(entry["samples"], dtype=torch.float64).mean() * 2
+            assert torch.allclose(value["moments.mean"] if "moments.mean" in value else value["mean"], mean)
+        else:
+            assert [float(sample) for sample in value] == [2.0 * i for i in range(entry["samples"])]
 
 
 def test_recordings_are_saved_at_intervals():

@@ -181,6 +181,20 @@ def test_views(folder, net):
     assert "of 1 model: run" in said, "--explore"
 
 
+@pytest.mark.parametrize("mode", [["--reduce", "count", "--save", "traced"], ["--report", "traced.json"]])
+def test_a_program_that_traces(folder, mode):
+    """torch.jit.trace compares the texts of graphs, those with hooks among them."""
+    (folder / "traces.py").write_text(
+        "import torch\n"
+        "x = torch.ones(1, 3)\n"
+        "inner = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()))\n"
+        "inner(x)\n"
+        "traced = torch.jit.trace(torch.nn.Sequential(inner, torch.nn.Linear(3, 2)), x)\n"
+        "print(tuple(traced(x).shape), tuple(torch.jit.trace(torch.nn.Linear(3, 2), x)(x).shape))\n"
+    )
+    preload([*mode, "--overwrite"], sys.executable, "traces.py", status=0)
+
+
 def test_modules_of_python(folder):
     (folder / "eager.py").write_text("import torch; torch.nn.Linear(2, 2)(torch.ones(1, 2))")
     said = preload(["--save", "eager"], sys.executable, "eager.py", status=0)

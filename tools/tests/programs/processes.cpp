@@ -13,6 +13,7 @@
 #include <cassert>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -192,6 +193,44 @@ int become_another() {
 }
 
 // ---- endings
+
+/// Runs until it is killed.
+int feed_on() {
+  auto layer = make_layer();
+  for (int i = 0;; ++i) feed(layer, i);
+}
+
+int fed();
+
+/// What others see of the process.
+int visible() {
+  fed();
+  for (int number = 1; number < 32; ++number) {
+    struct sigaction now {};
+    ::sigaction(number, nullptr, &now);
+    if (now.sa_handler != SIG_DFL) std::cout << "signal " << number << " has a handler\n";
+  }
+  std::cout << std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}) << " threads\n";
+  return 5;
+}
+
+/// Nothing runs behind it.
+int raised() {
+  std::cout << fed() << std::endl;
+  ::raise(SIGTERM);
+  std::cout << "it runs on" << std::endl;
+  return 5;
+}
+
+/// As daemons do.
+int closed() {
+  auto layer = make_layer();
+  feed(layer, 1);
+  for (int file = 3; file < 4096; ++file) ::close(file);
+  feed(layer, 2);
+  feed(layer, 3);
+  ::_exit(5);
+}
 
 int fed() {
   static auto layer = make_layer();
@@ -430,6 +469,10 @@ int main(int argc, char** argv) {
       {"fork_killed", fork_killed},
       {"become_another", become_another},
       {"return", fed},
+      {"feed_on", feed_on},
+      {"visible", visible},
+      {"raised", raised},
+      {"closed", closed},
       {"_exit", [] { return ::_exit(fed()), 0; }},
       {"_Exit", [] { return std::_Exit(fed()), 0; }},
       {"quick_exit", [] { return std::quick_exit(fed()), 0; }},
