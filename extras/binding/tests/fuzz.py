@@ -50,7 +50,15 @@ class Around(nn.Module):
 
     def forward(self, x):
         y = self.holder(x=x)
-        return y["y"] if isinstance(y, dict) else y if isinstance(y, torch.Tensor) else y[-1][0] if isinstance(y, list) else y[0]
+        return (
+            y["y"]
+            if isinstance(y, dict)
+            else y
+            if isinstance(y, torch.Tensor)
+            else y[-1][0]
+            if isinstance(y, list)
+            else y[0]
+        )
 
 
 WIDTH = 4
@@ -191,7 +199,9 @@ class Round:
         rng, model = self.rng, self.model
         steps = list(self.steps())
         bare = [step(model, x, error, self.moody) for x, error in steps]
-        kind = rng.choice(["ForwardPre", "ForwardInput", "ForwardOutput", "BackwardOutput", "BackwardOutput", "BackwardInput"])
+        kind = rng.choice(
+            ["ForwardPre", "ForwardInput", "ForwardOutput", "BackwardOutput", "BackwardOutput", "BackwardInput"]
+        )
         threads = rng.random() < 0.25 and kind.startswith("Forward")
         self.log = [kind, "threads" if threads else "", [error and error.__name__ for _, error in steps]]
         plain = Plain(model, kind) if kind != "BackwardInput" else None
@@ -200,7 +210,9 @@ class Round:
         recorder = self.recorder = getattr(self.torchtap, kind)(**options).attach(model)
         box.append(weakref.ref(recorder))
         others = [
-            getattr(self.torchtap, rng.choice(["ForwardPre", "ForwardOutput"]))(reduction=self.torchtap.Count()).attach(model)
+            getattr(self.torchtap, rng.choice(["ForwardPre", "ForwardOutput"]))(reduction=self.torchtap.Count()).attach(
+                model
+            )
             for _ in range(rng.randint(0, 2))
         ]
         if threads:
