@@ -206,6 +206,7 @@ class TORCHTAP_API RecorderOptions {
   RecorderOptions& stream(std::shared_ptr<Stream> stream, std::int64_t every = 1);
   /// Null if nothing is sent.
   std::shared_ptr<Stream> stream() const noexcept;
+  /// 1 if nothing is sent.
   std::int64_t stream_every() const noexcept;
 
   /// Lets samples of a device wait, up to `bytes` bytes of them, so that one launch of a kernel adds up many:
