@@ -284,10 +284,8 @@ Report own_report() {
 std::string own_place(const Config& config) {
   const std::string place =
       place_of(config.save, Publishing::here()->number(), Publishing::here()->takes_first_place());
-  std::string free = place;
-  if (place != config.save)
-    for (int i = 2; std::filesystem::exists(free); ++i) free = place + "-" + std::to_string(i);
-  return free;
+  if (place == config.save) return place;
+  return free_place(place, [](const std::string& one) { return std::filesystem::exists(one); });
 }
 
 void publish_at_end() {

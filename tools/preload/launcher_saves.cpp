@@ -44,8 +44,8 @@ void Saver::save(std::vector<Report>& reports) {
   bool first = true;
   for (Report& report : reports) {
     if (!report.attached) continue;
-    const bool is_first = report.is_program && std::exchange(first, first && !report.is_program);
-    const std::string place = place_of(config_.save, report.number, is_first || (alone && report.gone));
+    const bool is_first = report.is_program && std::exchange(first, false);
+    const std::string place = this->place(report.number, is_first || (alone && report.gone));
     if (report.gone) {
       save(report, place);
     } else {
@@ -69,11 +69,17 @@ void Saver::save(Report& report, const std::string& place) {
   }
 }
 
-/// Whether what is at the place, which the launcher has asked about if it is the first, may be replaced.
-bool Saver::may_replace(const std::string& place) const {
-  const bool was_saved =
-      std::any_of(places_.begin(), places_.end(), [&](const auto& one) { return one.second == place; });
-  return config_.overwrite || was_saved;
+bool Saver::was_saved(const std::string& place) const {
+  return std::any_of(places_.begin(), places_.end(), [&](const auto& one) { return one.second == place; });
+}
+
+// Of the first place the launcher has asked before the program began.
+std::string Saver::place(std::uint32_t number, bool first) const {
+  const std::string place = place_of(config_.save, number, first);
+  if (first || config_.overwrite) return place;
+  return free_place(place, [&](const std::string& one) {
+    return !was_saved(one) && fs::exists(config_.mode == "report" ? file_of(one, config_.save, 0) : one);
+  });
 }
 
 void Saver::save_recording(Report& report, const std::string& place) {
@@ -85,7 +91,8 @@ void Saver::save_recording(Report& report, const std::string& place) {
   if (entries.empty()) return;
   std::string& former = places_[report.number];
   if (!former.empty() && former != place) fs::remove_all(former);
-  storage::save(place, entries, storage::SaveOptions().mkdir(true).overwrite(may_replace(place)));
+  storage::save(place, entries,
+                storage::SaveOptions().mkdir(true).overwrite(config_.overwrite || was_saved(place)));
   former = report.directory = place;
   if (config_.mode == "trace") return;  // it has counted
   report.samples = report.modules = 0;
@@ -139,7 +146,7 @@ void Saver::save_later(const std::vector<Report>& reports) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     for (Report& report : area_.reports()) {
       if (!report.gone || running.erase(report.number) == 0) continue;
-      save(report, place_of(config_.save, report.number, false));
+      save(report, place(report.number, false));
     }
   }
   std::_Exit(0);

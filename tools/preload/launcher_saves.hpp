@@ -27,10 +27,12 @@ class Saver {
   void save_later(const std::vector<Report>& reports);
 
  private:
+  /// Where a process's results belong: `first` has the place that was asked for.
+  std::string place(std::uint32_t number, bool first) const;
+  bool was_saved(const std::string& place) const;
   void save(Report& report, const std::string& place);
   void save_recording(Report& report, const std::string& place);
   void save_reports(Report& report, const std::string& place);
-  bool may_replace(const std::string& place) const;
 
   const ProgramArea& area_;
   const Config& config_;

@@ -64,6 +64,14 @@ Report own_report();
 /// The place of a process's files: `save`, or for another process than the first that recorded
 /// "save-processNUMBER".
 std::string place_of(const std::string& save, std::uint32_t number, bool first);
+/// That place, with a number behind it while something is there that nobody asked about: of other processes
+/// than the first, before an earlier run's results would keep these from being saved.
+template <class IsTaken>
+std::string free_place(const std::string& place, const IsTaken& is_taken) {
+  std::string free = place;
+  for (int i = 2; is_taken(free); ++i) free = place + "-" + std::to_string(i);
+  return free;
+}
 /// In the program: its place, for results that the process writes itself.
 std::string own_place(const Config& config);
 /// Throws `c10::ValueError` if something is at `place` that may not be replaced. The launcher has asked

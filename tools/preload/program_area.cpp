@@ -191,7 +191,7 @@ std::vector<Report> ProgramArea::reports() const {
 
 namespace {
 
-struct KeptModule {
+struct SamplesOfModule {
   storage::EntryId id;
   core::Value::List samples;
   core::NotRecorded not_held;
@@ -200,10 +200,10 @@ struct KeptModule {
 }  // namespace
 
 void ProgramArea::add_kept(std::uint32_t number, std::vector<storage::Entry>& entries) const {
-  std::vector<KeptModule> modules;
+  std::vector<SamplesOfModule> modules;
   const auto take = [&](const Kept& kept, char* data) {
     if (kept.of >= modules.size()) modules.resize(kept.of + std::size_t{1});
-    KeptModule& module = modules[kept.of];
+    SamplesOfModule& module = modules[kept.of];
     if (kept.kind == Kept::module) {
       std::istringstream text(std::string(data, kept.bytes));
       core::InputArchive archive(text);
@@ -236,7 +236,7 @@ void ProgramArea::add_kept(std::uint32_t number, std::vector<storage::Entry>& en
   }
   // The entries are in the order of their modules; the last modules may not have been published.
   std::size_t index = 0;
-  for (KeptModule& module : modules) {
+  for (SamplesOfModule& module : modules) {
     const auto is_its = [&](const storage::Entry& entry) {
       return entry.path == module.id.path && entry.type == module.id.type && entry.kind == module.id.kind;
     };

@@ -78,6 +78,16 @@ def test_fork_after():
     assert f"torchtap merge fork_after {directory} --save" in said, "fork: how to merge"
 
 
+def test_a_place_that_is_taken():
+    """What an earlier run left, or anybody, keeps no recording from being saved, and stays."""
+    pathlib.Path("taken-process2").mkdir()
+    pathlib.Path("taken-process2/mine").write_text("mine")
+    said = preload("taken", mode="fork_after")
+    assert values("taken") == {"Linear#0": [2, 4]} and os.listdir("taken-process2") == ["mine"]
+    assert values("taken-process2-2") == {"Linear#0": [20, 40, 60]}
+    assert announced(said) == [(3, 1, "taken-process2-2")]
+
+
 def test_fork_exit():
     preload("fork_exit")
     assert values("fork_exit") == {"Linear#0": [2]}, "fork, exit: the parent's"
