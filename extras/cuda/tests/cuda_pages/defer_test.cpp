@@ -84,6 +84,27 @@ BOOST_AUTO_TEST_CASE(a_forward_takes_two_launches) {
   check_all(recorder, text, seen);
 }
 
+BOOST_AUTO_TEST_CASE(kernels_may_be_enabled_after_a_recorder_was_attached) {
+  Many model;
+  recorders::ForwardOutput late(with("sum", 1 << 20));
+  late.attach(model, selectors::types<SameImpl>());
+  recorders::ForwardOutput paired(
+      recorders::RecorderOptions()
+          .reduction(reductions::where("mask", reductions::Sum(reductions::SumOptions().over({0}))))
+          .with("mask", recorders::output("/same0").map(
+                            [](const at::Tensor& x) { return x.cpu().select(1, 0) > 0; })));
+  paired.attach(model, selectors::names("same1"));
+  const OnPages pages;
+  const at::Tensor x = at::randn({30, 5});
+  for (int i = 0; i < 3; ++i) {
+    const auto launches = launches_of(model, fake::on_device(x));
+    BOOST_TEST(launches == (i == 0 ? kModules : 2) + 1, "forward " << i << ": " << launches);
+  }
+  check_all(late, "sum", {x, x, x});
+  const at::Tensor chosen = x.index({x.select(1, 0) > 0}).to(at::kDouble).sum(0) * 3;
+  BOOST_TEST(close(paired[0].tensor().cpu().to(at::kDouble), chosen, 1e-6));
+}
+
 BOOST_AUTO_TEST_CASE(no_more_bytes_wait_than_may) {
   const OnPages pages;
   Many model;
