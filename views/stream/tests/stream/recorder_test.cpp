@@ -373,3 +373,19 @@ BOOST_AUTO_TEST_CASE(options_that_contradict_each_other_are_errors) {
   BOOST_CHECK_EXCEPTION(streamed.entries(), c10::ValueError, says({"entries", "not kept"}));
   BOOST_TEST(streamed[0].value().is_none());
 }
+
+#if __has_include(<torchtap/recorders/statistics.hpp>)
+BOOST_AUTO_TEST_CASE(a_recorder_with_companions_sends_nothing) {
+  const TemporaryDirectory here;
+  Publisher publisher("test", placed(here));
+  for (const bool stream_first : {false, true}) {
+    recorders::RecorderOptions options;
+    const auto stream = [&] { options.stream(publisher); };
+    const auto pair = [&](const char* name) { options.with(name, recorders::output()); };
+    stream_first ? stream() : pair("a");
+    BOOST_CHECK_EXCEPTION(stream_first ? pair("a") : stream(), c10::NotImplementedError,
+                          says({"pairs samples with companions", "sends to a stream"}));
+    BOOST_CHECK_NO_THROW(stream_first ? stream() : pair("b"));  // more of the same
+  }
+}
+#endif
