@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(kernels_may_be_enabled_after_a_recorder_was_attached) {
   }
   check_all(late, "sum", {x, x, x});
   const at::Tensor chosen = x.index({x.select(1, 0) > 0}).to(at::kDouble).sum(0) * 3;
-  BOOST_TEST(close(paired[0].tensor().cpu().to(at::kDouble), chosen, 1e-6));
+  BOOST_TEST(close(paired[0].tensor("value").cpu().to(at::kDouble), chosen, 1e-6));
 }
 
 BOOST_AUTO_TEST_CASE(no_more_bytes_wait_than_may) {
