@@ -39,7 +39,9 @@ class Done(typing.NamedTuple):
 
 def environment(**more):
     """This process's, without what a terminal says of itself."""
-    own = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    # Variables may come and go meanwhile: pytest has one of each test, and tests ask in threads.
+    own = {name: os.environ.get(name) for name in list(os.environ) if name not in ("COLUMNS", "NO_COLOR")}
+    own = {name: value for name, value in own.items() if value is not None}
     return {**own, "LC_ALL": "C.UTF-8", **more}
 
 
