@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import time
 
@@ -175,14 +176,16 @@ def test_killed_at_any_moment(options):
     """What was handed over is whole, and what was not is counted."""
     random = numpy.random.default_rng(7)
     for i in range(8):
-        launcher = start(TORCHTAP, "preload", *options, "--overwrite", "--save", "killed", "--", program, "feed_on")
+        shutil.rmtree("killed", ignore_errors=True)
+        launcher = start(TORCHTAP, "preload", *options, "--save", "killed", "--", program, "feed_on")
         until(lambda: children(launcher.pid, "processes"), "the program does not begin")
         time.sleep(random.uniform(0, 1))
         os.kill(children(launcher.pid, "processes")[0], signal.SIGKILL)
         _, said = launcher.communicate(timeout=120)
         assert launcher.returncode == -signal.SIGKILL
-        if re.search("before (there was anything|torchtap was loaded)", said):
-            continue  # it had recorded nothing
+        if re.search("before (there was anything|torchtap was loaded|it had handed over)", said):
+            assert recording("killed") is None, "what is there is another run's"
+            continue  # its first forward was not over
         ((entry, value),) = harness.recording("killed")
         assert entry["path"] == "Linear#0" and entry["samples"] > 0
         assert f"recorded {entry['samples']:,} sample" in said
