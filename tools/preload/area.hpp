@@ -56,7 +56,8 @@ struct Page {
   std::atomic<uint64_t> first_parts{0};  ///< or in parts; 0: there are none
   std::atomic<uint64_t> begun{0};        ///< calls that were seen
   std::atomic<uint64_t> published{0};    ///< calls that the result has
-  std::atomic<uint64_t> first_chunk{0};  ///< of kept samples; 0: there are none
+  std::atomic<uint64_t> first_chunk{0};  ///< of kept samples and bytes for files; 0: there are none
+  std::atomic<uint64_t> received{0};     ///< bytes that the launcher has written to files
 };
 
 /// The beginning of the area.
@@ -67,6 +68,7 @@ struct Header {
   std::atomic<bool> has_recorded;                   ///< that process, which may become other programs
   std::atomic<uint32_t> pages;                      ///< that were asked for
   std::atomic<uint64_t> next;                       ///< the room from here on is free
+  std::atomic<bool> closed;                         ///< nobody reads it any more
 };
 
 inline constexpr uint64_t kPageBytes = 4096;

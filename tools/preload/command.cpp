@@ -23,6 +23,9 @@
 
 #include "config.hpp"
 #include "executable.hpp"
+#ifdef TORCHTAP_HAVE_EXPLORER
+#include "explored_pages.hpp"
+#endif
 #include "installed.hpp"
 #include "launcher_saves.hpp"
 #include "launcher_summary.hpp"
@@ -169,11 +172,19 @@ void become(const ProgramArea& area, const std::string& variable, const Environm
 class Meanwhile {
  public:
   Meanwhile(const ProgramArea& area, const Config& config, Saver& saver)
-      : area_(area), config_(config), saver_(saver) {}
+      : area_(area),
+        config_(config),
+        saver_(saver)
+#ifdef TORCHTAP_HAVE_EXPLORER
+        ,
+        pages_(config)
+#endif
+  {
+  }
   std::function<void()> function() {
-    if (config_.mode != "explore" && config_.every == 0) return nullptr;
+    if (!ReceivedFiles::has(config_) && config_.every == 0) return nullptr;
     return [this] {
-      say();
+      receive();
       if (config_.every == 0 ||
           std::chrono::steady_clock::now() - saved_ < std::chrono::duration<double>(config_.every))
         return;
@@ -181,20 +192,28 @@ class Meanwhile {
       saved_ = std::chrono::steady_clock::now();
     };
   }
-  /// Prints what processes say, once.
-  void say() {
-    if (config_.mode != "explore") return;
-    for (const Report& report : area_.reports()) {
-      if (!report.says.empty() && said_.insert(report.number).second)
-        std::cerr << "torchtap: " << report.says << std::endl;
+  /// Takes the files that processes hand over, and shows those of explorers.
+  std::vector<Report> receive() {
+    std::vector<Report> reports = area_.reports();
+    saver_.receive(reports);
+#ifdef TORCHTAP_HAVE_EXPLORER
+    if (config_.mode == "explore") {
+      for (Report& report : reports) {
+        const std::string line = pages_.open(report, saver_.folder(report.number));
+        if (!line.empty()) std::cerr << "torchtap: " << line << std::endl;
+      }
     }
+#endif
+    return reports;
   }
 
  private:
   const ProgramArea& area_;
   const Config& config_;
   Saver& saver_;
-  std::set<std::uint32_t> said_;
+#ifdef TORCHTAP_HAVE_EXPLORER
+  ExploredPages pages_;
+#endif
   std::chrono::steady_clock::time_point saved_ = std::chrono::steady_clock::now();
 };
 
@@ -220,7 +239,7 @@ class Meanwhile {
   } else {
     const Environment environment(executable.path, own, !torch.empty());
     config.libraries = environment.of_children;
-    const ProgramArea area(config, {environment.agent, environment.interposer, own_torch()});
+    ProgramArea area(config, {environment.agent, environment.interposer, own_torch()});
     const std::string variable = area.variable();
     Saver saver(area, config);
     Meanwhile meanwhile(area, config, saver);
@@ -233,8 +252,7 @@ class Meanwhile {
           ::_exit(126);
         },
         meanwhile.function());
-    meanwhile.say();
-    std::vector<Report> reports = area.reports();
+    std::vector<Report> reports = meanwhile.receive();
     saver.save(reports);
     settle(reports, config);
     for (const auto& line : summarize(reports, config, shown, ended, executable.path)) {
@@ -245,6 +263,7 @@ class Meanwhile {
                              Saver::publishes(config));
     });
     saver.save_later(reports);
+    saver.clean_up();
   }
   if (lost && WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 0) ended.status = W_EXITCODE(1, 0);
   std::cerr.flush();

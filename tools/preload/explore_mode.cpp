@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 
 #include <torchtap/model/walk.hpp>
 
@@ -20,6 +22,23 @@ namespace {
 
 namespace explorer = views::explorer;
 using torch::nn::Module;
+
+/// The files of runs: explorer/run.tapx, explorer/run-2.tapx and so on.
+class Files {
+ public:
+  using File = std::function<void(const char* data, std::size_t bytes)>;
+  const File& of(std::int64_t run) {
+    const std::lock_guard lock(mutex_);
+    File& file = files_[run];
+    if (!file)
+      file = Publishing::here()->file("explorer/run" + (run == 1 ? "" : "-" + std::to_string(run)) + ".tapx");
+    return file;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::int64_t, File> files_;  // which stay where they are
+};
 
 }  // namespace
 
@@ -54,7 +73,7 @@ void ExploreMode::called(Module& module) {
 
 /// The model runs for the first time.
 void ExploreMode::begin(Model& model) {
-  if (!open_explorer()) return;
+  open_explorer();
   const auto before_call = [this, serial = serial_, raw = &model](const Module& module,
                                                                   const hooks::Event& call) {
     if (serial != generation()) return;
@@ -65,39 +84,18 @@ void ExploreMode::begin(Model& model) {
   model.ran = true;
 }
 
-/// False if no page can be shown.
-bool ExploreMode::open_explorer() {
-  if (explorer_ != nullptr) return true;
-  if (done_) return false;
-  const auto give_up = [this](const std::exception& error) {
-    note("nothing is shown: " + tools::message_of(error));
-    done_ = report_.lost = true;
-    tell(true);
-    return false;
-  };
+/// The launcher writes the runs, and shows them.
+void ExploreMode::open_explorer() {
+  if (explorer_ != nullptr) return;
   explorer::ExplorerOptions options;
   options.name(report_.program).on_error([this](const std::string& text) { note(text); });
-  report_.directory = config_.save.empty() ? "" : own_place(config_);
-  std::unique_ptr<explorer::Explorer> opened;
-  try {
-    opened = std::make_unique<explorer::Explorer>(options.save(report_.directory));
-  } catch (const std::exception& error) {
-    report_.directory.clear();
-    return give_up(error);
-  }
-  const bool itself = Publishing::here()->is_program();
-  try {
-    const std::string url = opened->serve(explorer::ServeOptions().port(itself ? config_.port : 0));
-    report_.says = itself ? url : c10::str("process ", report_.process, " (", report_.program, "): ", url);
-  } catch (const std::exception& error) {
-    if (config_.save.empty()) return give_up(error);
-    report_.says = "there is no page, but the run is saved: " + tools::message_of(error);
-  }
-  explorer_ = std::move(opened);
+  options.write([files = std::make_shared<Files>()](std::int64_t run, const char* data, std::size_t bytes) {
+    files->of(run)(data, bytes);
+  });
+  explorer_ = std::make_unique<explorer::Explorer>(std::move(options));
   report_.attached = true;
   tell(false);
   publish_at_end();
-  return true;
 }
 
 c10::IValue ExploreMode::script(const torch::jit::Method& method,
@@ -105,7 +103,8 @@ c10::IValue ExploreMode::script(const torch::jit::Method& method,
                                 const std::function<c10::IValue()>& original) {
   guarded([&] {
     const Lock lock(mutex_);
-    if (!open_explorer()) return;
+    if (done_) return;
+    open_explorer();
     auto* const model = static_cast<Model*>(models_.of(method));
     if (model == nullptr || model->watched != nullptr) return;
     model->watched = views::explorer::extend::models_of(*explorer_)

@@ -67,7 +67,7 @@ class ExploreMode final : public Mode {
 
   Thread& thread_here();
   void begin(Model& model);
-  bool open_explorer();
+  void open_explorer();
   void before(Model& model, const torch::nn::Module& module, const hooks::Event& call);
   static bool begins_again(Running& running, const torch::nn::Module& module,
                            const std::vector<at::Tensor>& inputs);

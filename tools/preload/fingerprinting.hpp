@@ -1,26 +1,26 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torchtap/views/compare/fingerprints.hpp>
 #include <torchtap/views/send/stream.hpp>
 
+#include "publishing.hpp"
+
 namespace torchtap::tools::preload {
 
-/// The fingerprints of one process. The file is made when the first module is recorded, so that processes
-/// that run no module have no file.
+/// The fingerprints of one process, which the launcher writes to a file. They begin with the first module
+/// that is recorded, so that processes that run no module have no file.
 class Fingerprinting final : public recorders::Stream {
  public:
-  /// `file` chooses it.
-  Fingerprinting(std::function<std::string()> file, views::compare::FingerprintsOptions options)
-      : file_(std::move(file)), options_(std::move(options)) {}
+  explicit Fingerprinting(views::compare::FingerprintsOptions options) : options_(std::move(options)) {}
 
   std::shared_ptr<recorders::StreamSource> source(const storage::EntryId& id) override {
     const std::lock_guard lock(mutex_);
@@ -33,21 +33,23 @@ class Fingerprinting final : public recorders::Stream {
     if (models_.insert(model).second) begun().write_weights(modules);
   }
 
-  /// Writes the buffered fingerprints. Returns how many tensors were written.
-  std::int64_t end() {
+  /// How many tensors were written so far.
+  std::int64_t written() {
     const std::lock_guard lock(mutex_);
-    if (!prints_) return 0;
-    prints_->close();
-    return prints_->written();
+    return prints_ ? prints_->written() : 0;
+  }
+  /// Writes what is left. Throws if not all could be handed over.
+  void end() {
+    const std::lock_guard lock(mutex_);
+    if (prints_) prints_->close();
   }
 
  private:
   views::compare::Fingerprints& begun() {
-    if (!prints_) prints_.emplace(file_(), options_);
+    if (!prints_) prints_.emplace(Publishing::here()->file(""), options_);
     return *prints_;
   }
 
-  const std::function<std::string()> file_;
   const views::compare::FingerprintsOptions options_;
   std::mutex mutex_;
   std::optional<views::compare::Fingerprints> prints_;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// How kept samples lie in the area.
+/// How kept samples, and bytes for files, lie in the area.
 
 #include <atomic>
 #include <cstdint>
@@ -20,10 +20,12 @@ struct alignas(64) Kept {
     none,      ///< an undefined tensor
     not_held,  ///< a tensor that files cannot hold; the bytes say why
     module,    ///< no sample: the bytes are the id of the module, an archive
+    file,      ///< no sample: the bytes are the name of the file of this number
+    appended,  ///< no sample: the bytes belong behind those of this file
   };
-  std::uint64_t whole;               ///< bytes, with this; 0: nothing comes
+  std::atomic<std::uint64_t> whole;  ///< bytes, with this; 0: nothing comes
   std::atomic<std::uint32_t> ready;  ///< or the process was killed before
-  std::uint32_t of;                  ///< the number of the module
+  std::uint32_t of;                  ///< the number of the module, or of the file
   Kind kind;
   std::int32_t dtype, dimensions;
   std::uint64_t bytes;

@@ -37,6 +37,41 @@ bool Saver::publishes(const Config& config) {
          (config.mode == "record" || config.mode == "trace" || config.mode == "report");
 }
 
+/// Files of which nobody said where they belong are there for the page.
+std::string Saver::place_of_files(const Report& report) {
+  if (!config_.save.empty())
+    return place(report.number, report.is_program && !std::exchange(first_received_, true));
+  if (for_now_.empty()) {
+    const char* const given = std::getenv("TMPDIR");
+    for (const std::string& folder :
+         {std::string(given == nullptr ? "" : given), std::string("/tmp"), std::string("/dev/shm")}) {
+      for_now_ = folder + "/torchtap-XXXXXX";
+      if (!folder.empty() && ::mkdtemp(for_now_.data()) != nullptr) break;
+      for_now_.clear();
+    }
+    TORCH_CHECK(!for_now_.empty(), "there is no folder for temporary files; set TMPDIR.");
+  }
+  return for_now_ + "/" + std::to_string(report.number);
+}
+
+void Saver::receive(std::vector<Report>& reports) {
+  if (!ReceivedFiles::has(config_)) return;
+  for (Report& report : reports) {
+    files_.receive(report.number, report.gone, [&] { return place_of_files(report); });
+    if (!config_.save.empty()) report.directory = files_.place(report.number);
+    if (const std::string& failure = files_.failure(report.number); !failure.empty()) {
+      report.notes.push_back(failure);
+      report.lost = true;
+    }
+  }
+}
+
+void Saver::clean_up() {
+  if (config_.save.empty()) area_.close();
+  std::error_code error;
+  if (!for_now_.empty()) fs::remove_all(for_now_, error);
+}
+
 void Saver::save(std::vector<Report>& reports) {
   if (!publishes(config_)) return;
   const bool alone =
@@ -138,14 +173,17 @@ void Saver::save_later(const std::vector<Report>& reports) {
   std::set<std::uint32_t> running;
   for (const Report& report : reports)
     if (report.attached && !report.gone) running.insert(report.number);
-  if (!publishes(config_) || running.empty() || ::fork() != 0) return;
+  const bool saves = publishes(config_) || (ReceivedFiles::has(config_) && !config_.save.empty());
+  if (!saves || running.empty() || ::fork() != 0) return;
   ::setsid();
   const int nowhere = ::open("/dev/null", O_RDWR);
   for (int file = 0; file < 3; ++file) ::dup2(nowhere, file);
   while (!running.empty()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    for (Report& report : area_.reports()) {
-      if (!report.gone || running.erase(report.number) == 0) continue;
+    std::vector<Report> now = area_.reports();
+    receive(now);
+    for (Report& report : now) {
+      if (!report.gone || running.erase(report.number) == 0 || !publishes(config_)) continue;
       save(report, place(report.number, false));
     }
   }

@@ -25,7 +25,6 @@ struct Report {
   bool attached = false;                       ///< it records
   bool ended = false;                          ///< by `exit`
   std::string directory;                       ///< of its result; empty if there is none
-  std::string says;                            ///< a line that is printed at once
   std::string stream;                          ///< the name under which it published; empty if it did not
   std::int64_t samples = 0;                    ///< in the recording
   std::int64_t modules = 0;                    ///< that have samples
@@ -50,10 +49,10 @@ struct Report {
   template <class Archive>
   void serialize(Archive& archive) {
     archive(CEREAL_NVP(process), CEREAL_NVP(program), CEREAL_NVP(attached), CEREAL_NVP(ended),
-            CEREAL_NVP(directory), CEREAL_NVP(says), CEREAL_NVP(stream), CEREAL_NVP(samples),
-            CEREAL_NVP(modules), CEREAL_NVP(alarms), CEREAL_NVP(lost), CEREAL_NVP(other_torch),
-            CEREAL_NVP(obstacle), CEREAL_NVP(uses_torch), CEREAL_NVP(uses_python), CEREAL_NVP(ran_types),
-            CEREAL_NVP(ran_paths), CEREAL_NVP(on_stack), CEREAL_NVP(compiled_in), CEREAL_NVP(notes));
+            CEREAL_NVP(directory), CEREAL_NVP(stream), CEREAL_NVP(samples), CEREAL_NVP(modules),
+            CEREAL_NVP(alarms), CEREAL_NVP(lost), CEREAL_NVP(other_torch), CEREAL_NVP(obstacle),
+            CEREAL_NVP(uses_torch), CEREAL_NVP(uses_python), CEREAL_NVP(ran_types), CEREAL_NVP(ran_paths),
+            CEREAL_NVP(on_stack), CEREAL_NVP(compiled_in), CEREAL_NVP(notes));
   }
 };
 

@@ -99,6 +99,10 @@ std::string ProgramArea::variable() const {
          std::to_string(file_.get());
 }
 
+void ProgramArea::close() const {
+  header_->closed = true;
+}
+
 void ProgramArea::starts_here() const {
   header_->program = ::getpid();
 }
@@ -122,8 +126,8 @@ char* ProgramArea::at(std::uint64_t place, std::uint64_t bytes) const {
   return memory + (place - from);
 }
 
-const Page& ProgramArea::page(std::uint32_t number) const {
-  return *reinterpret_cast<const Page*>(at(kFirstPage + (number - 1) * kPageBytes, sizeof(Page)));
+Page& ProgramArea::page(std::uint32_t number) const {
+  return *reinterpret_cast<Page*>(at(kFirstPage + (number - 1) * kPageBytes, sizeof(Page)));
 }
 
 /// Of a process that runs, the other half may be written meanwhile, and this one if it publishes twice.
@@ -189,6 +193,58 @@ std::vector<Report> ProgramArea::reports() const {
   return reports;
 }
 
+/// Calls `function` for what is ready, in order; of a process that is gone, what is not is left out. `read`
+/// is called for a chunk that is read to its end.
+template <class Function, class Read>
+void ProgramArea::each_kept(std::uint32_t number, Position& from, bool gone, Function&& function,
+                            Read&& read) const {
+  if (from.chunk == 0) from = {page(number).first_chunk, sizeof(Chunk)};
+  while (from.chunk != 0) {
+    const std::uint64_t bytes = reinterpret_cast<Chunk*>(at(from.chunk, sizeof(Chunk)))->bytes;
+    char* const begin = at(from.chunk, bytes);
+    // Before the samples: behind a chunk that is followed by another nothing comes.
+    const std::uint64_t following = reinterpret_cast<Chunk*>(begin)->next.load(std::memory_order_acquire);
+    while (from.next + sizeof(Kept) <= bytes) {
+      const auto& kept = *reinterpret_cast<const Kept*>(begin + from.next);
+      const std::uint64_t whole = kept.whole.load(std::memory_order_acquire);
+      if (whole == 0 || whole > bytes - from.next) break;
+      const bool is_ready = kept.ready.load(std::memory_order_acquire) != 0;
+      if (!is_ready && !gone) return;
+      if (is_ready) function(kept, begin + from.next + bytes_at(kept.dimensions));
+      from.next += whole;
+    }
+    if (following == 0) return;
+    read(from.chunk, bytes);
+    from = {following, sizeof(Chunk)};
+  }
+}
+
+/// Memory that nobody needs any more.
+void ProgramArea::give_back(std::uint64_t place, std::uint64_t bytes) const {
+  if (const auto known = mapped_.find(place / kPageBytes * kPageBytes); known != mapped_.end()) {
+    ::munmap(known->second.first, known->second.second);
+    mapped_.erase(known);
+  }
+  const std::uint64_t begin = (place + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const std::uint64_t end = (place + bytes) / kPageBytes * kPageBytes;
+  if (begin >= end) return;
+  ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
+              static_cast<off_t>(end - begin));
+}
+
+void ProgramArea::receive(std::uint32_t number, bool gone, const Take& take) {
+  Position& position = received_[number];
+  Page& its = page(number);
+  each_kept(
+      number, position, gone,
+      [&](const Kept& kept, const char* data) {
+        if (kept.kind != Kept::file && kept.kind != Kept::appended) return;
+        take(kept.of, kept.kind == Kept::file, {data, kept.bytes});
+        if (kept.kind == Kept::appended) its.received += kept.bytes;
+      },
+      [&](std::uint64_t chunk, std::uint64_t bytes) { give_back(chunk, bytes); });
+}
+
 namespace {
 
 struct SamplesOfModule {
@@ -213,27 +269,15 @@ void ProgramArea::add_kept(std::uint32_t number, std::vector<storage::Entry>& en
                                   static_cast<std::size_t>(kept.dimensions));
       module.samples.emplace_back(
           at::from_blob(data, sizes, at::TensorOptions(static_cast<at::ScalarType>(kept.dtype))));
-    } else {
+    } else if (kept.kind == Kept::none || kept.kind == Kept::not_held) {
       module.samples.emplace_back(at::Tensor());
       if (kept.kind == Kept::none) return;
       module.not_held.why_left_out = std::string(data, kept.bytes);
       ++module.not_held.none;
     }
   };
-  for (std::uint64_t place = page(number).first_chunk; place != 0;) {
-    auto* chunk = reinterpret_cast<Chunk*>(at(place, sizeof(Chunk)));
-    const std::uint64_t bytes = chunk->bytes;
-    char* const begin = at(place, bytes);
-    chunk = reinterpret_cast<Chunk*>(begin);
-    for (std::uint64_t next = sizeof(Chunk); next + sizeof(Kept) <= bytes;) {
-      const auto& kept = *reinterpret_cast<const Kept*>(begin + next);
-      if (kept.whole == 0 || kept.whole > bytes - next) break;
-      if (kept.ready.load(std::memory_order_acquire) != 0)
-        take(kept, begin + next + bytes_at(kept.dimensions));
-      next += kept.whole;
-    }
-    place = chunk->next;
-  }
+  Position all;
+  each_kept(number, all, /*gone=*/true, take, [](auto, auto) {});
   // The entries are in the order of their modules; the last modules may not have been published.
   std::size_t index = 0;
   for (SamplesOfModule& module : modules) {

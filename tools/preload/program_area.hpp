@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,6 +32,8 @@ class ProgramArea {
 
   /// The value of `kVariable`.
   std::string variable() const;
+  /// Nothing is read any more.
+  void close() const;
   /// Called in the process that becomes the program.
   void starts_here() const;
   /// The reports of all processes that entered, in this order. Processes may run.
@@ -40,14 +44,26 @@ class ProgramArea {
   std::vector<std::string> parts_of(std::uint32_t number) const;
   /// Adds the samples that a process kept to the entries that it published.
   void add_kept(std::uint32_t number, std::vector<storage::Entry>& entries) const;
+  /// Calls `take` for what a process handed over for files since the last call: a new file with its name, or
+  /// bytes that belong behind the others. `gone`: nothing more comes.
+  using Take = std::function<void(std::uint32_t file, bool is_name, std::string_view bytes)>;
+  void receive(std::uint32_t number, bool gone, const Take& take);
 
  private:
-  const Page& page(std::uint32_t number) const;
+  /// As far as the chunks of a process were read.
+  struct Position {
+    std::uint64_t chunk = 0, next = 0;
+  };
+  template <class Function, class Read>
+  void each_kept(std::uint32_t number, Position& from, bool gone, Function&& function, Read&& read) const;
+  void give_back(std::uint64_t place, std::uint64_t bytes) const;
+  Page& page(std::uint32_t number) const;
   char* at(std::uint64_t place, std::uint64_t bytes) const;
   std::string read(const Published& published) const;
 
   base::Descriptor file_;
   Header* header_ = nullptr;
+  std::map<std::uint32_t, Position> received_;  // by process
   using Memory = std::pair<char*, std::uint64_t>;
   mutable std::map<std::uint64_t, Memory> mapped_;  // by place
   mutable std::vector<Memory> smaller_;             // the same places, mapped before

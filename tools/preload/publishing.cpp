@@ -12,6 +12,8 @@
 #include <new>
 #include <sstream>
 #include <stdexcept>
+#include <string_view>
+#include <thread>
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
@@ -170,7 +172,7 @@ Kept* room_for(std::uint32_t of, Kept::Kind kind, at::IntArrayRef sizes, std::si
   return kept;
 }
 
-void keep_text(std::uint32_t of, Kept::Kind kind, const std::string& text) {
+void keep_text(std::uint32_t of, Kept::Kind kind, std::string_view text) {
   char* data = nullptr;
   Kept* const kept = room_for(of, kind, {}, text.size(), data);
   std::memcpy(data, text.data(), text.size());
@@ -212,6 +214,30 @@ class KeptModule final : public recorders::StreamSource {
 };
 
 }  // namespace
+
+/// A launcher that was stopped, say, is not waited for for ever.
+void Publishing::wait_for_launcher() {
+  constexpr std::uint64_t kMost = std::uint64_t{256} << 20;
+  constexpr std::int64_t kPatience = 10'000'000'000;  // ns
+  std::uint64_t before = page_->received;
+  for (std::int64_t since = now(); sent_ - before > kMost && now() - since < kPatience;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const std::uint64_t received = page_->received;
+    if (std::exchange(before, received) != received) since = now();
+  }
+  if (sent_ - before > kMost) throw std::runtime_error("the launcher does not take what the program sends.");
+}
+
+std::function<void(const char* data, std::size_t bytes)> Publishing::file(const std::string& name) {
+  const std::uint32_t number = files_++;
+  keep_text(number, Kept::file, name);
+  return [this, number](const char* data, std::size_t bytes) {
+    if (this != here() || area_.header->closed) return;
+    keep_text(number, Kept::appended, {data, bytes});
+    sent_ += bytes;
+    wait_for_launcher();
+  };
+}
 
 std::shared_ptr<recorders::StreamSource> KeptSamples::source(const storage::EntryId& id) {
   const std::uint32_t number = modules_++;

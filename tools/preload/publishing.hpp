@@ -58,6 +58,11 @@ class Publishing {
 
   /// Room for a kept sample, behind the last. Null if there is no more.
   char* take(std::size_t bytes);
+  /// Has the launcher write a file: NAME in this process's place, or, if it is empty, that place itself. The
+  /// function appends to it, from any thread, and waits while the launcher is far behind. Throws
+  /// `std::runtime_error` if there is no more memory to share, or if the launcher does not go on. A forked
+  /// child hands nothing over.
+  std::function<void(const char* data, std::size_t bytes)> file(const std::string& name);
 
  private:
   struct Rooms {
@@ -68,6 +73,7 @@ class Publishing {
     Rooms* rooms;
   };
   void put(const Place& place, const std::string& text);
+  void wait_for_launcher();
 
   static std::atomic<Publishing*> here_;
 
@@ -84,8 +90,10 @@ class Publishing {
   Chunk* last_chunk_ = nullptr;
   char* chunk_ = nullptr;
   std::size_t chunk_left_ = 0;
-  std::int64_t saved_up_, saved_at_;   // ns, and when
-  std::atomic<std::int64_t> next_{0};  // ns: not before
+  std::atomic<std::uint32_t> files_{0};
+  std::atomic<std::uint64_t> sent_{0};  // bytes of files
+  std::int64_t saved_up_, saved_at_;    // ns, and when
+  std::atomic<std::int64_t> next_{0};   // ns: not before
   std::atomic<bool> ends_{false};
 };
 

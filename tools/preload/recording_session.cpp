@@ -112,8 +112,7 @@ Session::Session(const Config& config, Session* parent)
     for (std::size_t i = 0; i < config_.value_paths.size(); ++i) {
       prints.values().push_back({config_.value_paths[i], config_.value_samples[i]});
     }
-    prints_ = std::make_shared<Fingerprinting>([this] { return report_.directory = own_place(config_); },
-                                               std::move(prints));
+    prints_ = std::make_shared<Fingerprinting>(std::move(prints));
     options.all_tensors().stream(prints_);
     recorders_.push_back(tools::make_recorder("pre", options));
   }
@@ -394,7 +393,10 @@ bool Session::finish() noexcept {
         report_.stream = streaming_->name();
         report_.samples = recorders_.back()->samples();
       }
-      if (prints_ != nullptr) report_.samples = prints_->end();
+      if (prints_ != nullptr) {
+        prints_->end();
+        report_.samples = prints_->written();
+      }
     }
     if (attached() && !config_.save.empty() && prints_ == nullptr) publish();
   } catch (...) {

@@ -131,6 +131,7 @@ Ended supervise(const std::function<void()>& program, const std::function<void()
     ::_exit(127);
   }
 
+  ::signal(SIGXFSZ, SIG_IGN);  // to write too large a file is an error that is said
   for (;;) {
     siginfo_t info;
     constexpr timespec pause{0, 100000000};

@@ -160,7 +160,8 @@ class Inside {
 struct Fingerprints::State final : recorders::Stream, std::enable_shared_from_this<State> {
   class Source;
 
-  State(const std::string& path, FingerprintsOptions its) : options(std::move(its)), file(path) {
+  template <class Where>
+  State(Where where, FingerprintsOptions its) : options(std::move(its)), file(std::move(where)) {
     write_header(header_text());
   }
 
@@ -371,11 +372,23 @@ std::shared_ptr<recorders::StreamSource> Fingerprints::State::source(const stora
   return std::make_shared<Source>(shared_from_this(), id);
 }
 
-Fingerprints::Fingerprints(const std::string& file, FingerprintsOptions options) {
+namespace {
+
+FingerprintsOptions checked(FingerprintsOptions options) {
   TORCH_CHECK_VALUE(options.forwards() >= 0 && options.skip() >= 0 && options.rank() >= 0,
                     "views::compare::Fingerprints: forwards(", options.forwards(), "), skip(", options.skip(),
                     ") and rank(", options.rank(), ") have to be 0 or more.");
-  state_ = std::make_shared<State>(file, std::move(options));
+  return options;
+}
+
+}  // namespace
+
+Fingerprints::Fingerprints(const std::string& file, FingerprintsOptions options)
+    : state_(std::make_shared<State>(file, checked(std::move(options)))) {}
+
+Fingerprints::Fingerprints(std::function<void(const char*, std::size_t)> write, FingerprintsOptions options) {
+  TORCH_CHECK_VALUE(write, "views::compare::Fingerprints: the function that gets the bytes is empty.");
+  state_ = std::make_shared<State>(std::move(write), checked(std::move(options)));
 }
 
 Fingerprints::Fingerprints(Fingerprints&&) noexcept = default;

@@ -4,7 +4,9 @@
 
 #include <torch/arg.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -54,6 +56,10 @@ class TORCHTAP_API Fingerprints {
   /// `c10::ValueError` if the file holds something else or the options are negative, and `c10::Error` if it
   /// cannot be written.
   explicit Fingerprints(const std::string& file, FingerprintsOptions options = {});
+  /// Hands the bytes to `write`, frame by frame and in their order, instead of to a file. It is called in the
+  /// threads that run the model; what it throws ends the writing, and `close` throws.
+  explicit Fingerprints(std::function<void(const char* data, std::size_t bytes)> write,
+                        FingerprintsOptions options = {});
   Fingerprints(Fingerprints&&) noexcept;
   Fingerprints& operator=(Fingerprints&&) noexcept;
   /// Detaches, and writes what is left.

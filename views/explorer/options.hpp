@@ -4,6 +4,7 @@
 
 #include <torch/arg.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -32,6 +33,8 @@ class TORCHTAP_API ExplorerOptions {
  public:
   /// Called when recording fails.
   using OnError = std::function<void(const std::string& message)>;
+  /// Gets bytes of a run, which has this number, from 1, among those of the explorer.
+  using Write = std::function<void(std::int64_t run, const char* data, std::size_t bytes)>;
 
   /// Records the steps 0, n, 2n …; the alternative to `overhead`. Throws `c10::ValueError` unless n > 0.
   ExplorerOptions& every(std::int64_t steps);
@@ -57,6 +60,9 @@ class TORCHTAP_API ExplorerOptions {
   /// A directory that gets everything in full resolution; empty: nothing is written. It is made if it does
   /// not exist.
   TORCH_ARG(std::string, save);
+  /// Gets what files of `save` would get, in their place and in order, as for another process that writes
+  /// them. It is called in the threads that run the model; what it throws ends the writing, and is reported.
+  TORCH_ARG(Write, write);
   /// The run's name on the page; if empty, the name of the directory or the program.
   TORCH_ARG(std::string, name);
   /// Called when recording fails, which the model never notices. `Explorer::errors` lists the failures, too.

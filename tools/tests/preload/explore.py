@@ -14,7 +14,7 @@ import urllib.request
 import harness
 import pytest
 import torch
-from harness import TORCHTAP, given, run, start
+from harness import TORCHTAP, given, run, start, until
 from torch import nn
 
 pytestmark = pytest.mark.usefixtures("inside")
@@ -276,6 +276,7 @@ def test_page(folder, ending, number):
         for line in process.stdout:
             if line == "waiting\n":
                 break
+        until(lambda: json.loads(ask(url, "runs")[1])[0]["modes"] == ["eval"], "the page does not show the model")
         (one,) = json.loads(ask(url, "runs")[1])
         assert (one["program"], one["modes"], one["state"]) == ("foreign", ["eval"], "running")
         assert ask(url, "runs", "0" * 32)[0] == 403

@@ -63,10 +63,24 @@ void PrintsFile::write(frames::Frame frame, bool now) noexcept {
   } catch (const std::bad_alloc&) {
     error_ = ENOMEM;
   }
-  if (now || buffer_.size() >= kBuffer) flush();
+  if (now || write_ || buffer_.size() >= kBuffer) flush();
 }
 
 void PrintsFile::flush() noexcept {
+  if (buffer_.empty()) return;
+  if (!write_) {
+    write_out();
+  } else if (error_ == 0) {
+    try {
+      write_(buffer_.data(), buffer_.size());
+    } catch (const std::exception&) {
+      error_ = ENOMEM;
+    }
+  }
+  buffer_.clear();
+}
+
+void PrintsFile::write_out() {
   const base::NoPipeSignal ignored;
   for (std::size_t at = 0; at < buffer_.size() && error_ == 0;) {
     const ::ssize_t size = ::write(file_.get(), buffer_.data() + at, buffer_.size() - at);
@@ -76,7 +90,6 @@ void PrintsFile::flush() noexcept {
       error_ = size == 0 ? ENOSPC : errno;
     }
   }
-  buffer_.clear();
 }
 
 std::int64_t PrintsFile::frames() {
@@ -87,6 +100,7 @@ std::int64_t PrintsFile::frames() {
 void PrintsFile::close() {
   const std::lock_guard lock(mutex_);
   flush();
+  TORCH_CHECK(error_ == 0 || !write_, kCall, ": the function that gets the bytes threw.");
   if (error_ != 0) base::io_error(kCall, "write", path_, error_);
 }
 

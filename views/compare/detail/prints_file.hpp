@@ -3,8 +3,10 @@
 /// Writes a file of frames as a program runs.
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torchtap/base/disk.hpp>
@@ -20,6 +22,8 @@ class PrintsFile {
   /// `path`: a file, a pipe, or "-" for the standard output. Throws `c10::ValueError` if there is a file that
   /// holds no frames, and `c10::Error` if it cannot be written.
   explicit PrintsFile(const std::string& path);
+  /// Hands each frame to `write` instead, whole.
+  explicit PrintsFile(std::function<void(const char*, std::size_t)> write) : write_(std::move(write)) {}
   PrintsFile(const PrintsFile&) = delete;
   PrintsFile& operator=(const PrintsFile&) = delete;
   ~PrintsFile();
@@ -34,8 +38,10 @@ class PrintsFile {
 
  private:
   void flush() noexcept;
+  void write_out();
 
   const std::string path_;
+  const std::function<void(const char*, std::size_t)> write_;
   std::mutex mutex_;
   base::Descriptor file_;
   std::vector<char> buffer_;

@@ -51,6 +51,8 @@ class RunFileWriter {
   /// directory holds a run of this number already, `c10::Error` if it or the file cannot be made.
   RunFileWriter(const std::string& directory, const RunInfo& info, std::int64_t number = 1,
                 std::int64_t most = 0);
+  /// Hands the bytes to `write` instead.
+  RunFileWriter(std::function<void(const char*, std::size_t)> write, const RunInfo& info);
   ~RunFileWriter();
   RunFileWriter(const RunFileWriter&) = delete;
   RunFileWriter& operator=(const RunFileWriter&) = delete;
@@ -78,13 +80,17 @@ class RunFileWriter {
   void thin_out();
   void fail(const std::string& message);
 
+  bool open() const noexcept { return file_ >= 0 || write_; }
+  void close() noexcept;
+
   std::mutex mutex_;
   const std::string path_;
-  const std::int64_t most_;
+  const std::int64_t most_ = 0;
+  std::function<void(const char*, std::size_t)> write_;  // instead of the file
   int file_ = -1;
   base::KeptHere kept_;
   const base::MadeHere made_here_;
-  std::uint64_t size_ = 0, due_;  // due to be thinned at that size
+  std::uint64_t size_ = 0, due_ = 0;  // due to be thinned at that size
   std::atomic<std::uint64_t> bytes_{0};
   std::string waiting_;
   std::string failure_;

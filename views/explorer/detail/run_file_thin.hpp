@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include <torchtap/base/api.hpp>
+
 namespace torchtap::views::explorer::detail {
 
 /// Replaces a run's file by one of at most about half of `bytes`, unless one column of each series takes
@@ -13,6 +15,6 @@ namespace torchtap::views::explorer::detail {
 /// file, locked and ready to be appended to, and sets `size` to its size. The file is the old one or the new
 /// one at any time. Throws `c10::Error` if it cannot be written, `c10::ValueError` if the old one is damaged;
 /// then the old one is as it was.
-int thin(const std::string& path, std::int64_t bytes, std::uint64_t& size);
+TORCHTAP_API int thin(const std::string& path, std::int64_t bytes, std::uint64_t& size);
 
 }  // namespace torchtap::views::explorer::detail

@@ -74,6 +74,13 @@ RunFileWriter::RunFileWriter(const std::string& directory, const RunInfo& info, 
   flush();
 }
 
+RunFileWriter::RunFileWriter(std::function<void(const char*, std::size_t)> write, const RunInfo& info)
+    : write_(std::move(write)) {
+  waiting_ = run_file_head();
+  this->info(info);
+  flush();
+}
+
 void RunFileWriter::info(const RunInfo& info) {
   block(BlockKind::info, json::text({{"format", run_file_format},
                                      {"name", info.name},
@@ -84,15 +91,20 @@ void RunFileWriter::info(const RunInfo& info) {
 }
 
 RunFileWriter::~RunFileWriter() {
-  if (file_ < 0 || !made_here_) return;  // a forked child has closed it
+  if (!open() || !made_here_) return;  // a forked child has closed it
   flush();
+  close();
+}
+
+void RunFileWriter::close() noexcept {
+  write_ = nullptr;
   kept_ = {};
-  if (file_ >= 0) ::close(file_);
+  if (file_ >= 0) ::close(std::exchange(file_, -1));
 }
 
 void RunFileWriter::block(BlockKind kind, const std::string& body) {
   const std::lock_guard lock(mutex_);
-  if (file_ < 0) return;
+  if (!open()) return;
   put_block(waiting_, kind, body);
   bytes_ += body.size();
   if (waiting_.size() >= most_waiting) write_out();
@@ -105,14 +117,18 @@ void RunFileWriter::flush() {
 }
 
 void RunFileWriter::write_out() {
-  if (file_ < 0) return;
+  if (!open()) return;
   try {
-    write_all(file_, waiting_, path_);
-  } catch (const c10::Error& error) {
-    kept_ = {};
-    ::close(std::exchange(file_, -1));
+    if (write_) {
+      write_(waiting_.data(), waiting_.size());
+    } else {
+      write_all(file_, waiting_, path_);
+    }
+  } catch (const std::exception& error) {
+    const auto* const ours = dynamic_cast<const c10::Error*>(&error);
+    close();
     waiting_ = {};
-    return fail(std::string(error.what_without_backtrace()) +
+    return fail(std::string(ours != nullptr ? ours->what_without_backtrace() : error.what()) +
                 " What was written before can be read; nothing more is.");
   }
   size_ += waiting_.size();

@@ -68,8 +68,15 @@ WatchedModel::WatchedModel(ExplorerOptions given, Place place)
       run_(std::make_shared<LiveRun>(info_of(options), static_cast<std::size_t>(options.columns()),
                                      options.memory(), options.every())),
       pace_(options, *run_->control(), std::move(place.models)) {
-  if (options.save().empty()) return;
-  run_->save_to(std::make_shared<RunFileWriter>(options.save(), run_->info(), place.number, options.disk()));
+  if (options.write()) {
+    const auto write = [write = options.write(), number = place.number](const char* data, std::size_t bytes) {
+      write(number, data, bytes);
+    };
+    run_->save_to(std::make_shared<RunFileWriter>(write, run_->info()));
+  } else if (!options.save().empty()) {
+    run_->save_to(
+        std::make_shared<RunFileWriter>(options.save(), run_->info(), place.number, options.disk()));
+  }
   tell_file_failure();
 }
 
