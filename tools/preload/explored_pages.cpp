@@ -15,8 +15,7 @@ std::string ExploredPages::open(Report& report, const std::string& folder) {
   opened_.insert(report.number);
   try {
     const auto options = views::explorer::ServeOptions().port(report.is_program ? config_.port : 0);
-    const auto [server, is_new] =
-        servers_.emplace(report.number, views::explorer::Server({folder}, options));
+    const auto [server, is_new] = servers_.emplace(report.number, views::explorer::Server({folder}, options));
     const std::string& url = server->second.url();
     return report.is_program ? url : c10::str("process ", report.process, " (", report.program, "): ", url);
   } catch (const std::exception& failed) {

@@ -73,7 +73,12 @@ ProgramArea::ProgramArea(const Config& config, const Libraries& libraries) {
   ::close(made);
   if (moved < 0) fail("dup");
   file_ = base::Descriptor(moved);
-  if (!resize(file_.get())) fail("a file of memory");
+  if (!resize(file_.get())) {
+    if (errno != EFBIG) fail("a file of memory");
+    throw std::runtime_error(
+        "the hard limit of file sizes (ulimit -H -f) is too low for the memory that torchtap shares with the "
+        "program. Give it to the program alone: torchtap preload … -- sh -c 'ulimit -f …; exec PROGRAM'.");
+  }
   ::fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   header_ = reinterpret_cast<Header*>(at(0, kFirstPage));
   put(header_->agent, libraries.agent);

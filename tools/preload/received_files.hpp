@@ -21,8 +21,8 @@ class ReceivedFiles {
 
   /// Whether processes hand files over in this mode.
   static bool has(const Config& config) { return config.mode == "fingerprint" || config.mode == "explore"; }
-  /// Writes what has come from a process. `gone`: nothing more comes. `place` names the process's place, and is
-  /// called when its first file comes.
+  /// Writes what has come from a process. `gone`: nothing more comes. `place` names the process's place, and
+  /// is called when its first file comes.
   void receive(std::uint32_t number, bool gone, const std::function<std::string()>& place);
   /// The place of a process; empty before its first file.
   const std::string& place(std::uint32_t number) { return processes_[number].place; }

@@ -151,8 +151,8 @@ Ended supervise(const std::function<void()>& program, const std::function<void()
       stop_with(process);
       continue;
     }
-    // The terminal signals the whole group.
-    if (info.si_code == SI_KERNEL || witness.got(number)) continue;
+    // The terminal signals the whole group; and writing to a pipe or a file signals this process.
+    if (info.si_code == SI_KERNEL || info.si_pid == launcher || witness.got(number)) continue;
     ::kill(process, number);
   }
 }

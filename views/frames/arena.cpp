@@ -59,7 +59,7 @@ Arena::Arena(std::uint64_t capacity, std::uint64_t most)
       mapping_(memory_, kDataOffset + most, /*writable=*/true),
       epoch_{0, 0, capacity} {
   take_memory(memory_, mapping_, 0, kDataOffset + capacity);
-  begin(most);
+  begin(mapping_.get(), most);
   seal_against_writing(memory_);
 }
 
@@ -72,13 +72,17 @@ Arena::Arena(Descriptor file, std::uint64_t capacity) : memory_(std::move(file))
   if (failed != 0)
     system_error("views::frames", c10::str("take ", kDataOffset + capacity, " bytes for a ring"), failed);
   mapping_ = Mapping(memory_, kDataOffset + capacity, /*writable=*/true);
-  begin(capacity);
+  begin(mapping_.get(), capacity);
 }
 
-void Arena::begin(std::uint64_t most) {
-  page_ = new (mapping_.get()) ArenaHead{};
-  ledgers_ = new (mapping_.get() + kPage) Ledger[kPlaces]{};
-  data_ = mapping_.get() + kDataOffset;
+Arena::Arena(char* memory, std::uint64_t capacity) : epoch_{0, 0, capacity} {
+  begin(memory, capacity);
+}
+
+void Arena::begin(char* memory, std::uint64_t most) {
+  page_ = new (memory) ArenaHead{};
+  ledgers_ = new (memory + kPage) Ledger[kPlaces]{};
+  data_ = memory + kDataOffset;
   page_->version = kVersion;
   page_->most = most;
   page_->epoch[0] = epoch_;

@@ -82,6 +82,9 @@ class TORCHTAP_API Arena {
   /// A ring of `capacity` bytes in an empty file, which outlives the process and does not grow. All its disk
   /// space is taken now. Throws `c10::Error` if there is too little.
   Arena(Descriptor file, std::uint64_t capacity);
+  /// A ring of `capacity` bytes that does not grow, in memory of `kDataOffset` bytes more that is zeros and
+  /// lives longer.
+  Arena(char* memory, std::uint64_t capacity);
 
   const Descriptor& memory() const noexcept { return memory_; }
   /// The length of the file.
@@ -106,7 +109,7 @@ class TORCHTAP_API Arena {
   /// The byte at `position` of the ring.
   const char* at(std::uint64_t position) const noexcept { return data_ + epoch_.offset_of(position); }
   /// The first bytes of the file.
-  char* pages() const noexcept { return mapping_.get(); }
+  char* pages() const noexcept { return data_ - kDataOffset; }
 
   /// The end of the ring after a frame of `bytes` bytes is added.
   std::uint64_t end_after(std::uint64_t bytes) const noexcept { return reserved_ + padding(bytes) + bytes; }
@@ -129,7 +132,7 @@ class TORCHTAP_API Arena {
     std::uint64_t readers;
     bool whole;
   };
-  void begin(std::uint64_t most);
+  void begin(char* memory, std::uint64_t most);
   std::uint64_t bytes_taken() const noexcept { return kDataOffset + epoch_.capacity; }
   std::uint64_t padding(std::uint64_t bytes) const noexcept;
   void overwrite_up_to(std::uint64_t position) noexcept;

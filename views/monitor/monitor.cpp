@@ -5,14 +5,18 @@
 #include <utility>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/model/walk.hpp>
+#include <torchtap/views/monitor/detail/learned_folder.hpp>
 #include <torchtap/views/monitor/detail/watcher.hpp>
 #include <torchtap/views/monitor/monitor.hpp>
 
 namespace torchtap::views::monitor {
 
-Monitor::Monitor(const selectors::ModuleView& model, const std::string& reference, MonitorOptions options)
-    : watcher_(std::make_shared<detail::Watcher>(model.vector(), reference, std::move(options))) {
+Monitor::Monitor(const selectors::ModuleView& model, const std::string& reference, MonitorOptions options) {
+  if (!options.learn().empty()) {
+    learned_ = std::make_unique<detail::LearnedFolder>(model, options);
+    return;
+  }
+  watcher_ = std::make_shared<detail::Watcher>(model.vector(), reference, std::move(options));
   watcher_->start();
 }
 
@@ -21,6 +25,7 @@ Monitor::Monitor(Monitor&&) noexcept = default;
 Monitor& Monitor::operator=(Monitor&& other) noexcept {
   if (watcher_ != nullptr && watcher_ != other.watcher_) watcher_->close();
   watcher_ = std::move(other.watcher_);
+  learned_ = std::move(other.learned_);
   return *this;
 }
 
@@ -34,23 +39,26 @@ detail::Watcher& Monitor::watcher() const {
 }
 
 void Monitor::follow(const selectors::ModuleView& model) {
+  if (learned_ != nullptr) return learned_->follow(model);
   watcher().follow(model.vector());
 }
 
 Monitor& Monitor::on_alarm(std::function<void(const Alarm&)> callback) {
-  watcher().on_alarm(std::move(callback));
+  if (learned_ == nullptr) watcher().on_alarm(std::move(callback));
   return *this;
 }
 
 std::vector<Alarm> Monitor::alarms() const {
-  return watcher().alarms();
+  return learned_ != nullptr ? std::vector<Alarm>() : watcher().alarms();
 }
 
 std::string Monitor::metrics() const {
-  return watcher().metrics();
+  return learned_ != nullptr ? std::string() : watcher().metrics();
 }
 
 std::string Monitor::capture(const std::string& reason) {
+  TORCH_CHECK_VALUE(learned_ == nullptr,
+                    "views::monitor::Monitor::capture: the monitor learns, and writes no incidents.");
   return watcher().capture(reason);
 }
 
@@ -59,6 +67,7 @@ void Monitor::request_capture() noexcept {
 }
 
 void Monitor::flush() {
+  if (learned_ != nullptr) return learned_->save();
   const auto held = watcher_;  // the monitor may be destroyed while a thread waits here
   watcher().flush();
 }

@@ -16,6 +16,7 @@
 namespace torchtap::views::monitor {
 
 namespace detail {
+class LearnedFolder;
 class Watcher;
 }  // namespace detail
 
@@ -60,7 +61,8 @@ class TORCHTAP_API Monitor {
  private:
   detail::Watcher& watcher() const;
 
-  std::shared_ptr<detail::Watcher> watcher_;  // null after a move
+  std::shared_ptr<detail::Watcher> watcher_;        // null after a move, and if it learns
+  std::unique_ptr<detail::LearnedFolder> learned_;  // null unless it learns
 };
 
 }  // namespace torchtap::views::monitor

@@ -299,6 +299,15 @@ def test_page(folder, ending, number):
     assert '"state":"crashed"' in (folder / "page.html").read_text()
 
 
+def test_a_disk_that_is_full_is_said():
+    """As the limit of file size makes it; the program, which writes no file, has the limit, too."""
+    said = harness.call(
+        "sh", "-c", f"ulimit -S -f 8; '{TORCHTAP}' preload --explore --save full -- '{passes}' train", status=6
+    )
+    assert 'explorer/run.tapx": File too large' in said.err
+    assert runs_in("full")[0].info["name"] == "passes", "what was written can be read"
+
+
 def test_ports():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -145,11 +145,27 @@ std::string beside(const std::string& path) {
   return path.substr(0, slash + 1) + "." + path.substr(slash + 1) + ".new";
 }
 
+std::uint64_t capacity_of(std::int64_t bytes) noexcept {
+  return (static_cast<std::uint64_t>(bytes) + frames::kPage - 1) / frames::kPage * frames::kPage;
+}
+
+void check_size(std::int64_t bytes) {
+  TORCH_CHECK_VALUE(bytes >= (1 << 16) && static_cast<std::uint64_t>(bytes) <= kMostRing,
+                    "views::monitor::Monitor: a ring has 64 KiB to 16 GiB, not ", bytes, " bytes.");
+}
+
+void check_about(const std::string& text) {
+  TORCH_CHECK_VALUE(text.size() < kRingAboutBytes,
+                    "views::monitor::Monitor: the name of the model and the path of its incidents take ",
+                    text.size(), " bytes; a ring has room for ", kRingAboutBytes - 1, ".");
+}
+
 }  // namespace
 
 struct FlightRecorder::State {
   State(const std::string& folder, std::int64_t bytes, const std::string& incidents, const std::string& model,
         bool keep);
+  State(char* memory, std::int64_t bytes, const std::string& model, bool keep);
   ~State();
   /// Gives out room for frames of `bytes` bytes; null if there is none.
   char* reserve(std::uint64_t bytes) noexcept;
@@ -174,19 +190,14 @@ struct FlightRecorder::State {
 FlightRecorder::State::State(const std::string& folder, std::int64_t bytes, const std::string& incidents,
                              const std::string& model, bool keep)
     : inputs(keep) {
-  TORCH_CHECK_VALUE(bytes >= (1 << 16) && static_cast<std::uint64_t>(bytes) <= kMostRing,
-                    "views::monitor::Monitor: a ring has 64 KiB to 16 GiB, not ", bytes, " bytes.");
+  check_size(bytes);
   const std::string real_incidents = private_folder(incidents);
   const std::string real_folder = private_folder(folder);
   const std::string text = about(real_incidents, model);
-  TORCH_CHECK_VALUE(text.size() < kRingAboutBytes,
-                    "views::monitor::Monitor: the name of the model and the "
-                    "path of its incidents take ",
-                    text.size(), " bytes; a ring has room for ", kRingAboutBytes - 1, ".");
+  check_about(text);
   Descriptor file = new_ring(real_folder, path);
   try {
-    const std::uint64_t page = frames::kPage;
-    arena.emplace(std::move(file), (static_cast<std::uint64_t>(bytes) + page - 1) / page * page);
+    arena.emplace(std::move(file), capacity_of(bytes));
     std::memcpy(arena->pages() + kRingAbout, text.c_str(), text.size() + 1);
     if (::rename(beside(path).c_str(), path.c_str()) != 0)
       frames::system_error("views::monitor", "make \"" + path + "\"", errno);
@@ -208,8 +219,17 @@ FlightRecorder::State::State(const std::string& folder, std::int64_t bytes, cons
   }
 }
 
+FlightRecorder::State::State(char* memory, std::int64_t bytes, const std::string& model, bool keep)
+    : inputs(keep) {
+  check_size(bytes);
+  const std::string text = about("", model);
+  check_about(text);
+  arena.emplace(memory, capacity_of(bytes));
+  std::memcpy(arena->pages() + kRingAbout, text.c_str(), text.size() + 1);
+}
+
 FlightRecorder::State::~State() {
-  if (!made_here) return;
+  if (!made_here || path.empty()) return;
   ::unlink(path.c_str());
   if (!pointer_path.empty()) ::unlink(pointer_path.c_str());
 }
@@ -261,7 +281,13 @@ void FlightRecorder::State::put(Frame frame, const char* result, const void* dat
 FlightRecorder::FlightRecorder(const std::string& folder, std::int64_t bytes, const std::string& incidents,
                                const std::string& model, bool inputs)
     : state_(std::make_unique<State>(folder, bytes, incidents, model, inputs)) {}
+FlightRecorder::FlightRecorder(char* memory, std::int64_t bytes, const std::string& model, bool inputs)
+    : state_(std::make_unique<State>(memory, bytes, model, inputs)) {}
 FlightRecorder::~FlightRecorder() = default;
+
+std::uint64_t FlightRecorder::room_for(std::int64_t bytes) noexcept {
+  return frames::kDataOffset + capacity_of(bytes);
+}
 
 bool FlightRecorder::begin(std::int64_t number, const hooks::Tensors& inputs, bool training) noexcept {
   if (!state_->made_here) return false;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/base/api.hpp>
 #include <torchtap/hooks/values.hpp>
 #include <torchtap/views/monitor/detail/outcome.hpp>
 
@@ -37,6 +38,9 @@ class FlightRecorder {
   /// is kept. Throws `c10::Error` if there is too little room or a folder is a symbolic link.
   FlightRecorder(const std::string& folder, std::int64_t bytes, const std::string& incidents,
                  const std::string& model, bool inputs = true);
+  /// A ring of `bytes` in `memory`, which has room for `room_for(bytes)`, is zeros, and lives longer.
+  FlightRecorder(char* memory, std::int64_t bytes, const std::string& model, bool inputs = true);
+  TORCHTAP_API static std::uint64_t room_for(std::int64_t bytes) noexcept;
   /// Removes the file.
   ~FlightRecorder();
   FlightRecorder(const FlightRecorder&) = delete;

@@ -246,10 +246,10 @@ void write_content(const std::string& folder, const IncidentContent& content) {
     content.write_statistics(folder + "/statistics");
   }
   if (!content.reference.empty()) copy_reference(content.reference, folder + "/reference");
-  if (content.training && !content.modules.empty())
-    storage::save_value(folder + "/parameters.pt", content.parameters.empty()
-                                                       ? parameters_by_name(content.modules, false)
-                                                       : content.parameters);
+  const core::Value::Dict& copies = content.parameters.values;
+  if (content.training && !(content.modules.empty() && copies.empty()))
+    storage::save_value(folder + "/parameters.pt",
+                        copies.empty() ? parameters_by_name(content.modules, false) : copies);
 
   json::Json alarms = json::Json::array();
   for (const Alarm& alarm : content.alarms) alarms.push_back(json_of(alarm, content.model));
@@ -265,8 +265,9 @@ void write_content(const std::string& folder, const IncidentContent& content) {
                          {"training", content.training},
                          {"inputs", inputs},
                          {"forwards", content.forwards.size()},
-                         {"parameters", content.modules.empty() ? "" : digest_of_parameters(content.modules)},
-                         {"parameters_of", content.parameters_of},
+                         {"parameters",
+                          content.modules.empty() ? content.digest : digest_of_parameters(content.modules)},
+                         {"parameters_of", content.parameters.forward},
                          {"reference", content.reference},
                          {"alarms", std::move(alarms)}}) +
                  '\n');

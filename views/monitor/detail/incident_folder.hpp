@@ -11,6 +11,7 @@
 #include <torchtap/model/module_ref.hpp>
 #include <torchtap/views/monitor/alarm.hpp>
 #include <torchtap/views/monitor/detail/flight_recorder.hpp>
+#include <torchtap/views/monitor/detail/told.hpp>
 
 namespace torchtap::views::monitor::detail {
 
@@ -28,8 +29,8 @@ struct IncidentContent {
   std::string type;                       // of the root
   std::vector<model::ModuleRef> modules;  // parameters' digest, and parameters.pt in training; or none
   bool training = false;
-  core::Value::Dict parameters;     // copies that a forward took; empty: they are read while this is written
-  std::int64_t parameters_of = -1;  // its number
+  std::string digest;           // of the parameters, where there are no modules
+  CopiedParameters parameters;  // empty: they are read while this is written
 };
 
 /// Copies of all parameters and buffers, by name.

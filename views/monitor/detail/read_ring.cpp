@@ -222,4 +222,24 @@ std::vector<std::string> ring_names(const std::string& folder) {
   return names;
 }
 
+std::vector<KeptForward> forwards_in(const char* memory) {
+  const auto& head = *reinterpret_cast<const frames::ArenaHead*>(memory);
+  const auto& ledger = *reinterpret_cast<const frames::Ledger*>(memory + frames::kPage);
+  if (head.magic != frames::kArenaMagic || head.most == 0) return {};
+  const std::uint64_t capacity = head.most, begin = ledger.position, end = head.head;
+  std::string linear;
+  for (std::uint64_t at = begin; at < end;) {
+    const std::uint64_t piece = std::min(end - at, capacity - at % capacity);
+    linear.append(memory + frames::kDataOffset + at % capacity, piece);
+    at += piece;
+  }
+  std::atomic_thread_fence(std::memory_order_acquire);
+  // What is older by now was overwritten, or may have been.
+  const std::uint64_t oldest = std::clamp<std::uint64_t>(ledger.position, begin, std::max(begin, end));
+  RingContent content;
+  if (oldest < end)
+    read_ring_frames(linear.data() + (oldest - begin), end - oldest, oldest, capacity, content);
+  return std::move(content.forwards);
+}
+
 }  // namespace torchtap::views::monitor::detail

@@ -46,6 +46,8 @@ void read_ring_frames(const char* data, std::size_t size, std::uint64_t position
 /// Reads the whole file of a ring. Throws `c10::ValueError` if it is no ring; any other damage is described
 /// in `damage`.
 RingContent read_ring(const std::string& bytes, const std::string& path);
+/// The forwards of a ring in memory, oldest first, which another process may write to meanwhile.
+TORCHTAP_API std::vector<KeptForward> forwards_in(const char* memory);
 /// Names of rings in `folder`: "ring-…".
 std::vector<std::string> ring_names(const std::string& folder);
 

@@ -1,23 +1,17 @@
-// Selects and attaches the watched modules, and writes the reference of a monitor that learns.
+// Attaches to the watched modules.
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/thread.hpp>
 #include <torchtap/model/extend/node.hpp>
 #include <torchtap/model/held.hpp>
-#include <torchtap/reductions/blocks.hpp>
-#include <torchtap/storage/save.hpp>
 #include <torchtap/views/monitor/detail/folders.hpp>
-#include <torchtap/views/monitor/detail/incident_folder.hpp>
 #include <torchtap/views/monitor/detail/open_forwards.hpp>
 #include <torchtap/views/monitor/detail/watcher.hpp>
 #include <torchtap/views/monitor/detail/window_blocks.hpp>
@@ -41,38 +35,50 @@ Watchers& watchers() {
   return one;
 }
 
-/// Whether one of the modules is around the module.
-bool is_inside(const std::vector<std::size_t>& around, const std::vector<model::ModuleRef>& modules,
-               const model::ModuleRef& module) {
-  return std::any_of(around.begin(), around.end(), [&](std::size_t one) {
-    const std::string& outer = modules[one].path();
-    return module.path().size() > outer.size() && module.path().compare(0, outer.size(), outer) == 0 &&
-           module.path()[outer.size()] == '.';
-  });
-}
-
-std::string some_of(std::vector<std::string> paths) {
-  const bool more = paths.size() > 3;
-  paths.resize(std::min<std::size_t>(paths.size(), 3));
-  return base::quoted(paths) + (more ? " …" : "");
-}
-
 }  // namespace
 
-Watcher::Watcher(std::vector<model::ModuleRef> modules, const std::string& reference, MonitorOptions options)
+Watcher::Watcher(std::vector<model::ModuleRef> modules, MonitorOptions options, Elsewhere elsewhere)
     : options_(std::move(options)),
       serial_(next_watcher()),
       modules_(std::move(modules)),
-      reference_(reference),
+      chosen_(choose(modules_, options_.select())),
+      elsewhere_(std::move(elsewhere)),
       sampler_(options_.cost()) {
-  TORCH_CHECK_VALUE(!modules_.empty(), "views::monitor::Monitor: there are no modules to watch.");
   check_options();
-  choose(options_.select());
-  if (!reference_.empty() && options_.learn().empty()) load_reference();
   note_lives();
-  if (options_.parameters() && options_.learn().empty()) {
-    parameters_ = std::make_unique<ParameterSteps>(modules_);
+  if (options_.parameters()) parameters_ = std::make_unique<ParameterSteps>(modules_);
+}
+
+Watcher::Watcher(std::vector<model::ModuleRef> modules, const std::string& reference, MonitorOptions options)
+    : Watcher(std::move(modules), std::move(options), {}) {
+  judge_ = std::make_unique<Judge>(judged(), reference, options_, *this);
+}
+
+/// If there are more modules than series, those of little depth have one.
+JudgedModel Watcher::judged() const {
+  JudgedModel model;
+  model.name = options_.model();
+  model.chosen = chosen_.modules;
+  model.unreachable = chosen_.unreachable;
+  for (const model::ModuleRef& module : modules_)
+    model.modules.push_back({module.path(), module.aliases(), module.type(), module.leaf(), false});
+  const auto most = static_cast<std::size_t>(options_.max_series());
+  const auto is_shallow = [&](std::size_t module) { return modules_[module].depth() <= 2; };
+  const auto& chosen = chosen_.modules;
+  const auto shallow = static_cast<std::size_t>(std::count_if(chosen.begin(), chosen.end(), is_shallow));
+  const bool by_depth = chosen.size() > most && shallow <= most;
+  std::size_t count = 0;
+  for (const std::size_t i : chosen) {
+    if (count == most || (by_depth && !is_shallow(i))) continue;
+    model.modules[i].has_series = true;
+    ++count;
   }
+  // In the order of `watched_`.
+  if (chosen_.tops.empty()) model.tensors.emplace_back(0, rules::Tensor::input);
+  for (const std::size_t i : chosen) model.tensors.emplace_back(i, rules::Tensor::output);
+  if (options_.gradients())
+    for (const std::size_t i : chosen) model.tensors.emplace_back(i, rules::Tensor::gradient);
+  return model;
 }
 
 void Watcher::note_lives() {
@@ -87,28 +93,8 @@ void Watcher::note_lives() {
   }
 }
 
-/// Of modules of TorchScript keeps names alone, so that they do not live longer because of us.
-void Watcher::let_go_of_scripts() {
-  std::shared_ptr<const model::extend::Node> root;
-  for (model::ModuleRef& module : modules_) {
-    if (!module.scripted()) continue;
-    auto node = std::make_shared<model::extend::Node>(model::extend::Access::node(module));
-    node->script = nullptr;
-    node->root = root;
-    if (root == nullptr) root = node;
-    module = model::extend::Access::make(std::move(node));
-  }
-}
-
 void Watcher::follow(std::vector<model::ModuleRef> modules) {
-  const auto is_other = [](const model::ModuleRef& a, const model::ModuleRef& b) {
-    return a.path() != b.path() || a.type() != b.type() || a.reachable() != b.reachable();
-  };
-  TORCH_CHECK_VALUE(modules.size() == modules_.size() &&
-                        std::equal(modules.begin(), modules.end(), modules_.begin(),
-                                   [&](const auto& a, const auto& b) { return !is_other(a, b); }),
-                    "views::monitor::Monitor::follow: the modules of this ", modules.front().type(),
-                    " have other paths or types than those of the model that was watched.");
+  check_same("views::monitor::Monitor::follow", modules_, modules);
   TORCH_CHECK_VALUE(parameters_ == nullptr,
                     "views::monitor::Monitor::follow: with MonitorOptions::parameters a monitor watches one "
                     "object; make another monitor.");
@@ -117,7 +103,7 @@ void Watcher::follow(std::vector<model::ModuleRef> modules) {
   modules_ = std::move(modules);
   note_lives();
   attach_all();
-  let_go_of_scripts();
+  let_go_of_scripts(modules_);
 }
 
 Watcher::~Watcher() {
@@ -149,66 +135,15 @@ void Watcher::check_options() const {
   check(options_.max_series() >= 0, "max_series", "a number of modules", options_.max_series());
 }
 
-void Watcher::choose(const selectors::Selector& selector) {
-  std::vector<bool> wanted(modules_.size(), false);
-  wanted[0] = modules_[0].has_forward();
-  for (const model::ModuleRef& module : selectors::select(modules_, selector)) {
-    const auto at = std::find(modules_.begin(), modules_.end(), module);
-    wanted[static_cast<std::size_t>(at - modules_.begin())] = true;
-  }
-  std::vector<model::ModuleRef> asked;
-  for (std::size_t i = 0; i < modules_.size(); ++i) {
-    if (!wanted[i]) continue;
-    asked.push_back(modules_[i]);
-    if (modules_[i].reachable()) {
-      chosen_.push_back(i);
-    } else {
-      ++unreachable_;
-    }
-  }
-  if (chosen_.empty()) hooks::check_reachable(asked);  // which says why
-  TORCH_CHECK_VALUE(!chosen_.empty(), "views::monitor::Monitor: no module of ", modules_[0].type(),
-                    " can be watched; expected at least one with a forward that hooks reach "
-                    "(docs/compatibility.md).");
-  if (chosen_[0] != 0) {
-    for (std::size_t i = 1; i < modules_.size(); ++i) {
-      if (modules_[i].has_forward() && modules_[i].reachable() && !is_inside(tops_, modules_, modules_[i]))
-        tops_.push_back(i);
-    }
-  }
-
-  has_series_.assign(modules_.size(), false);
-  const auto most = static_cast<std::size_t>(options_.max_series());
-  std::size_t shallow = 0, count = 0;
-  for (const std::size_t i : chosen_) shallow += modules_[i].depth() <= 2 ? 1 : 0;
-  const bool all = chosen_.size() <= most, by_depth = !all && shallow <= most;
-  for (const std::size_t i : chosen_) {
-    if (count == most || (by_depth && modules_[i].depth() > 2)) continue;
-    has_series_[i] = true;
-    ++count;
-  }
-}
-
-void Watcher::load_reference() {
-  learned_ = Reference::load(reference_);
-  std::vector<std::string> missing;
-  bool any = false;  // every model has a root, so a common root counts only if nothing else is watched
-  for (const std::size_t i : chosen_) {
-    const bool known =
-        learned_.find(modules_[i].path(), name_of(recorders::RecorderKind::forward_output)) != nullptr;
-    if (!known) missing.push_back(modules_[i].path());
-    any = any || (known && (i != 0 || chosen_.size() == 1));
-  }
-  TORCH_CHECK_VALUE(any, "views::monitor::Monitor: no module that is watched is in the reference \"",
-                    reference_, "\"; expected some of ", some_of(missing), ", but it has ",
-                    some_of(learned_.paths()), ". Is it of another model?");
-  without_reference_ = static_cast<std::int64_t>(missing.size());
-}
-
 void Watcher::open_ring() {
-  const auto open = [&](const std::string& folder) {
-    ring_ = std::make_unique<FlightRecorder>(folder, options_.ring(), incidents_folder_, options_.model(),
+  if (elsewhere_.ring != nullptr) {
+    ring_ = std::make_unique<FlightRecorder>(elsewhere_.ring, options_.ring(), options_.model(),
                                              options_.inputs());
+  }
+  if (judge_ == nullptr || judge_->incidents_folder().empty() || options_.ring() == 0) return;
+  const auto open = [&](const std::string& folder) {
+    ring_ = std::make_unique<FlightRecorder>(folder, options_.ring(), judge_->incidents_folder(),
+                                             options_.model(), options_.inputs());
   };
   if (!options_.ring_in().empty()) return open(options_.ring_in());
   try {
@@ -217,7 +152,7 @@ void Watcher::open_ring() {
   } catch (const c10::Error&) {  // too little room there, as in many containers, or another user's
   }
   try {
-    open(incidents_folder_);
+    open(judge_->incidents_folder());
   } catch (const c10::ValueError&) {  // of the options
     throw;
   } catch (const c10::Error& error) {  // a full disk is no reason not to watch
@@ -225,36 +160,8 @@ void Watcher::open_ring() {
   }
 }
 
-/// So that hours of learning are not lost at their end.
-void Watcher::check_learn() const {
-  namespace fs = std::filesystem;
-  std::string plain = options_.learn();
-  while (plain.size() > 1 && plain.back() == '/') plain.pop_back();
-  const fs::path path = plain, parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  std::error_code error;
-  fs::create_directories(parent, error);
-  TORCH_CHECK_VALUE(::access(parent.c_str(), W_OK | X_OK) == 0,
-                    "views::monitor::MonitorOptions::learn: cannot write \"", options_.learn(),
-                    "\": ", std::strerror(errno), ". Name a folder that can be made.");
-  if (!fs::exists(path, error)) return;
-  TORCH_CHECK_VALUE(fs::is_directory(path, error) &&
-                        (fs::is_empty(path, error) || fs::exists(path / "manifest.json", error)),
-                    "views::monitor::MonitorOptions::learn: \"", options_.learn(),
-                    "\" holds something else than a recording; name a new folder.");
-}
-
 void Watcher::start() {
-  const bool learns = !options_.learn().empty();
-  if (!options_.incidents().empty() && !learns) {
-    incidents_folder_ = private_folder(options_.incidents());
-    cpu_capability();  // now: LibTorch's objects that know it have to outlive a monitor that is a static
-                       // object
-    if (options_.ring() > 0) open_ring();
-  }
-  if (learns) check_learn();
-  if (!options_.tensorboard().empty() && !learns) {
-    events_ = std::make_unique<tensorboard::EventFile>(options_.tensorboard());
-  }
+  open_ring();
   window_began_ = clock_ns();
   {
     const std::lock_guard lock(watchers().mutex);
@@ -262,11 +169,12 @@ void Watcher::start() {
   }
   try {
     attach_all();
-    let_go_of_scripts();
-    if (!learns && options_.thread()) {
+    let_go_of_scripts(modules_);
+    if (judge_ == nullptr) return;
+    if (options_.thread()) {
       thread_ = base::start_thread("torchtap-watch", [self = shared_from_this()] { self->work(); });
-    } else if (!learns) {
-      prepare();
+    } else {
+      judge_->prepare();
     }
   } catch (...) {
     handles_.clear();
@@ -321,23 +229,23 @@ void Watcher::attach_all() {
         }));
   };
   // Before the recorders, which ask whether the forward is sampled.
-  const bool hidden = !tops_.empty();
+  const bool hidden = !chosen_.tops.empty();
   if (!hidden) {
     hook(0, hooks::Kind::forward_pre, [](Watcher& self, hooks::Event& event) { self.begin(event); });
   }
-  for (std::size_t i = 0; i < tops_.size(); ++i) {
-    hook(tops_[i], hooks::Kind::forward_pre,
+  for (std::size_t i = 0; i < chosen_.tops.size(); ++i) {
+    hook(chosen_.tops[i], hooks::Kind::forward_pre,
          [i](Watcher& self, hooks::Event& event) { self.begin_hidden(i, event); });
   }
   if (!hidden) add_recorder(recorders::RecorderKind::forward_pre, {0}, rules::Tensor::input);
-  add_recorder(recorders::RecorderKind::forward_output, chosen_, rules::Tensor::output);
-  if (options_.gradients() && options_.learn().empty()) {
-    add_recorder(recorders::RecorderKind::backward_output, chosen_, rules::Tensor::gradient);
+  add_recorder(recorders::RecorderKind::forward_output, chosen_.modules, rules::Tensor::output);
+  if (options_.gradients()) {
+    add_recorder(recorders::RecorderKind::backward_output, chosen_.modules, rules::Tensor::gradient);
   }
   // Behind the recorders.
   if (!hidden)
     hook(0, hooks::Kind::forward_output, [](Watcher& self, hooks::Event& event) { self.end(event); });
-  for (const std::size_t top : tops_) {
+  for (const std::size_t top : chosen_.tops) {
     hook(top, hooks::Kind::forward_output,
          [](Watcher& self, hooks::Event& event) { self.end_hidden(event); });
   }
@@ -361,20 +269,14 @@ void Watcher::add_recorder(recorders::RecorderKind kind, const std::vector<std::
         self->guarded([&] { self->not_counted(path); });
         self->guarded([&] { std::rethrow_exception(error); });
       });
-  if (!options_.learn().empty()) {
-    how.reduction(reductions::Blocks());
-    how.condition([here = made_here_] { return static_cast<bool>(here); });
+  how.reduction(WindowBlocks());
+  if (tensor == rules::Tensor::gradient) {  // they may arrive in other threads
+    how.condition([weak = weak_from_this()] {
+      const auto self = weak.lock();
+      return self != nullptr && self->gradients_sampled_.load(std::memory_order_relaxed) && self->made_here_;
+    });
   } else {
-    how.reduction(WindowBlocks());
-    if (tensor == rules::Tensor::gradient) {  // they may arrive in other threads
-      how.condition([weak = weak_from_this()] {
-        const auto self = weak.lock();
-        return self != nullptr && self->gradients_sampled_.load(std::memory_order_relaxed) &&
-               self->made_here_;
-      });
-    } else {
-      how.condition([serial = serial_, here = made_here_] { return samples_here(serial) && here; });
-    }
+    how.condition([serial = serial_, here = made_here_] { return samples_here(serial) && here; });
   }
   auto recorder = recorders::make(kind, std::move(how));
   std::vector<model::ModuleRef> refs;
@@ -386,10 +288,53 @@ void Watcher::add_recorder(recorders::RecorderKind kind, const std::vector<std::
   recorders_.push_back(std::move(recorder));
 }
 
+std::string Watcher::capture(const std::string& reason) {
+  TORCH_CHECK_VALUE(made_here_,
+                    "views::monitor::Monitor::capture: the monitor is another process's, from "
+                    "which this one was forked; make one here.");
+  return judge_->capture(reason);
+}
+
 /// Notes a module that ran although nothing of it was counted.
 void Watcher::not_counted(const std::string& path) {
-  const std::lock_guard lock(data_mutex_);
-  not_counted_.insert(path);
+  {
+    const std::lock_guard lock(due_mutex_);
+    if (!not_counted_.insert(path).second) return;
+  }
+  Due due;
+  due.told.not_counted.push_back(path);
+  ask(std::move(due));
+}
+
+/// The first of them is told, and all are counted, by whoever judges.
+void Watcher::count_error(const char* what) noexcept {
+  if (judge_ != nullptr) return judge_->count_error(what);
+  try {
+    Due due;
+    due.told.errors.emplace_back(what);
+    tell_elsewhere(std::move(due));
+  } catch (const std::exception&) {  // no memory to tell of it
+  }
+}
+
+Counts Watcher::counts() const {
+  Counts counts;
+  counts.forwards = forwards_.load();
+  counts.sampled = sampled_.load();
+  counts.failures = failures_.load();
+  counts.own_ns = own_ns_.load();
+  counts.nonfinite = nonfinite_.load();
+  counts.period = sampler_.period();
+  counts.ring_skipped = ring_ == nullptr ? 0 : ring_->skipped();
+  return counts;
+}
+
+std::vector<KeptForward> Watcher::forwards() const {
+  return ring_ == nullptr ? std::vector<KeptForward>() : ring_->forwards();
+}
+
+void Watcher::note_window(const std::string& text) {
+  if (ring_ != nullptr) ring_->note_window(text);
 }
 
 void Watcher::close() noexcept {
@@ -406,8 +351,8 @@ void Watcher::close() noexcept {
     batch.commit();
   });
   guarded([&] {
-    if (!options_.learn().empty()) return save_learned();
     find_failed_here();
+    if (judge_ == nullptr) return tell_elsewhere({{}, true, 0});
     {
       const std::lock_guard lock(due_mutex_);
       due_.window = stops_ = true;
@@ -420,33 +365,14 @@ void Watcher::close() noexcept {
     } else {
       thread_.join();
     }
-    tell_unjudged();
+    judge_->end();
   });
-}
-
-void Watcher::on_alarm(std::function<void(const Alarm&)> callback) {
-  const std::lock_guard lock(data_mutex_);
-  std::swap(callback_, callback);  // the former one is destroyed outside of the lock
-}
-
-std::vector<Alarm> Watcher::alarms() const {
-  if (!made_here_) return {};
-  const std::lock_guard lock(data_mutex_);
-  return book_.all();
-}
-
-void Watcher::save_learned() {
-  std::vector<storage::Entry> entries;
-  for (const auto& recorder : recorders_) {
-    for (storage::Entry& entry : recorder->entries()) entries.push_back(std::move(entry));
-  }
-  storage::save(options_.learn(), entries, storage::SaveOptions().overwrite(true).mkdir(true));
 }
 
 /// A forward of this thread that threw, and behind which no other began.
 void Watcher::find_failed_here() {
   const OpenForward* const open = open_forward_here(serial_);
-  if (open == nullptr || !tops_.empty() || !watch::counts(modules_.front()) ||
+  if (open == nullptr || !chosen_.tops.empty() || !watch::counts(modules_.front()) ||
       watch::calls_here() > open->depth)
     return;  // or this thread is in it
   const std::int64_t number = open->number;
@@ -456,8 +382,8 @@ void Watcher::find_failed_here() {
 
 void Watcher::flush() {
   if (!made_here_) return;
-  if (!options_.learn().empty()) return save_learned();
   find_failed_here();
+  if (judge_ == nullptr) return tell_elsewhere({{}, true, 0});
   if (judging_.load() == std::this_thread::get_id()) return;  // from a callback
   if (!options_.thread()) return serve(true);
   std::unique_lock lock(due_mutex_);

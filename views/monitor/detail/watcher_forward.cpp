@@ -15,8 +15,6 @@ namespace {
 constexpr std::int64_t timed_each = 8;
 /// Windows that wait to be judged; then they grow.
 constexpr std::size_t most_waiting = 64;
-/// A window that ends by time has at least so many rows.
-constexpr std::int64_t least_rows_by_time = 64;
 
 std::int64_t rows_of(const hooks::Tensors& inputs) {
   for (std::int64_t i = 0; i < inputs.size(); ++i) {
@@ -63,7 +61,7 @@ void Watcher::begin_hidden(std::size_t top, const hooks::Event& event) {
     calls_of_tops_.store(before->tops, std::memory_order_relaxed);
     forget_forward_here(serial_);
   }
-  open(watch::calls_here(), tops_[top], event);
+  open(watch::calls_here(), chosen_.tops[top], event);
 }
 
 void Watcher::end_hidden(const hooks::Event& event) {
@@ -81,13 +79,13 @@ void Watcher::open(int depth, std::size_t module, const hooks::Event& event) {
   forward.watcher = serial_;
   forward.depth = depth;
   forward.number = forwards_.fetch_add(1, std::memory_order_relaxed);
-  const bool learns = !options_.learn().empty();
-  forward.sampled = learns || sampler_.wants(forward.number);
-  forward.timed = !learns && (forward.sampled || forward.number % timed_each == 0);
+  forward.sampled = sampler_.wants(forward.number);
+  forward.timed = forward.sampled || forward.number % timed_each == 0;
   const std::int64_t entered = forward.timed ? cpu_ns() : 0;
   const bool needs_mode =
-      !incidents_folder_.empty() || ring_ != nullptr || parameters_ != nullptr || options_.gradients();
+      writes_incidents() || ring_ != nullptr || parameters_ != nullptr || options_.gradients();
   const bool training = forward.training = needs_mode && is_training(module);
+  trained_.store(training, std::memory_order_relaxed);
   if (ring_ != nullptr) ring_->begin(forward.number, event.inputs(), training);
   if (forward.sampled) forward.rows = rows_of(event.inputs());
   const bool trains = training && at::GradMode::is_enabled();
@@ -105,7 +103,6 @@ void Watcher::open(int depth, std::size_t module, const hooks::Event& event) {
 }
 
 void Watcher::finish(OpenForward& forward, const hooks::Event& event) {
-  if (!options_.learn().empty()) return;
   const std::int64_t returned = clock_ns(), returned_cpu = forward.timed ? cpu_ns() : 0;
   Outcome outcome = outcome_of(event.outputs());
   outcome.nanoseconds = returned - forward.began;
@@ -134,8 +131,7 @@ void Watcher::finish(OpenForward& forward, const hooks::Event& event) {
         finding.sentence += std::to_string(outcome.inf) + (outcome.inf == 1 ? " infinity" : " infinities");
       }
       finding.sentence += " of " + std::to_string(all) + " values";
-      due.alarms.push_back(alarm_of(std::move(finding), -1));
-      due.alarms.back().forward = forward.number;
+      due.told.alarms.push_back(alarm_of(std::move(finding), -1, forward.number));
     }
   }
   if (forward.sampled) {
@@ -146,25 +142,23 @@ void Watcher::finish(OpenForward& forward, const hooks::Event& event) {
     const bool is_over =
         rows >= options_.window() || (rows >= least_rows_by_time && seconds >= options_.window_seconds());
     // While the monitor's thread is busy, and with it its tests are made, windows end here.
-    const bool waits = options_.thread() && rows >= options_.window() &&
+    const bool waits = judge_ != nullptr && options_.thread() && rows >= options_.window() &&
                        (busy_.load(std::memory_order_relaxed) || rows >= 2 * options_.window());
     if (waits && room_for_windows()) {
-      due.taken.push_back(take());
+      due.told.windows.push_back(take());
     } else {
       due.window = is_over && !window_asked_.exchange(true);
     }
   }
-  due.capture = capture_requested_.load(std::memory_order_relaxed) && capture_requested_.exchange(false);
+  due.told.capture = capture_requested_.load(std::memory_order_relaxed) && capture_requested_.exchange(false);
   // An optimizer may change them as soon as this returns.
-  if (!incidents_folder_.empty() && (due.capture || (!due.alarms.empty() && copies_parameters())) &&
+  Told& told = due.told;
+  if (writes_incidents() && (told.capture || (!told.alarms.empty() && copies_parameters())) &&
       forward.training) {
     std::vector<std::shared_ptr<const void>> keep;
-    core::Value::Dict now = copied_parameters(living(keep));
-    const std::lock_guard lock(data_mutex_);
-    parameters_then_ = std::move(now);
-    parameters_of_ = forward.number;
+    told.parameters = CopiedParameters{forward.number, copied_parameters(living(keep))};
   }
-  if (due.window || !due.taken.empty() || due.capture || !due.alarms.empty()) ask(std::move(due));
+  if (due.window || !told.windows.empty() || told.capture || !told.alarms.empty()) ask(std::move(due));
 }
 
 /// As seldom as incidents of a rule are written.
@@ -177,11 +171,11 @@ bool Watcher::copies_parameters() {
 
 bool Watcher::room_for_windows() const {
   const std::lock_guard lock(due_mutex_);
-  return due_.taken.size() < most_waiting;
+  return due_.told.windows.size() < most_waiting;
 }
 
 void Watcher::lost(const OpenForward& forward) noexcept {
-  if (!made_here_ || !tops_.empty()) return;
+  if (!made_here_ || !chosen_.tops.empty()) return;
   guarded([&] { failed(forward.number, /*thread_ends=*/true); });
 }
 
@@ -195,22 +189,26 @@ void Watcher::failed(std::int64_t number, bool thread_ends) {
   finding.value = 1;
   finding.sentence = "forward " + std::to_string(number) + " began and did not return";
   Due due;
-  due.alarms.push_back(alarm_of(std::move(finding), -1));
-  due.alarms.back().forward = number;
-  if (!thread_ends || options_.thread()) return ask(std::move(due));
+  due.told.alarms.push_back(alarm_of(std::move(finding), -1, number));
+  if (!thread_ends || judge_ == nullptr || options_.thread()) return ask(std::move(due));
   const std::lock_guard lock(due_mutex_);
-  due_.alarms.push_back(std::move(due.alarms.back()));
+  due_.told.alarms.push_back(std::move(due.told.alarms.back()));
 }
 
 /// Has the monitor's thread do it or, without one, does it now unless another thread is at it.
 void Watcher::ask(Due due) {
   if (closed_) return;
+  if (judge_ == nullptr) return tell_elsewhere(std::move(due));
   {
     const std::lock_guard lock(due_mutex_);
+    Told& all = due_.told;
+    Told& told = due.told;
     due_.window = due_.window || due.window;
-    due_.capture = due_.capture || due.capture;
-    for (Window& window : due.taken) due_.taken.push_back(std::move(window));
-    for (Alarm& alarm : due.alarms) due_.alarms.push_back(std::move(alarm));
+    all.capture = all.capture || told.capture;
+    for (Window& window : told.windows) all.windows.push_back(std::move(window));
+    for (Alarm& alarm : told.alarms) all.alarms.push_back(std::move(alarm));
+    for (std::string& path : told.not_counted) all.not_counted.push_back(std::move(path));
+    if (told.parameters.has_value()) all.parameters = std::move(told.parameters);
   }
   if (options_.thread()) {
     due_changed_.notify_one();
