@@ -14,7 +14,6 @@
 
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <iostream>
 #include <mutex>
 #include <optional>
@@ -279,13 +278,6 @@ void tell(Report& report, bool ended) {
 
 Report own_report() {
   return Publishing::here()->reported();
-}
-
-std::string own_place(const Config& config) {
-  const std::string place =
-      place_of(config.save, Publishing::here()->number(), Publishing::here()->takes_first_place());
-  if (place == config.save) return place;
-  return free_place(place, [](const std::string& one) { return std::filesystem::exists(one); });
 }
 
 void publish_at_end() {

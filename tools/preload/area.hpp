@@ -65,7 +65,6 @@ struct Header {
   char agent[4096], interposer[4096], torch[4096];  ///< files
   uint64_t config_at, config_size;                  ///< a `Config`
   std::atomic<int32_t> program;                     ///< the process that the launcher started
-  std::atomic<bool> has_recorded;                   ///< that process, which may become other programs
   std::atomic<uint32_t> pages;                      ///< that were asked for
   std::atomic<uint64_t> next;                       ///< the room from here on is free
   std::atomic<bool> closed;                         ///< nobody reads it any more

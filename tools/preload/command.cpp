@@ -182,7 +182,7 @@ class Meanwhile {
   {
   }
   std::function<void()> function() {
-    if (!ReceivedFiles::has(config_) && config_.every == 0) return nullptr;
+    if (!ReceivedFiles::has(config_) && config_.mode != "monitor" && config_.every == 0) return nullptr;
     return [this] {
       receive();
       if (config_.every == 0 ||
@@ -253,6 +253,7 @@ class Meanwhile {
         },
         meanwhile.function());
     std::vector<Report> reports = meanwhile.receive();
+    saver.judge(reports, [&](const Report& report) { return left_by(report, ended); });
     saver.save(reports);
     settle(reports, config);
     for (const auto& line : summarize(reports, config, shown, ended, executable.path)) {

@@ -33,8 +33,8 @@ std::string file_of(const std::string& place, const std::string& save, std::size
 }  // namespace
 
 bool Saver::publishes(const Config& config) {
-  return !config.save.empty() &&
-         (config.mode == "record" || config.mode == "trace" || config.mode == "report");
+  return !config.save.empty() && (config.mode == "record" || config.mode == "trace" ||
+                                  config.mode == "report" || config.mode == "learn");
 }
 
 /// Files of which nobody said where they belong are there for the page.
@@ -55,6 +55,8 @@ std::string Saver::place_of_files(const Report& report) {
 }
 
 void Saver::receive(std::vector<Report>& reports) {
+  for (const Report& report : reports)
+    if (monitors_.has_value()) monitors_->receive(report, [&] { return place_of_files(report); });
   if (!ReceivedFiles::has(config_)) return;
   for (Report& report : reports) {
     files_.receive(report.number, report.gone, [&] { return place_of_files(report); });
@@ -64,6 +66,12 @@ void Saver::receive(std::vector<Report>& reports) {
       report.lost = true;
     }
   }
+}
+
+void Saver::judge(std::vector<Report>& reports,
+                  const std::function<views::monitor::Left(const Report&)>& left) {
+  for (Report& report : reports)
+    if (monitors_.has_value() && report.attached) monitors_->end(report, left(report));
 }
 
 void Saver::clean_up() {
@@ -93,12 +101,17 @@ void Saver::save(Report& report, const std::string& place) {
   try {
     if (config_.mode == "report") {
       save_reports(report, place);
+    } else if (config_.mode == "learn") {
+      save_references(report, place);
     } else {
       save_recording(report, place);
     }
   } catch (const std::exception& error) {
     report.directory.clear();
-    report.notes.push_back("the " + std::string(config_.mode == "record" ? "recording" : config_.mode) +
+    report.notes.push_back("the " +
+                           std::string(config_.mode == "record"  ? "recording"
+                                       : config_.mode == "learn" ? "reference"
+                                                                 : config_.mode) +
                            " could not be saved: " + tools::message_of(error));
     report.lost = true;
   }
@@ -121,7 +134,8 @@ void Saver::save_recording(Report& report, const std::string& place) {
   const std::string published = area_.result_of(report.number);
   std::vector<storage::Entry> entries;
   if (!published.empty()) entries = unpack(published);
-  for (const std::string& part : area_.parts_of(report.number)) entries.push_back(unpack(part).front());
+  for (const std::string& part : area_.parts_of(report.number))
+    if (!part.empty()) entries.push_back(unpack(part).front());
   if (config_.mode == "record" && config_.reduce.empty()) area_.add_kept(report.number, entries);
   if (entries.empty()) return;
   std::string& former = places_[report.number];
@@ -139,7 +153,8 @@ void Saver::save_recording(Report& report, const std::string& place) {
 
 void Saver::save_reports(Report& report, const std::string& place) {
   std::vector<storage::Entry> models;
-  for (const std::string& part : area_.parts_of(report.number)) models.push_back(unpack(part).front());
+  for (const std::string& part : area_.parts_of(report.number))
+    if (!part.empty()) models.push_back(unpack(part).front());
   report.samples = 0;
   const bool is_new = places_.count(report.number) == 0;
   for (std::size_t i = 0; i < models.size(); ++i) {
@@ -163,6 +178,30 @@ void Saver::save_reports(Report& report, const std::string& place) {
   places_[report.number] = place;
 }
 
+/// A part is the reference of a model; its first entry has the model's name.
+void Saver::save_references(Report& report, const std::string& place) {
+  const std::vector<std::string> parts = area_.parts_of(report.number);
+  const bool is_new = places_.count(report.number) == 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].empty()) continue;
+    std::vector<storage::Entry> entries = unpack(parts[i]);
+    const std::string name = entries.front().type;
+    entries.erase(entries.begin());
+    const std::string folder = i == 0 ? place : place + "-" + std::to_string(i + 1);
+    try {
+      if (is_new) check_still_free(folder, config_.overwrite);
+      storage::save(folder, entries, storage::SaveOptions().mkdir(true).overwrite(true));
+    } catch (const std::exception& error) {
+      report.notes.push_back("the reference of " + name + " could not be saved: " + tools::message_of(error));
+      report.lost = true;
+      continue;
+    }
+    report.directory = place;
+    if (i != 0) report.notes.push_back(folder + " is the reference of another model, " + name + ".");
+  }
+  places_[report.number] = place;
+}
+
 void Saver::save_so_far() {
   std::vector<Report> reports = area_.reports();
   for (Report& report : reports) report.gone = true;
@@ -173,8 +212,9 @@ void Saver::save_later(const std::vector<Report>& reports) {
   std::set<std::uint32_t> running;
   for (const Report& report : reports)
     if (report.attached && !report.gone) running.insert(report.number);
-  const bool saves = publishes(config_) || (ReceivedFiles::has(config_) && !config_.save.empty());
-  if (!saves || running.empty() || ::fork() != 0) return;
+  if (config_.save.empty() || running.empty()) return;
+  if (monitors_.has_value()) monitors_->stop_thread();  // which a child would not have
+  if (::fork() != 0) return;
   ::setsid();
   const int nowhere = ::open("/dev/null", O_RDWR);
   for (int file = 0; file < 3; ++file) ::dup2(nowhere, file);
@@ -183,8 +223,9 @@ void Saver::save_later(const std::vector<Report>& reports) {
     std::vector<Report> now = area_.reports();
     receive(now);
     for (Report& report : now) {
-      if (!report.gone || running.erase(report.number) == 0 || !publishes(config_)) continue;
-      save(report, place(report.number, false));
+      if (!report.gone || running.erase(report.number) == 0) continue;
+      if (monitors_.has_value()) monitors_->end(report, views::monitor::Left::suspicious);
+      if (publishes(config_)) save(report, place(report.number, false));
     }
   }
   std::_Exit(0);

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,13 +11,16 @@
 #include "process_report.hpp"
 #include "program_area.hpp"
 #include "received_files.hpp"
+#include "received_monitors.hpp"
 
 namespace torchtap::tools::preload {
 
 /// Writes what processes published or handed over to files, by the launcher's rights and on its disk.
 class Saver {
  public:
-  Saver(ProgramArea& area, const Config& config) : area_(area), config_(config), files_(area, config) {}
+  Saver(ProgramArea& area, const Config& config) : area_(area), config_(config), files_(area, config) {
+    if (config.mode == "monitor") monitors_.emplace(area, config);
+  }
 
   /// Whether processes publish their results in this mode; in others they hand over, or write, files.
   static bool publishes(const Config& config);
@@ -26,6 +31,8 @@ class Saver {
   /// Saves the results of processes that are gone, and says in their reports what it was, and where. The only
   /// result of all has the place that was asked for. Says of processes that run where their results will be.
   void save(std::vector<Report>& reports);
+  /// Of processes that are gone: judges what their monitors told last. `left` says how a process ended.
+  void judge(std::vector<Report>& reports, const std::function<views::monitor::Left(const Report&)>& left);
   /// Saves what there is so far, also of processes that run.
   void save_so_far();
   /// Saves the results of these processes when they end, in a process of its own, as the launcher ends.
@@ -41,10 +48,12 @@ class Saver {
   void save(Report& report, const std::string& place);
   void save_recording(Report& report, const std::string& place);
   void save_reports(Report& report, const std::string& place);
+  void save_references(Report& report, const std::string& place);
 
   ProgramArea& area_;
   const Config& config_;
   ReceivedFiles files_;
+  std::optional<ReceivedMonitors> monitors_;
   bool first_received_ = false;
   std::string for_now_;                          // the folder of files that nobody asked to keep
   std::map<std::uint32_t, std::string> places_;  // of processes whose results were saved

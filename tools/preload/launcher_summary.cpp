@@ -146,7 +146,7 @@ const Report* may_have_become_another(const std::vector<Report>& reports, const 
 
 /// A monitor's findings in a process, and the files that the process left if it was killed.
 void tell_alarms(std::vector<std::string>& lines, const Report& report, const std::string& who,
-                 const std::string& shown, std::int64_t from, views::monitor::Left left) {
+                 const std::string& shown, std::int64_t from) {
   constexpr std::size_t kMost = 20;
   const ToldAlarms told = alarms_told(report.directory, from, shown);
   const std::size_t number = told.raised.size();
@@ -161,28 +161,10 @@ void tell_alarms(std::vector<std::string>& lines, const Report& report, const st
   for (std::size_t i = 0; i < number && i < kMost; ++i) lines.push_back(who + told.raised[i]);
   if (number > kMost) lines.push_back(who + "and " + std::to_string(number - kMost) + " more.");
   for (const auto& note : told.notes) lines.push_back(who + note);
-  std::error_code none;
-  if (!fs::is_directory(report.directory, none)) return;
-  try {
-    for (std::string incident : views::monitor::recover_incidents(report.directory, 16, left)) {
-      if (incident.rfind(report.directory, 0) == 0)
-        incident = shown + incident.substr(report.directory.size());
-      lines.push_back(who + "the incident of a killed process: " + incident);
-    }
-  } catch (const std::exception& error) {
-    lines.push_back(who +
-                    "no incident could be made of what a killed process left: " + tools::message_of(error));
+  for (std::string incident : report.incidents) {
+    if (incident.rfind(report.directory, 0) == 0) incident = shown + incident.substr(report.directory.size());
+    lines.push_back(who + "the incident of a killed process: " + incident);
   }
-}
-
-/// What the rings of a process say: nobody knows how others than the program ended.
-views::monitor::Left left_by(const Report& report, const Ended& program) {
-  if (!report.is_program || report.became_another) return views::monitor::Left::suspicious;
-  constexpr int kCrashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGKILL, SIGSYS, SIGTRAP};
-  const bool crashed =
-      WIFSIGNALED(program.status) &&
-      std::find(std::begin(kCrashes), std::end(kCrashes), WTERMSIG(program.status)) != std::end(kCrashes);
-  return crashed ? views::monitor::Left::any : views::monitor::Left::none;
 }
 
 /// Only the waiter was in the process, because of another LibTorch.
@@ -271,6 +253,15 @@ void settle(std::vector<Report>& reports, const Config& config) {
   }
 }
 
+views::monitor::Left left_by(const Report& report, const Ended& program) {
+  if (!report.is_program || report.became_another) return views::monitor::Left::suspicious;
+  constexpr int kCrashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGKILL, SIGSYS, SIGTRAP};
+  const bool crashed =
+      WIFSIGNALED(program.status) &&
+      std::find(std::begin(kCrashes), std::end(kCrashes), WTERMSIG(program.status)) != std::end(kCrashes);
+  return crashed ? views::monitor::Left::any : views::monitor::Left::none;
+}
+
 std::vector<std::string> summarize(const std::vector<Report>& reports, const Config& config,
                                    const std::string& shown, const Ended& program, const std::string& file) {
   const auto show = [&](const std::string& directory) {
@@ -295,17 +286,11 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
     if (!report.stream.empty()) lines.push_back(who + " published as \"" + report.stream + "\".");
     if (config.save.empty()) continue;  // nothing was to be saved
     const bool still_runs = !report.gone;
-    if (config.mode == "monitor" || (config.mode == "learn" && report.ended)) {
+    if (config.mode == "monitor") {
       if (report.modules == 0) continue;  // a note gives the reason
       const std::string begin = itself ? "" : who + ": ";
-      if (config.mode == "learn") {
-        lines.push_back(begin + "learned a reference of " + counted(report.modules, "model") + ": " +
-                        show(report.directory));
-        continue;
-      }
       if (still_runs) lines.push_back(who + " is still running and is still watched.");
-      tell_alarms(lines, report, begin, show(report.directory), itself ? config.alarms_before : 0,
-                  left_by(report, program));
+      tell_alarms(lines, report, begin, show(report.directory), itself ? config.alarms_before : 0);
       continue;
     }
     if (still_runs) {
@@ -322,11 +307,9 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
                                                  : report.became_another ? "became another program (exec)"
                                                                          : "ended");
     if (!report.ended && !Saver::publishes(config)) {
-      lines.push_back(how + (config.mode == "learn"
-                                 ? " before its reference was saved: it is lost."
-                                 : ": " + show(report.directory.empty() ? config.save : report.directory) +
-                                       " has " + (config.mode == "explore" ? "the run" : "the fingerprints") +
-                                       " as far as it was written."));
+      lines.push_back(how + ": " + show(report.directory.empty() ? config.save : report.directory) + " has " +
+                      (config.mode == "explore" ? "the run" : "the fingerprints") +
+                      " as far as it was written.");
       continue;
     }
     if (report.directory.empty()) {
@@ -334,6 +317,14 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
         lines.push_back(how + (config.mode == "trace"
                                    ? " before its pass was over, which is lost."
                                    : " before it had handed over what it recorded, which is lost."));
+      continue;
+    }
+    if (config.mode == "learn") {
+      lines.push_back((itself ? "" : who + ": ") + "learned a reference of " +
+                      counted(report.modules, "model") + ": " + show(report.directory));
+      if (report.missing > 0)
+        lines.push_back(how + ", and its last " + counted(report.missing, "forward") +
+                        (report.missing == 1 ? " is" : " are") + " not in it.");
       continue;
     }
     const bool as_asked = itself && report.directory == config.save;

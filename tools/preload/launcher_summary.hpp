@@ -5,12 +5,16 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/views/monitor/incident.hpp>
+
 #include "config.hpp"
 #include "process_report.hpp"
 #include "supervise.hpp"
 
 namespace torchtap::tools::preload {
 
+/// What the last forwards of a process say: of how others than the program ended, nobody knows.
+views::monitor::Left left_by(const Report& report, const Ended& program);
 /// Moves the only recording to the requested directory if the program itself has none, so that
 /// `sh -c './program'` leaves its recording there.
 void settle(std::vector<Report>& reports, const Config& config);

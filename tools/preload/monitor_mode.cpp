@@ -1,23 +1,23 @@
-// Models of a program that is not rebuilt, each with a monitor.
+// Models of a program that is not rebuilt, watched for the launcher.
 #include "monitor_mode.hpp"
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 
+#include <torchtap/hooks/extend/call_depth.hpp>
 #include <torchtap/model/walk.hpp>
-#include <torchtap/views/monitor/reference.hpp>
 
 #include "agent.hpp"
+#include "packed_entries.hpp"
 #include "publishing.hpp"
 #include "terminal/message.hpp"
 
 namespace torchtap::tools::preload {
 namespace {
 
+namespace monitor = views::monitor;
 using torch::nn::Module;
 
 std::vector<std::pair<std::string, std::string>> kind_of(const std::vector<model::ModuleRef>& modules) {
@@ -28,6 +28,12 @@ std::vector<std::pair<std::string, std::string>> kind_of(const std::vector<model
 }
 
 }  // namespace
+
+MonitorMode::Watched::~Watched() {
+  ends.clear();
+  if (watcher == nullptr) return;
+  watcher->close();
+}
 
 MonitorMode::MonitorMode(const Config& config)
     : Mode(config),
@@ -74,44 +80,84 @@ c10::IValue MonitorMode::script(const torch::jit::Method& method,
 void MonitorMode::begin(Model& model, const std::vector<model::ModuleRef>& modules) {
   model.ran = report_.attached = true;
   if (follow(model, modules)) return;
-  if (report_.directory.empty()) report_.directory = own_place(config_);
+  auto watched = std::make_unique<Watched>();
   std::string name = model.type;
   if (!model.method.empty() && model.method != "forward") name += "." + model.method;
-  name = free_name(name);
-  const bool learns = config_.mode == "learn";
-  const std::size_t place = watched_;
-  views::monitor::MonitorOptions options;
-  options.model(name);
-  if (learns) {
-    options.learn(beside(report_.directory, place));
-  } else {
-    options.incidents(report_.directory)
-        .rules(rules::Rules::parse(config_.rules))
-        .cost(config_.cost)
-        .metrics_file(beside(config_.metrics, place))
-        .tensorboard(beside(config_.tensorboard, place));
-  }
-  const std::string reference = learns ? "" : reference_for(modules);
+  watched->name = free_name(std::move(name));
+  watched->number = watched_;
+  watched->kind = kind_of(modules);
   try {
-    if (learns) check_still_free(beside(report_.directory, place), config_.overwrite);
-    model.watched.reset(
-        new Watched{{modules, reference, std::move(options)}, name, reference, place, kind_of(modules)});
-    model.watched->monitor.on_alarm(
-        [this](const views::monitor::Alarm& alarm) { alarms_ += alarm.raised ? 1 : 0; });
+    if (config_.mode == "learn") {
+      watched->learner.emplace(modules);
+    } else {
+      watch(*watched, modules);
+    }
+    hook_ends(*watched, modules);
   } catch (const std::exception& error) {
-    report_.lost = report_.lost || learns;
-    return note("the model " + name + " is not watched: " + tools::message_of(error));
+    report_.lost = report_.lost || config_.mode == "learn";
+    return note("the model " + watched->name + " is not watched: " + tools::message_of(error));
   }
-  if (learns && place != 0) {
-    note(beside(report_.directory, place) + " is the reference of another model, " + name + ".");
-  }
+  model.watched = std::move(watched);
   ++watched_;
   ++report_.modules;
   tell(false);
   publish_at_end();
 }
 
-/// Whether a monitor whose model is gone goes on with this one.
+/// Its ring lies where the launcher reads it, and what is told goes to the launcher as bytes of a file.
+void MonitorMode::watch(Watched& watched, const std::vector<model::ModuleRef>& modules) const {
+  monitor::MonitorOptions options;
+  options.model(watched.name).rules(rules::Rules::parse(config_.rules)).cost(config_.cost);
+  std::uint64_t at = 0;
+  Publishing* const publishing = Publishing::here();
+  char* const ring = publishing->shared(monitor::extend::FlightRecorder::room_for(options.ring()), at);
+  const auto file = std::make_shared<std::function<void(const char*, std::size_t)>>();
+  const auto tell = [file](const monitor::extend::Told& told) {
+    const std::string bytes = packed(told);
+    (*file)(bytes.data(), bytes.size());
+  };
+  watched.watcher =
+      std::make_shared<monitor::extend::Watcher>(modules, options, monitor::extend::Elsewhere{tell, ring});
+  *file = publishing->file(std::to_string(ring == nullptr ? 0 : at) + " " + std::to_string(watched.number) +
+                           "\n" + packed(watched.watcher->judged()));
+  watched.watcher->start();
+}
+
+/// Behind the watcher's hooks: forwards that ended, after which results may be published.
+void MonitorMode::hook_ends(Watched& watched, const std::vector<model::ModuleRef>& modules) {
+  const monitor::extend::Chosen chosen = monitor::extend::choose(modules, monitor::MonitorOptions().select());
+  const std::vector<std::size_t> outermost = chosen.tops.empty() ? std::vector<std::size_t>{0} : chosen.tops;
+  hooks::DeferredCompile batch;
+  watched.ends.clear();
+  for (const std::size_t module : outermost) {
+    watched.ends.push_back(hooks::attach(modules[module], hooks::Kind::forward_output,
+                                         [this, its = &watched](hooks::Event& /*event*/) {
+                                           if (serial_ != generation() || hooks::extend::call_depth() > 1)
+                                             return;
+                                           Publishing::here()->call();
+                                           if (Publishing::here()->due()) guarded([&] { publish(*its); });
+                                         }));
+  }
+  batch.commit();
+}
+
+/// A reference so far, or a window that goes on.
+void MonitorMode::publish(const Watched& watched) {
+  Publishing::here()->results([&] {
+    if (watched.learner.has_value()) {
+      std::vector<storage::Entry> entries = watched.learner->entries();
+      entries.emplace(entries.begin())->type = watched.name;
+      Publishing::here()->part(watched.number, pack(entries));
+    } else {
+      monitor::extend::Told told;
+      told.counts = watched.watcher->counts();
+      told.windows.push_back(watched.watcher->unfinished());
+      Publishing::here()->part(watched.number, packed(told));
+    }
+  });
+}
+
+/// Whether a watcher whose model is gone goes on with this one.
 bool MonitorMode::follow(Model& model, const std::vector<model::ModuleRef>& modules) {
   const auto kind = kind_of(modules);
   const auto former =
@@ -120,7 +166,12 @@ bool MonitorMode::follow(Model& model, const std::vector<model::ModuleRef>& modu
   std::unique_ptr<Watched> watched = std::move(*former);
   resting_.erase(former);
   try {
-    watched->monitor.follow(modules);
+    if (watched->learner.has_value()) {
+      watched->learner->follow(modules);
+    } else {
+      watched->watcher->follow(modules);
+    }
+    hook_ends(*watched, modules);
   } catch (const std::exception& error) {
     note("the model " + watched->name +
          " has another monitor since it was made anew: " + tools::message_of(error));
@@ -131,93 +182,28 @@ bool MonitorMode::follow(Model& model, const std::vector<model::ModuleRef>& modu
   return true;
 }
 
-/// The monitors that there are.
-std::vector<const MonitorMode::Watched*> MonitorMode::all() const {
-  std::vector<const Watched*> all;
-  for (const auto& one : resting_) all.push_back(one.get());
-  for (const auto& found : models_.all()) {
-    if (const auto& watched = static_cast<const Model&>(*found).watched; watched != nullptr)
-      all.push_back(watched.get());
-  }
-  return all;
-}
-
 /// "Net", or "Net-2" while another one has that name.
 std::string MonitorMode::free_name(std::string name) const {
-  const auto others = all();
   const std::string wanted = name;
   const auto is_taken = [&] {
-    return std::any_of(others.begin(), others.end(),
-                       [&](const Watched* other) { return other->name == name; });
+    const auto has_it = [&](const std::unique_ptr<Watched>& one) {
+      return one != nullptr && one->name == name;
+    };
+    return std::any_of(resting_.begin(), resting_.end(), has_it) ||
+           std::any_of(models_.all().begin(), models_.all().end(),
+                       [&](const auto& found) { return has_it(static_cast<const Model&>(*found).watched); });
   };
   for (int number = 2; is_taken(); ++number) name = wanted + "-" + std::to_string(number);
   return name;
 }
 
-/// The reference that was learned of this model: of those whose modules have the paths and types of most of
-/// its own, the first that no other model is compared with, or else the first.
-std::string MonitorMode::reference_for(const std::vector<model::ModuleRef>& modules) {
-  if (config_.reference.empty()) return {};
-  if (!learned_.has_value()) {
-    learned_.emplace();
-    std::string place = config_.reference;
-    for (int number = 2; std::filesystem::exists(place); ++number) {
-      Learned& learned = learned_->emplace_back();
-      learned.place = place;
-      const auto reference = views::monitor::Reference::load(place);
-      for (const auto& tensor : reference.tensors()) {
-        learned.modules.emplace(tensor.path, tensor.type);
-      }
-      place = config_.reference + "-" + std::to_string(number);
-    }
-  }
-  const auto others = all();
-  const Learned* best = nullptr;
-  std::pair<std::int64_t, bool> most{1, false};  // modules; whether it is free
-  for (const Learned& learned : *learned_) {
-    const auto same = std::count_if(modules.begin(), modules.end(), [&](const model::ModuleRef& module) {
-      return learned.modules.count({module.path(), module.type()}) != 0;
-    });
-    const bool is_free = std::none_of(others.begin(), others.end(), [&](const Watched* other) {
-      return other->reference == learned.place;
-    });
-    const std::pair<std::int64_t, bool> fits{same, is_free};
-    if (fits < most || (best != nullptr && fits == most)) continue;
-    best = &learned;
-    most = fits;
-  }
-  if (best != nullptr) return best->place;
-  note("the model " + modules.front().type() + " is watched with rules alone: no reference beside " +
-       config_.reference + " was learned of it; torchtap preload --learn learns those of all models.");
-  return {};
-}
-
-/// A path of this process, for its models from the second on with a number: "torchtap-2.prom".
-std::string MonitorMode::beside(const std::string& path, std::size_t number) const {
-  if (path.empty()) return path;
-  const std::filesystem::path place = path;
-  std::string end;
-  if (report_.directory != config_.save && path != report_.directory)
-    end += "-process" + std::to_string(Publishing::here()->number());
-  if (number != 0) end += "-" + std::to_string(number + 1);
-  const bool is_file = path == config_.metrics;
-  return (place.parent_path() / (is_file ? place.stem().string() + end + place.extension().string()
-                                         : place.filename().string() + end))
-      .string();
-}
-
-/// Judges the unfinished window, or writes the reference.
+/// Tells what is left of it.
 void MonitorMode::end(std::unique_ptr<Watched> watched) {
-  if (watched == nullptr || config_.mode != "learn") return;
-  try {
-    watched->monitor.flush();
-  } catch (const std::exception& error) {
-    note("the reference of " + watched->name + " could not be saved: " + tools::message_of(error));
-    report_.lost = true;
-  }
+  if (watched == nullptr || !watched->learner.has_value()) return;
+  guarded([&] { publish(*watched); });
 }
 
-/// The program destroyed the model. Its monitor rests, as several others at most.
+/// The program destroyed the model. Its watcher rests, as several others at most.
 bool MonitorMode::bury(Model& model) {
   constexpr std::size_t kMost = 8;
   if (model.watched != nullptr) resting_.push_back(std::move(model.watched));
@@ -248,7 +234,6 @@ void MonitorMode::finish() noexcept {
       end(std::move(resting_.front()));
       resting_.pop_front();
     }
-    report_.alarms = alarms_;
     tell(true);
   });
 }

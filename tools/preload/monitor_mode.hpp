@@ -3,18 +3,19 @@
 #include <ATen/core/ivalue.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <torchtap/views/monitor/monitor.hpp>
+#include <torchtap/views/monitor/extend/judge.hpp>
+#include <torchtap/views/monitor/learner.hpp>
 
 #include "config.hpp"
 #include "models.hpp"
@@ -24,11 +25,10 @@
 namespace torchtap::tools::preload {
 
 /// Watches the program's models for alarms (`torchtap preload --monitor`), or learns references of them
-/// (`--learn`).
+/// (`--learn`): counts here, and tells the launcher, which judges and writes.
 ///
-/// Each model has a monitor, from its first call on until the program ends. When it is destroyed, the next
-/// model of its paths and types goes on with that. After a crash, an abort or an uncaught exception the rings
-/// of the last inputs stay, from which the launcher makes incidents.
+/// Each model is watched from its first call on until the program ends. When it is destroyed, the next model
+/// of its paths and types goes on with that.
 class MonitorMode final : public Mode {
  public:
   explicit MonitorMode(const Config& config);
@@ -42,43 +42,39 @@ class MonitorMode final : public Mode {
                      const std::function<c10::IValue()>& original) override;
   void finish() noexcept override;
 
-  /// A child watches the models that it runs itself, with its own folders.
+  /// A child watches the models that it runs itself, and has folders of its own.
   MonitorMode* for_child() override;
 
  private:
-  /// A monitor, which goes on with another object when its model is gone.
+  /// What is watched, or learned, of a model; it goes on with another object when its model is gone.
   struct Watched {
-    views::monitor::Monitor monitor;
-    std::string name, reference;                            // that it is compared with
-    std::size_t place = 0;                                  // of its files
+    std::string name;
+    std::size_t number = 0;                                 // among all of the process
     std::vector<std::pair<std::string, std::string>> kind;  // paths and types of the modules
+    std::shared_ptr<views::monitor::extend::Watcher> watcher;
+    std::optional<views::monitor::Learner> learner;
+    std::vector<hooks::Handle> ends;  // of forwards
+    ~Watched();
   };
   struct Model : FoundModel {
     std::unique_ptr<Watched> watched;
   };
-  /// The references that `--learn` wrote: of the first model, and beside it of the others.
-  struct Learned {
-    std::string place;
-    std::set<std::pair<std::string, std::string>> modules;  // paths and types
-  };
 
   void begin(Model& model, const std::vector<model::ModuleRef>& modules);
+  void watch(Watched& watched, const std::vector<model::ModuleRef>& modules) const;
+  void hook_ends(Watched& watched, const std::vector<model::ModuleRef>& modules);
   bool follow(Model& model, const std::vector<model::ModuleRef>& modules);
+  void publish(const Watched& watched);
   std::string free_name(std::string name) const;
-  std::vector<const Watched*> all() const;
-  std::string reference_for(const std::vector<model::ModuleRef>& modules);
-  std::string beside(const std::string& path, std::size_t number) const;
   void end(std::unique_ptr<Watched> watched);
   bool bury(Model& model);
   void add_notes();
 
   Models models_;
   std::deque<std::unique_ptr<Watched>> resting_;  // their models are gone; the last that went last
-  std::optional<std::vector<Learned>> learned_;
-  std::set<std::string> hidden_;  // types inside of models that cannot be seen
+  std::set<std::string> hidden_;                  // types inside of models that cannot be seen
   std::size_t watched_ = 0;
   std::atomic<bool> done_{false};
-  std::atomic<std::int64_t> alarms_{0};  // that were raised
 };
 
 }  // namespace torchtap::tools::preload

@@ -28,7 +28,6 @@ struct Report {
   std::string stream;                          ///< the name under which it published; empty if it did not
   std::int64_t samples = 0;                    ///< in the recording
   std::int64_t modules = 0;                    ///< that have samples
-  std::int64_t alarms = 0;                     ///< that its monitors raised, as far as it has ended
   bool lost = false;                           ///< a result could not be saved; a note says why
   std::string other_torch;                     ///< the file of a LibTorch that is not torchtap's; or empty
   std::string obstacle;                        ///< why the agent could not be loaded; or empty
@@ -40,19 +39,21 @@ struct Report {
   std::vector<std::string> notes;              ///< reasons for gaps in the recording, a sentence each
 
   // Known to the launcher alone.
-  std::uint32_t number = 0;     ///< among the processes of the program
-  bool gone = false;            ///< the process does not run any more
-  bool became_another = false;  ///< it ran another program, by exec
-  bool is_program = false;      ///< the launcher started it
-  std::int64_t missing = 0;     ///< the last calls, which are not in the result
+  std::uint32_t number = 0;            ///< among the processes of the program
+  bool gone = false;                   ///< the process does not run any more
+  bool became_another = false;         ///< it ran another program, by exec
+  bool is_program = false;             ///< the launcher started it
+  std::int64_t missing = 0;            ///< the last calls, which are not in the result
+  std::int64_t alarms = 0;             ///< that were raised
+  std::vector<std::string> incidents;  ///< that were made of what it left
 
   template <class Archive>
   void serialize(Archive& archive) {
     archive(CEREAL_NVP(process), CEREAL_NVP(program), CEREAL_NVP(attached), CEREAL_NVP(ended),
             CEREAL_NVP(directory), CEREAL_NVP(stream), CEREAL_NVP(samples), CEREAL_NVP(modules),
-            CEREAL_NVP(alarms), CEREAL_NVP(lost), CEREAL_NVP(other_torch), CEREAL_NVP(obstacle),
-            CEREAL_NVP(uses_torch), CEREAL_NVP(uses_python), CEREAL_NVP(ran_types), CEREAL_NVP(ran_paths),
-            CEREAL_NVP(on_stack), CEREAL_NVP(compiled_in), CEREAL_NVP(notes));
+            CEREAL_NVP(lost), CEREAL_NVP(other_torch), CEREAL_NVP(obstacle), CEREAL_NVP(uses_torch),
+            CEREAL_NVP(uses_python), CEREAL_NVP(ran_types), CEREAL_NVP(ran_paths), CEREAL_NVP(on_stack),
+            CEREAL_NVP(compiled_in), CEREAL_NVP(notes));
   }
 };
 
@@ -71,8 +72,6 @@ std::string free_place(const std::string& place, const IsTaken& is_taken) {
   for (int i = 2; is_taken(free); ++i) free = place + "-" + std::to_string(i);
   return free;
 }
-/// In the program: its place, for results that the process writes itself.
-std::string own_place(const Config& config);
 /// Throws `c10::ValueError` if something is at `place` that may not be replaced. The launcher has asked
 /// before the program began, of the first place.
 void check_still_free(const std::string& place, bool overwrite);

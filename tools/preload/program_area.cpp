@@ -157,10 +157,11 @@ std::vector<std::string> ProgramArea::parts_of(std::uint32_t number) const {
   for (std::uint64_t place = page(number).first_parts; place != 0;) {
     const auto& some = *reinterpret_cast<const Parts*>(at(place, sizeof(Parts)));
     for (const Published& one : some.parts) {
-      if (std::string text = read(one); !text.empty()) parts.push_back(std::move(text));
+      parts.push_back(read(one));
     }
     place = some.next;
   }
+  while (!parts.empty() && parts.back().empty()) parts.pop_back();
   return parts;
 }
 

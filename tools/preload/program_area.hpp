@@ -40,7 +40,7 @@ class ProgramArea {
   std::vector<Report> reports() const;
   /// What a process published as its result; empty if nothing.
   std::string result_of(std::uint32_t number) const;
-  /// The parts of its result, in order.
+  /// The parts of its result, in order; those that were not published are empty.
   std::vector<std::string> parts_of(std::uint32_t number) const;
   /// Adds the samples that a process kept to the entries that it published.
   void add_kept(std::uint32_t number, std::vector<storage::Entry>& entries) const;
@@ -48,6 +48,10 @@ class ProgramArea {
   /// bytes that belong behind the others. `gone`: nothing more comes.
   using Take = std::function<void(std::uint32_t file, bool is_name, std::string_view bytes)>;
   void receive(std::uint32_t number, bool gone, const Take& take);
+  /// Memory that a process shares, and gave this place of. It stays.
+  const char* shared(std::uint64_t place, std::uint64_t bytes) const { return at(place, bytes); }
+  /// Memory that nobody needs any more, in no thread.
+  void give_back(std::uint64_t place, std::uint64_t bytes) const;
 
  private:
   /// As far as the chunks of a process were read.
@@ -56,7 +60,6 @@ class ProgramArea {
   };
   template <class Function, class Read>
   void each_kept(std::uint32_t number, Position& from, bool gone, Function&& function, Read&& read) const;
-  void give_back(std::uint64_t place, std::uint64_t bytes) const;
   Page& page(std::uint32_t number) const;
   char* at(std::uint64_t place, std::uint64_t bytes) const;
   std::string read(const Published& published) const;

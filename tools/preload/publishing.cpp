@@ -59,14 +59,6 @@ void Publishing::begin() {
   here_ = new Publishing();
 }
 
-bool Publishing::is_program() const noexcept {
-  return area_.header->program == page_->process;
-}
-
-bool Publishing::takes_first_place() noexcept {
-  return is_program() && !area_.header->has_recorded.exchange(true);
-}
-
 bool Publishing::due() const noexcept {
   const std::int64_t next = next_.load(std::memory_order_relaxed);
   return next == 0 || ends_ || now() >= next;
@@ -98,6 +90,11 @@ void Publishing::part(std::size_t index, const std::string& text) {
     for (Published& one : fresh->parts) parts_.emplace_back(&one, std::make_unique<Rooms>());
   }
   put({parts_[index].first, parts_[index].second.get()}, text);
+}
+
+char* Publishing::shared(std::uint64_t bytes, std::uint64_t& at) {
+  const std::lock_guard lock(area_mutex_);
+  return area_.take(bytes, at);
 }
 
 void Publishing::report(const Report& report, bool last) {

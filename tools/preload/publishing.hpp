@@ -35,9 +35,6 @@ class Publishing {
 
   /// The number of this process among those of the program, which names its files.
   std::uint32_t number() const noexcept { return number_; }
-  /// Whether the launcher started this process, and nothing was recorded in it as another program before.
-  bool takes_first_place() noexcept;
-  bool is_program() const noexcept;
 
   /// A call that is recorded begins.
   void call() noexcept { page_->begun.fetch_add(1, std::memory_order_relaxed); }
@@ -58,6 +55,9 @@ class Publishing {
 
   /// Room for a kept sample, behind the last. Null if there is no more.
   char* take(std::size_t bytes);
+  /// Zeros that the launcher sees while the process runs, and after; `at` is their place in the area. Null if
+  /// there is no memory.
+  char* shared(std::uint64_t bytes, std::uint64_t& at);
   /// Has the launcher write a file: NAME in this process's place, or, if it is empty, that place itself. The
   /// function appends to it, from any thread, and waits while the launcher is far behind. Throws
   /// `std::runtime_error` if there is no more memory to share, or if the launcher does not go on. A forked

@@ -1,5 +1,6 @@
 #include "supervise.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -23,7 +24,7 @@ namespace {
 class Witness {
  public:
   Witness() {
-    if (::pipe(pipe_) != 0) return;
+    if (::pipe2(pipe_, O_CLOEXEC) != 0) return;  // the program does not get it
     const pid_t launcher = ::getpid();
     process_ = ::fork();
     if (process_ == 0) {

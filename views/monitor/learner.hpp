@@ -22,8 +22,8 @@ namespace torchtap::views::monitor {
 ///     storage::save("reference", learner.entries(), storage::SaveOptions().mkdir(true));
 class TORCHTAP_API Learner {
  public:
-  /// `select`: the modules besides the model itself. Throws `c10::ValueError`, which names the remedies, if no
-  /// module can be reached.
+  /// `select`: the modules besides the model itself. Throws `c10::ValueError`, which names the remedies, if
+  /// no module can be reached.
   explicit Learner(const selectors::ModuleView& model,
                    const selectors::Selector& select = MonitorOptions().select());
   Learner(Learner&&) noexcept;

@@ -4,9 +4,11 @@ every mode; what ran before is recorded."""
 import concurrent.futures
 import json
 import os
+import signal
+from pathlib import Path
 
 import pytest
-from harness import entries, given, preload
+from harness import TORCHTAP, entries, given, preload, start
 
 pytestmark = pytest.mark.usefixtures("inside")
 program = given("ends")
@@ -65,7 +67,7 @@ def said(request, inside):
         return preload(options, program, what, status=ENDS[what])
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        chosen = [item.callspec.params for item in request.session.items]
+        chosen = [item.callspec.params for item in request.session.items if "what" in item.callspec.params]
         yield {(one["what"], one["mode"]): pool.submit(job, **one) for one in chosen}
 
 
@@ -82,3 +84,30 @@ def test_ends_as_without(folder, said, what, mode):
         assert not later or calls == ({13, 15} if what == "in_destructors" else {10, 12})
     elif what != "in_threads":  # where a thread may be running
         assert ("after main had returned, or exit had been called, are left out" in said) == later
+
+
+def state_of(pid):
+    """What a process has that torchtap might have brought: threads, signals' fates, files by their kind."""
+    status = dict(
+        line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line
+    )
+    files = [os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir()]
+    return (
+        {name: status[name].strip() for name in ("Threads", "SigBlk", "SigIgn", "SigCgt")},
+        sorted(file.split(":")[0] for file in files if "memfd:torchtap-preload" not in file),
+    )
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "stream"])
+def test_nothing_of_torchtap_lives_in_the_program(folder, mode):
+    """Neither a thread nor a signal handler nor a file, but for the shared memory. A stream has a thread that readers ask."""
+    options = [option.format(f"lives-{mode}") for option in MODES[mode]]
+    states = []
+    for command in ([given("processes"), "wait"], [TORCHTAP, "preload", *options, "--", given("processes"), "wait"]):
+        with start(*command) as process:
+            pid = int(process.stdout.readline().split()[1])
+            assert process.stdout.readline() == "waiting\n"
+            states.append(state_of(pid))
+            os.kill(pid, signal.SIGKILL)
+            process.communicate()
+    assert states[0] == states[1]

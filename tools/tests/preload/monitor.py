@@ -114,9 +114,20 @@ def test_learn_twice():
     assert "--overwrite" in run("preload", "--learn", "ref-net", "--", served, "net", "clean:1", status=2).err
 
 
-def test_a_process_that_is_killed_while_it_learns_says_so(folder):
-    said = preload(["--learn", "killed"], "net", "clean:3", "kill", status=-signal.SIGKILL)
-    assert "killed by signal 9" in said and "lost" in said and not (folder / "killed").exists(), "killed"
+@MODELS
+def test_what_a_killed_process_had_learned_is_saved(model):
+    said = preload(["--learn", "killed-" + model], model, "clean:3", "kill", status=-signal.SIGKILL)
+    assert said == f"learned a reference of 1 model: killed-{model}\n"
+    assert all(entry["samples"] % 3 == 0 for entry in entries("killed-" + model))
+
+
+@MODELS
+def test_the_last_rows_of_a_killed_process_are_judged(folder, model):
+    """Although they are fewer than a window; how many it had handed over depends on how long its forwards take."""
+    options = ["--monitor", "", "--cost", "1", "--save", "short-" + model, "--metrics", model + "-short.prom"]
+    preload(options, model, "clean:20", "kill", status=-signal.SIGKILL)
+    found = {name: value for name, _, _, value in samples((folder / (model + "-short.prom")).read_text())}
+    assert found["torchtap_windows_total"] == 1 and 0 < found["torchtap_forwards_sampled_total"] <= 20
 
 
 @MODELS

@@ -1,5 +1,3 @@
-#include <torchtap/views/monitor/detail/chosen.hpp>
-
 #include <torch/csrc/jit/api/module.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/model/extend/node.hpp>
+#include <torchtap/views/monitor/detail/chosen.hpp>
 
 namespace torchtap::views::monitor::detail {
 namespace {

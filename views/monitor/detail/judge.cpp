@@ -1,6 +1,4 @@
 // Makes and ends a judge, and takes what it is told.
-#include <torchtap/views/monitor/detail/judge.hpp>
-
 #include <algorithm>
 #include <utility>
 
@@ -8,6 +6,7 @@
 #include <torchtap/recorders/kind.hpp>
 #include <torchtap/views/monitor/detail/folders.hpp>
 #include <torchtap/views/monitor/detail/incident_folder.hpp>
+#include <torchtap/views/monitor/detail/judge.hpp>
 
 namespace torchtap::views::monitor::detail {
 namespace {
@@ -41,8 +40,7 @@ void Judge::load_reference() {
   bool any = false;  // every model has a root, so a common root counts only if nothing else is watched
   for (const std::size_t i : model_.chosen) {
     const std::string& path = model_.modules[i].path;
-    const bool known =
-        learned_.find(path, name_of(recorders::RecorderKind::forward_output)) != nullptr;
+    const bool known = learned_.find(path, name_of(recorders::RecorderKind::forward_output)) != nullptr;
     if (!known) missing.push_back(path);
     any = any || (known && (i != 0 || model_.chosen.size() == 1));
   }

@@ -150,5 +150,4 @@ void Judge::write_line(const std::string& line) noexcept {
   }
 }
 
-
 }  // namespace torchtap::views::monitor::detail

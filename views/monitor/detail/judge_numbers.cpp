@@ -42,8 +42,7 @@ void Judge::count(PrometheusText& out) const {
       number_of(counts.sampled));
   one("torchtap_forwards_failed_total", "counter", "Forwards that began and did not return.",
       number_of(counts.failures));
-  one("torchtap_sampling_period", "gauge", "One of so many forwards is sampled.",
-      number_of(counts.period));
+  one("torchtap_sampling_period", "gauge", "One of so many forwards is sampled.", number_of(counts.period));
   one("torchtap_monitor_seconds_total", "counter", "Time of forwards that the monitor took, estimated.",
       number_of(counts.own_ns) / 1e9);
   one("torchtap_monitor_errors_total", "counter", "What the monitor could not count or do.",
@@ -87,7 +86,8 @@ void Judge::tell_modules(PrometheusText& out) const {
   const std::string& model = model_.name;
   out.family("torchtap_nonfinite_values_total", "counter",
              "NaN and infinities: of the model's outputs in all forwards, of modules in sampled ones.");
-  if (const double all = number_of(subject_.counts().nonfinite); all > 0) out.sample({{"model", model}, {"module", ""}}, all);
+  if (const double all = number_of(subject_.counts().nonfinite); all > 0)
+    out.sample({{"model", model}, {"module", ""}}, all);
   for (const auto& [module, number] : nonfinite_by_module_) {
     out.sample({{"model", model}, {"module", module}}, static_cast<double>(number));
   }

@@ -177,8 +177,8 @@ std::vector<rules::Facts> Judge::facts_of(const Window& window, const std::vecto
 
 /// Adds drifted tensors to the alarms that hold. Returns the tensors that are far below their limits.
 std::set<AlarmBook::Key> Judge::add_drift(const std::vector<Seen>& seen,
-                                            const std::map<AlarmBook::Key, Drift>& compared,
-                                            const Window& ended, std::vector<Alarm>& holding) const {
+                                          const std::map<AlarmBook::Key, Drift>& compared,
+                                          const Window& ended, std::vector<Alarm>& holding) const {
   std::set<AlarmBook::Key> calm;
   for (const Seen& one : seen) {
     const auto at = compared.find({"drift", one.facts.path, one.facts.tensor, one.facts.slot});

@@ -1,5 +1,3 @@
-#include <torchtap/views/monitor/detail/learned_folder.hpp>
-
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +7,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/storage/save.hpp>
+#include <torchtap/views/monitor/detail/learned_folder.hpp>
 
 namespace torchtap::views::monitor::detail {
 namespace {

@@ -1,6 +1,4 @@
 // Alarms of now, and what is told as bytes.
-#include <torchtap/views/monitor/detail/told.hpp>
-
 #include <cereal/types/string.hpp>
 #include <cereal/types/vector.hpp>
 
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include <torchtap/core/archive.hpp>
+#include <torchtap/views/monitor/detail/told.hpp>
 
 namespace torchtap::views::monitor::detail {
 
@@ -66,9 +65,8 @@ void each(Archive& archive, Alarm& alarm) {
 template <class Archive>
 void each(Archive& archive, SeenTensor& seen) {
   archive(seen.tensor, seen.slot, seen.order, seen.samples);
-  tensors(archive, seen.results, [&](const std::string& name, at::Tensor tensor) {
-    seen.results.set(name, std::move(tensor));
-  });
+  tensors(archive, seen.results,
+          [&](const std::string& name, at::Tensor tensor) { seen.results.set(name, std::move(tensor)); });
 }
 
 template <class Archive>
@@ -100,7 +98,7 @@ template <class Archive>
 void both(Archive& archive, Told& told) {
   Counts& counts = told.counts;
   archive(counts.forwards, counts.sampled, counts.failures, counts.own_ns, counts.nonfinite, counts.period,
-          counts.ring_skipped, told.capture, told.digest, told.not_counted, told.errors);
+          counts.ring_skipped, told.capture, told.ended, told.digest, told.not_counted, told.errors);
   list(archive, told.alarms);
   list(archive, told.windows);
   bool has_parameters = told.parameters.has_value();

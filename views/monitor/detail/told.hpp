@@ -46,7 +46,7 @@ struct SeenTensor {
 struct Window {
   std::int64_t number = 0, rows = 0, forward = 0;  // the last forward
   std::vector<SeenTensor> seen;
-  std::vector<std::int64_t> calls;        // of each tensor, until then
+  std::vector<std::int64_t> calls;         // of each tensor, until then
   bool nonfinite = false, failed = false;  // forwards in it that had values that are not finite, or threw
   std::vector<rules::Facts> parameters;    // of a model whose parameters are watched
 };
@@ -81,6 +81,7 @@ struct Told {
   std::string digest;                    // of the parameters; empty: it is not known
   std::vector<std::string> not_counted;  // paths of modules that ran although nothing of them was counted
   std::vector<std::string> errors;
+  bool ended = false;  // nothing more is told
 };
 
 /// As bytes, for another process with the same torchtap.

@@ -352,7 +352,11 @@ void Watcher::close() noexcept {
   });
   guarded([&] {
     find_failed_here();
-    if (judge_ == nullptr) return tell_elsewhere({{}, true, 0});
+    if (judge_ == nullptr) {
+      Due due;
+      due.window = due.told.ended = true;
+      return tell_elsewhere(std::move(due));
+    }
     {
       const std::lock_guard lock(due_mutex_);
       due_.window = stops_ = true;
