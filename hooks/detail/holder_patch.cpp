@@ -121,6 +121,9 @@ C10_ALWAYS_INLINE void collect_inputs(const HolderPatch& patch, AnyModulePlaceho
                                       HolderPatch& patch) {
   const Forward forward = forward_in(patch.original);
   if (is_idle(patch.gate)) return (holder->*forward)(std::move(arguments));
+  // Before the hooks are looked up: the call that is interposed below runs none.
+  if (C10_UNLIKELY(called_module.load(std::memory_order_relaxed) != nullptr))
+    look_up_interposed(*holder->ptr());
   Call call(patch.gate);
   if (call.idle() || patch.holder.load() != holder) return (holder->*forward)(std::move(arguments));
   CallTensors inputs;

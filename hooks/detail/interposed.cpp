@@ -13,12 +13,7 @@
 namespace torchtap::hooks::detail {
 
 std::atomic<bool> interposed_table_in_use{false};
-
-namespace {
-
 std::atomic<extend::CalledModule> called_module{nullptr};
-
-}  // namespace
 
 InterposedTable& interposed_table() {
   static auto* table = new InterposedTable;  // models may outlive static objects

@@ -10,6 +10,7 @@
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/hooks/detail/hook_point.hpp>
+#include <torchtap/hooks/extend/called_module.hpp>
 
 namespace torch::nn {
 class Module;
@@ -60,6 +61,9 @@ TORCHTAP_API extern std::atomic<bool> interposed_table_in_use;
 
 /// Call under the registry's lock after changing `interposed_table`.
 TORCHTAP_API void note_interposed_table() noexcept;
+
+/// Who is told of every module that is called; null if nobody is.
+extern std::atomic<extend::CalledModule> called_module;
 
 TORCHTAP_API InterposedEntry* look_up_interposed(torch::nn::Module& module);
 

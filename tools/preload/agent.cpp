@@ -24,6 +24,7 @@
 #include <torchtap/hooks/extend/own_calls.hpp>
 
 #include "config.hpp"
+#include "kept_code.hpp"
 #include "monitor_mode.hpp"
 #include "publishing.hpp"
 #include "report_mode.hpp"
@@ -134,6 +135,7 @@ void with_mode(Function&& function) noexcept {
   } catch (const std::exception& error) {
     agent->mode->note(tools::message_of(error));
   }
+  keep_noted_code();
 }
 
 void meet(const std::function<bool(Session&)>& meeting) {
@@ -144,6 +146,7 @@ void meet(const std::function<bool(Session&)>& meeting) {
   } catch (const std::exception& error) {
     session().note(tools::message_of(error));  // the program's call continues
   }
+  keep_noted_code();
 }
 
 void on_called_module(Module& module) {
@@ -333,6 +336,7 @@ void found_root(const Module& root) noexcept {
   } catch (const std::exception& error) {
     session().note(tools::message_of(error));
   }
+  keep_noted_code();
 }
 
 }  // namespace torchtap::tools::preload

@@ -104,7 +104,7 @@ as --cost allows; --metrics FILE is written for Prometheus at each window's end,
 end torchtap prints the alarms of this run; if a process crashed, it makes an incident of the inputs of its last forwards.
 Models are known as for --report. Where a model's own forward is compiled into the program, its inputs are those of its
 first module that can be seen. --learn DIR writes the reference of the first model into DIR, of further ones into DIR-2
-and so on, when the process ends. Each process has folders of its own.
+and so on. Each process has folders of its own.
 
 The program keeps its own output, exit status and signal handlers. Torchtap prints its messages to stderr after the
 program has ended.

@@ -8,6 +8,8 @@
 #include <torchtap/model/extend/node.hpp>
 #include <torchtap/model/walk.hpp>
 
+#include "kept_code.hpp"
+
 namespace torchtap::tools::preload {
 namespace {
 
@@ -100,6 +102,7 @@ bool Models::add(const std::shared_ptr<FoundModel>& found) {
         place.model != nullptr && !place.gone() && place.model->modules.size() > found->modules.size();
     if (in_larger) continue;
     place = {found, i, module.weak_from_this()};
+    note_code_of(place.owner);
     place.owned = !place.owner.expired();
   }
   return true;

@@ -222,7 +222,7 @@ void Publishing::wait_for_launcher() {
     const std::uint64_t received = page_->received;
     if (std::exchange(before, received) != received) since = now();
   }
-  if (sent_ - before > kMost) throw std::runtime_error("the launcher does not take what the program sends.");
+  launcher_left_ = sent_ - before > kMost;
 }
 
 std::function<void(const char* data, std::size_t bytes)> Publishing::file(const std::string& name) {
@@ -230,6 +230,7 @@ std::function<void(const char* data, std::size_t bytes)> Publishing::file(const 
   keep_text(number, Kept::file, name);
   return [this, number](const char* data, std::size_t bytes) {
     if (this != here() || area_.header->closed) return;
+    if (launcher_left_) throw std::runtime_error("the launcher does not take what the program sends.");
     keep_text(number, Kept::appended, {data, bytes});
     sent_ += bytes;
     wait_for_launcher();

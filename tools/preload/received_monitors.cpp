@@ -50,8 +50,7 @@ struct ReceivedMonitors::Judged final : extend::Subject {
     return ring == nullptr ? std::vector<extend::KeptForward>() : extend::forwards_in(ring);
   }
   void note_window(const std::string& /*text*/) override {}
-  std::vector<model::ModuleRef> living(
-      std::vector<std::shared_ptr<const void>>& /*keep*/) const override {
+  std::vector<model::ModuleRef> living(std::vector<std::shared_ptr<const void>>& /*keep*/) const override {
     return {};
   }
 };
@@ -67,7 +66,7 @@ ReceivedMonitors::ReceivedMonitors(ProgramArea& area, const Config& config) : ar
       work_.pop_front();
       busy_ = true;
       lock.unlock();
-      next();
+      run(next);
       lock.lock();
       busy_ = false;
       changed_.notify_all();
@@ -89,9 +88,18 @@ void ReceivedMonitors::stop_thread() {
   thread_.join();
 }
 
+void ReceivedMonitors::run(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    const std::lock_guard lock(mutex_);
+    failures_.insert("not all was judged: " + tools::message_of(error));
+  }
+}
+
 /// In the thread, one after another; at once where there is none any more.
 void ReceivedMonitors::ask(std::function<void()> work) {
-  if (!thread_.joinable()) return work();
+  if (!thread_.joinable()) return run(work);
   {
     const std::lock_guard lock(mutex_);
     work_.push_back(std::move(work));
@@ -107,6 +115,17 @@ void ReceivedMonitors::wait() {
 
 void ReceivedMonitors::receive(const Report& report, const std::function<std::string()>& place) {
   Process& process = processes_[report.number];
+  if (process.is_damaged) return;
+  try {
+    receive(process, report, place);
+  } catch (const std::exception& error) {  // what the program told, or wrote over
+    process.is_damaged = true;
+    process.notes.push_back("what the program told after that was not judged: " + tools::message_of(error));
+  }
+}
+
+void ReceivedMonitors::receive(Process& process, const Report& report,
+                               const std::function<std::string()>& place) {
   for (const std::shared_ptr<Judged>& model : process.models) {
     if (model == nullptr || model->ring == nullptr || !model->judged) continue;
     model->ring = nullptr;
@@ -224,6 +243,7 @@ void ReceivedMonitors::end(Report& report, views::monitor::Left left) {
   Process& process = processes_[report.number];
   report.directory = process.place;
   report.notes.insert(report.notes.end(), process.notes.begin(), process.notes.end());
+  report.notes.insert(report.notes.end(), failures_.begin(), failures_.end());
   if (!report.gone || std::exchange(process.ended, true)) return;
   const std::vector<std::string> published = area_.parts_of(report.number);
   for (const std::shared_ptr<Judged>& model : process.models) {
@@ -232,7 +252,7 @@ void ReceivedMonitors::end(Report& report, views::monitor::Left left) {
       if (!model->ended && model->number < published.size() && !published[model->number].empty()) {
         extend::Told told = extend::unpacked(published[model->number]);
         // Or it has ended, and was told, since it was published.
-        if (told.windows.front().number == model->windows) {
+        if (!told.windows.empty() && told.windows.front().number == model->windows) {
           model->set(told.counts);
           model->judge->judge(std::move(told));
         }

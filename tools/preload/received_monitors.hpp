@@ -46,7 +46,7 @@ class ReceivedMonitors {
     std::string place;
     std::vector<std::shared_ptr<Judged>> models;
     std::vector<std::string> notes;
-    bool ended = false;
+    bool ended = false, is_damaged = false;
   };
   /// A reference that `--learn` wrote: of the first model, and beside it of the others.
   struct Learned {
@@ -54,11 +54,13 @@ class ReceivedMonitors {
     std::set<std::pair<std::string, std::string>> modules;  // paths and types
   };
 
+  void receive(Process& process, const Report& report, const std::function<std::string()>& place);
   std::shared_ptr<Judged> made(Process& process, const Report& report, std::string_view text);
   std::string reference_for(const Process& process, const views::monitor::extend::JudgedModel& model,
                             std::vector<std::string>& notes);
   std::string beside(const Process& process, const Report& report, const std::string& path,
                      std::size_t number) const;
+  void run(const std::function<void()>& work);
   void ask(std::function<void()> work);
   void wait();
 
@@ -70,6 +72,7 @@ class ReceivedMonitors {
   std::mutex mutex_;  // of the rest
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;
+  std::set<std::string> failures_;
   bool busy_ = false, stops_ = false;
   std::thread thread_;
 };

@@ -15,6 +15,7 @@
 #include <torchtap/torchscript/functions.hpp>
 
 #include "agent.hpp"
+#include "kept_code.hpp"
 #include "linked_libraries.hpp"
 #include "models/called_methods.hpp"
 #include "options/recorder_options.hpp"
@@ -143,6 +144,7 @@ bool Session::meet(Module& module) {
   }
   const auto* calls = model::extend::interposed_calls();
   if (calls == nullptr || !calls->cover(module)) return false;
+  note_code_of(keep);
   auto node = std::make_shared<model::extend::Node>();
   node->identity = node->module = &module;
   node->keep = keep;

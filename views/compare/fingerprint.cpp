@@ -23,7 +23,8 @@ using detail::Element;
 using detail::Sums;
 
 constexpr std::int64_t kPiece = 1 << 18;  // elements that one thread reads at a time
-constexpr std::int64_t kCopied = 4096;    // elements that are copied side by side at a time
+constexpr std::int64_t kCopied =
+    1024;  // elements that are copied side by side at a time: stacks may be small
 
 /// The kind of a dtype's elements, a complex number being two; nothing if it has no fingerprint.
 std::optional<Element> element_of(c10::ScalarType type) {

@@ -22,6 +22,8 @@ ENDS = {
     "in_atexit": 3,
     "in_destructors": 3,
     "in_threads": 3,
+    "in_small_thread": 3,
+    "closes_plug_in": 3,
     "exit_in_thread": 4,
     "err": 4,
     "terminate": -6,

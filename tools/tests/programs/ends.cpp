@@ -5,6 +5,7 @@
 //
 // What it prints is in the C library's buffer until the very end, so that it is lost where something crashes
 // on the way out.
+#include <dlfcn.h>
 #include <err.h>
 #include <torch/torch.h>
 #include <torch/version.h>
@@ -161,6 +162,39 @@ int in_threads() {
   return 3;
 }
 
+/// Stacks of threads may be small; what the C library and LibTorch keep for a thread takes a part of it.
+int in_small_thread() {
+  pthread_attr_t small;
+  ::pthread_attr_init(&small);
+  ::pthread_attr_setstacksize(&small, 128 << 10);
+  pthread_t thread;
+  const auto work = [](void* /*nothing*/) -> void* {
+    const torch::NoGradGuard guard;
+    kept().eval();
+    for (int i = 0; i < 4; ++i) print("forward", kept().forward(ones() * i));
+    for (int i = 0; i < 2; ++i) print("no number", kept().forward(torch::full({8, 4}, NAN)));
+    return nullptr;
+  };
+  ::pthread_create(&thread, &small, work, nullptr);
+  ::pthread_join(thread, nullptr);
+  return 3;
+}
+
+/// The code of a model's reference counts goes with its library.
+int closes_plug_in() {
+  for (int i = 0; i < 3; ++i) {
+    void* const plug_in = ::dlopen(TORCHTAP_TEST_PLUG_IN, RTLD_NOW | RTLD_LOCAL);
+    const auto run_it = reinterpret_cast<double (*)(double)>(::dlsym(plug_in, "run_plug_in"));
+    for (int k = 0; k < 3; ++k) std::printf("plug-in %.9g\n", run_it(k));
+    ::dlclose(plug_in);
+    const auto net = std::make_shared<Net>();
+    net->eval();
+    run_once(*net, "between");
+  }
+  run(kept());
+  return 3;
+}
+
 int exit_in_thread() {
   run(kept());
   std::thread([] {
@@ -221,11 +255,17 @@ int terminate() {
 int main(int /*argc*/, char** argv) {
   at::set_num_threads(1);
   torch::manual_seed(0);
-  const std::map<std::string, std::function<int()>> all{
-      {"on_stack", on_stack},     {"on_stack_in_turn", on_stack_in_turn},
-      {"in_static", in_static},   {"in_thread_local", in_thread_local},
-      {"in_atexit", in_atexit},   {"in_destructors", in_destructors},
-      {"in_threads", in_threads}, {"exit_in_thread", exit_in_thread},
-      {"err", err_out},           {"terminate", terminate}};
+  const std::map<std::string, std::function<int()>> all{{"on_stack", on_stack},
+                                                        {"on_stack_in_turn", on_stack_in_turn},
+                                                        {"in_static", in_static},
+                                                        {"in_thread_local", in_thread_local},
+                                                        {"in_atexit", in_atexit},
+                                                        {"in_destructors", in_destructors},
+                                                        {"in_threads", in_threads},
+                                                        {"exit_in_thread", exit_in_thread},
+                                                        {"in_small_thread", in_small_thread},
+                                                        {"closes_plug_in", closes_plug_in},
+                                                        {"err", err_out},
+                                                        {"terminate", terminate}};
   return all.at(argv[1])();
 }
