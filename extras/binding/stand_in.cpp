@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include <torchtap/base/expose.hpp>
 #include <torchtap/base/of_thread.hpp>
 #include <torchtap/model/extend/node.hpp>
 #include <torchtap/model/walk.hpp>
@@ -15,12 +16,22 @@
 #include "callable.hpp"
 #include "found_tensors.hpp"
 
+namespace torchtap::base {
+
+struct ModuleBuffers {
+  friend auto exposed(ModuleBuffers);
+};
+template struct Expose<ModuleBuffers, &torch::nn::Module::buffers_>;
+
+}  // namespace torchtap::base
+
 namespace torchtap::python {
 namespace {
 
 /// Adds the submodules; `open` are those above, because a module may be registered below itself.
 void add_children(StandIn& parent, std::unordered_map<PyObject*, std::shared_ptr<StandIn>>& known,
-                  std::vector<PyObject*>& open) {
+                  std::vector<PyObject*>& open, bool tensors) {
+  if (tensors) parent.hold_tensors();
   if (parent.scripted()) return;
   open.push_back(parent.module().ptr());
   for (const auto& [name, child] : py::dict(parent.module().attr("_modules"))) {
@@ -31,7 +42,7 @@ void add_children(StandIn& parent, std::unordered_map<PyObject*, std::shared_ptr
     if (is_new) stand_in = std::make_shared<StandIn>(child);
     const auto held = stand_in;
     parent.register_module(py::cast<std::string>(name), held);
-    if (is_new) add_children(*held, known, open);
+    if (is_new) add_children(*held, known, open, tensors);
   }
   open.pop_back();
 }
@@ -145,26 +156,38 @@ StandIn::~StandIn() {
   numbered.all.erase(number_);
 }
 
-bool StandIn::stands_for(py::handle module) const {
-  // Python gives the address of a module that is gone to another one, say a copy of it.
-  if (module.ptr() == module_) {
-#if PY_VERSION_HEX >= 0x030D0000
-    PyObject* alive = nullptr;
-    PyWeakref_GetRef(alive_.ptr(), &alive);
-    Py_XDECREF(alive);
-#else
-    PyObject* const alive = PyWeakref_GetObject(alive_.ptr());
-#endif
-    if (alive == module_) return true;
-  }
-  return py::hasattr(module, "_is_replica");
+void StandIn::hold_tensors() {
+  const auto hold = [&](const char* method, torch::OrderedDict<std::string, at::Tensor>& held) {
+    for (const py::handle one : module().attr(method)("", /*recurse=*/scripted_)) {
+      const auto named = py::reinterpret_borrow<py::tuple>(one);
+      held.insert(py::cast<std::string>(named[0]), py::cast<at::Tensor>(named[1]));
+    }
+  };
+  hold("named_parameters", parameters_);
+  hold("named_buffers", this->*exposed(base::ModuleBuffers{}));
 }
 
-std::shared_ptr<StandIn> stand_in_for(py::handle model) {
+bool StandIn::alive() const {
+#if PY_VERSION_HEX >= 0x030D0000
+  PyObject* alive = nullptr;
+  PyWeakref_GetRef(alive_.ptr(), &alive);
+  Py_XDECREF(alive);
+#else
+  PyObject* const alive = PyWeakref_GetObject(alive_.ptr());
+#endif
+  return alive == module_;
+}
+
+bool StandIn::stands_for(py::handle module) const {
+  // Python gives the address of a module that is gone to another one, say a copy of it.
+  return (module.ptr() == module_ && alive()) || py::hasattr(module, "_is_replica");
+}
+
+std::shared_ptr<StandIn> stand_in_for(py::handle model, bool tensors) {
   auto root = std::make_shared<StandIn>(model);
   std::unordered_map<PyObject*, std::shared_ptr<StandIn>> known{{model.ptr(), root}};
   std::vector<PyObject*> open;
-  add_children(*root, known, open);
+  add_children(*root, known, open, tensors);
   return root;
 }
 

@@ -21,10 +21,15 @@ namespace py = pybind11;
 class StandIn final : public torch::nn::Module, public hooks::extend::HookPoint {
  public:
   explicit StandIn(py::handle module);
+  /// Holds the module's parameters and buffers, those inside of a TorchScript module, too: views count and
+  /// name them.
+  void hold_tensors();
   ~StandIn() override;
 
   /// Whether this is the module, or a replica of it that DataParallel made.
   bool stands_for(py::handle module) const;
+  /// Whether the module still lives.
+  bool alive() const;
   /// Distinguishes it from all others of the process.
   std::int64_t number() const noexcept { return number_; }
   /// The module while it is attached to, for `isinstance`.
@@ -44,8 +49,9 @@ class StandIn final : public torch::nn::Module, public hooks::extend::HookPoint 
   bool scripted_, has_forward_ = true;
 };
 
-/// Stands in for `model` and the modules below it, but not for those inside of a TorchScript module.
-std::shared_ptr<StandIn> stand_in_for(py::handle model);
+/// Stands in for `model` and the modules below it, but not for those inside of a TorchScript module. With
+/// `tensors` it holds their parameters and buffers.
+std::shared_ptr<StandIn> stand_in_for(py::handle model, bool tensors = false);
 /// The modules for selectors and recorders: all, or the direct children.
 std::vector<model::ModuleRef> modules_of(StandIn& root, bool children);
 /// The stand-in behind a module of `modules_of`.

@@ -1,0 +1,74 @@
+// Models of Python as views see them.
+
+#include "viewed_model.hpp"
+
+#include <torch/csrc/jit/api/module.h>
+
+#include <torchtap/model/extend/node.hpp>
+#include <torchtap/model/walk.hpp>
+
+namespace torchtap::python {
+namespace {
+
+std::vector<void (*)(py::module_&)>& definitions() {
+  static auto* all = new std::vector<void (*)(py::module_&)>;
+  return *all;
+}
+
+}  // namespace
+
+ViewedModel::ViewedModel(py::handle model) {
+  if (py::isinstance(model, py::module_::import("torch.jit").attr("ScriptModule"))) {
+    modules_ = model::walk_modules(py::cast<torch::jit::Module>(model.attr("_c")));
+    return;
+  }
+  root_ = stand_in_for(model, /*tensors=*/true);
+  std::vector<std::string> scripted;
+  for (const model::ModuleRef& module : modules_of(*root_, /*children=*/false)) {
+    if (!stand_in_of(module).scripted()) {
+      modules_.push_back(module);
+      continue;
+    }
+    scripted.push_back(module.path());
+    auto node = std::make_shared<model::extend::Node>(model::extend::Access::node(module));
+    node->doors = {};
+    modules_.push_back(model::extend::Access::make(std::move(node)));
+  }
+  if (!scripted.empty())
+    notes_.push_back(c10::str("Compiled code of TorchScript calls no hooks of Python: of ",
+                              base::quoted(scripted),
+                              " operations are seen as those of the module around, and the modules inside "
+                              "are not."));
+}
+
+py::list ViewedModel::hooks() const {
+  py::list hooks;
+  if (root_ == nullptr) return hooks;
+  for (const model::ModuleRef& module : modules_) {
+    StandIn& stand_in = stand_in_of(module);
+    if (stand_in.scripted() || !stand_in.has_forward()) continue;
+    Hook hook(std::static_pointer_cast<StandIn>(stand_in.shared_from_this()), root_, /*paired=*/true);
+    hooks.append(py::make_tuple(stand_in.module(), std::move(hook)));
+  }
+  return hooks;
+}
+
+std::string ViewedModel::type_now(const std::string& path) const {
+  if (root_ == nullptr) return "";
+  for (const model::ModuleRef& module : modules_) {
+    const StandIn& stand_in = stand_in_of(module);
+    if (module.path() != path || stand_in.scripted() || !stand_in.alive()) continue;
+    return py::cast<std::string>(py::type::handle_of(stand_in.module()).attr("__name__"));
+  }
+  return "";
+}
+
+DefinedView::DefinedView(void (*define)(py::module_&)) {
+  definitions().push_back(define);
+}
+
+void define_views(py::module_& module) {
+  for (const auto define : definitions()) define(module);
+}
+
+}  // namespace torchtap::python

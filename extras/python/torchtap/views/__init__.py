@@ -1,0 +1,6 @@
+"""The views of a `torch.nn.Module`, over the C++ library. Each is there when its component was built:
+
+    report    torchtap.summary, torchtap.report, torchtap.Report
+
+`torchtap.NAME` has them.
+"""
