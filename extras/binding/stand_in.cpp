@@ -10,6 +10,7 @@
 
 #include <torchtap/base/expose.hpp>
 #include <torchtap/base/of_thread.hpp>
+#include <torchtap/hooks/extend/call_depth.hpp>
 #include <torchtap/model/extend/node.hpp>
 #include <torchtap/model/walk.hpp>
 
@@ -232,6 +233,7 @@ py::object Hook::before(py::handle module, const py::tuple& arguments, const py:
       inputs.add(named.ptr());
     }
     if (!inputs.computed()) return py::none();
+    const hooks::extend::CallsAround around(paired_ ? static_cast<int>(base::of_thread<Calls>().size()) : 0);
     run(inputs.plain(), [&] { running->call.before(inputs.see()); });
   }
   py::object anew = py::none();

@@ -227,8 +227,8 @@ Table::Paint paint_of(const std::vector<Column>& columns, const std::vector<Line
 
 void check_columns(const std::vector<std::string>& chosen) {
   static const auto& titles = *new const std::vector<std::string>{
-      "type", "input",  "output", "params", "learnable",   "MACs",         "forward", "backward",
-      "time", "memory", "calls",  "mark",   "own forward", "own backward",
+      "type",     "input", "output", "params", "learnable", "MACs",        "forward",
+      "backward", "time",  "memory", "calls",  "mark",      "own forward", "own backward",
   };
   for (const std::string& title : chosen) {
     TORCH_CHECK_VALUE(std::find(titles.begin(), titles.end(), title) != titles.end(),

@@ -25,17 +25,18 @@ namespace report = views::report;
 report::Formula to_formula(const std::string& operation, const py::object& callable) {
   const std::string what = "the formula of " + operation;
   check_callable(callable, what);
-  return [what, held = held(callable)](const operations::Values& arguments, const operations::Values& results) {
-    const UsersCode users;
-    const auto list = [](const operations::Values& values) {
-      py::list all;
-      for (const c10::IValue& value : values) all.append(torch::jit::toPyObject(value));
-      return all;
-    };
-    const py::object macs = (*held)(list(arguments), list(results));
-    if (PyLong_Check(macs.ptr()) == 0) refuse_returned(what, macs, "a whole number");
-    return py::cast<std::int64_t>(macs);
-  };
+  return
+      [what, held = held(callable)](const operations::Values& arguments, const operations::Values& results) {
+        const UsersCode users;
+        const auto list = [](const operations::Values& values) {
+          py::list all;
+          for (const c10::IValue& value : values) all.append(torch::jit::toPyObject(value));
+          return all;
+        };
+        const py::object macs = (*held)(list(arguments), list(results));
+        if (PyLong_Check(macs.ptr()) == 0) refuse_returned(what, macs, "a whole number");
+        return py::cast<std::int64_t>(macs);
+      };
 }
 
 report::ReportOptions options_of(const py::dict& given) {
@@ -49,6 +50,8 @@ report::ReportOptions options_of(const py::dict& given) {
   options.non_finite(non_finite == "note"     ? report::OnNonFinite::note
                      : non_finite == "ignore" ? report::OnNonFinite::ignore
                                               : report::OnNonFinite::raise);
+  // A clock that stands still: nothing is said of times then.
+  if (!option<bool>(given, "times")) options.clock([] { return std::int64_t{0}; });
   const auto cost = option<std::vector<std::int64_t>>(given, "call_cost");
   if (cost.size() == 2) options.call_cost(report::CallCost{cost[0], cost[1]});
   for (const auto& [name, formula] : option<py::dict>(given, "formulas")) {
@@ -80,6 +83,7 @@ struct Reported {
       const std::lock_guard lock(mutex);
       return measured.results();
     });
+    for (std::string& note : results.notes) note = in_python(note);
     results.notes.insert(results.notes.begin(), model.notes().begin(), model.notes().end());
     name(results.root);
     return results;
@@ -100,7 +104,7 @@ std::string text(const report::Measurements& results, const py::kwargs& given) {
   if (!given["depth"].is_none()) options.depth(option<std::int64_t>(given, "depth"));
   std::ostringstream out;
   report::print(out, results, options);
-  return in_python(out.str());
+  return out.str();
 }
 
 report::Phase phase_of(const std::string& name) {
@@ -113,7 +117,8 @@ report::Phase phase_of(const std::string& name) {
 
 void define(py::module_& module) {
   const auto release = py::call_guard<py::gil_scoped_release>();
-  py::class_<report::Repeat, std::unique_ptr<report::Repeat, DestroyedUnlocked<report::Repeat>>>(module, "Repeat")
+  py::class_<report::Repeat, std::unique_ptr<report::Repeat, DestroyedUnlocked<report::Repeat>>>(module,
+                                                                                                 "Repeat")
       .def("phase",
            [](report::Repeat& one, const std::string& name) {
              const report::Phase phase = phase_of(name);
@@ -122,12 +127,14 @@ void define(py::module_& module) {
       .def("next", &report::Repeat::next, release)
       .def("stop", &report::Repeat::stop, release);
   py::class_<report::Measurements>(module, "Measurements")
-      .def("json", [](const report::Measurements& one) { return in_python(report::json(one)); }, release)
-      .def("csv", [](const report::Measurements& one) { return in_python(report::csv(one)); }, release)
-      .def("html", [](const report::Measurements& one) { return in_python(report::html(one)); }, release)
-      .def("save", [](const report::Measurements& one, const std::string& path) { report::save(one, path); }, release)
-      .def("add_note",
-           [](report::Measurements& one, const std::string& note) { one.notes.insert(one.notes.begin(), note); })
+      .def("json", &report::json, release)
+      .def("csv", &report::csv, release)
+      .def("html", &report::html, release)
+      .def(
+          "save", [](const report::Measurements& one, const std::string& path) { report::save(one, path); },
+          release)
+      .def("add_note", [](report::Measurements& one,
+                          const std::string& note) { one.notes.insert(one.notes.begin(), note); })
       .def("text", &text);
   module.def("measurements_from_json", &report::from_json, release);
   py::class_<Reported>(module, "Reported")
@@ -137,7 +144,7 @@ void define(py::module_& module) {
       .def("results", &Reported::results);
 }
 
-const DefinedView defined(&define);
+const DefinedView defined("report", &define);
 
 }  // namespace
 }  // namespace torchtap::python

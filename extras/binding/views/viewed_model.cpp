@@ -4,14 +4,19 @@
 
 #include <torch/csrc/jit/api/module.h>
 
+#include <map>
+
 #include <torchtap/model/extend/node.hpp>
 #include <torchtap/model/walk.hpp>
 
 namespace torchtap::python {
 namespace {
 
-std::vector<void (*)(py::module_&)>& definitions() {
-  static auto* all = new std::vector<void (*)(py::module_&)>;
+using Definition = void (*)(py::module_&);
+
+/// By component.
+std::map<std::string, Definition>& definitions() {
+  static auto* all = new std::map<std::string, Definition>;
   return *all;
 }
 
@@ -35,10 +40,8 @@ ViewedModel::ViewedModel(py::handle model) {
     modules_.push_back(model::extend::Access::make(std::move(node)));
   }
   if (!scripted.empty())
-    notes_.push_back(c10::str("Compiled code of TorchScript calls no hooks of Python: of ",
-                              base::quoted(scripted),
-                              " operations are seen as those of the module around, and the modules inside "
-                              "are not."));
+    notes_.push_back(c10::str("TorchScript's code calls no hooks of Python; what is inside of ",
+                              base::quoted(scripted), " is not shown."));
 }
 
 py::list ViewedModel::hooks() const {
@@ -63,12 +66,17 @@ std::string ViewedModel::type_now(const std::string& path) const {
   return "";
 }
 
-DefinedView::DefinedView(void (*define)(py::module_&)) {
-  definitions().push_back(define);
+DefinedView::DefinedView(const char* component, void (*define)(py::module_&)) {
+  definitions().emplace(component, define);
 }
 
 void define_views(py::module_& module) {
-  for (const auto define : definitions()) define(module);
+  py::list components;
+  for (const auto& [component, define] : definitions()) {
+    define(module);
+    components.append(component);
+  }
+  module.attr("views") = py::tuple(components);
 }
 
 }  // namespace torchtap::python

@@ -37,7 +37,7 @@ class ViewedModel {
 
 /// Defines a part of torchtap._C when the module is made. Each view has one.
 struct DefinedView {
-  explicit DefinedView(void (*define)(py::module_&));
+  DefinedView(const char* component, void (*define)(py::module_&));
 };
 /// What lives in C++ and may wait for other threads when it is destroyed: that happens without Python's lock.
 template <class T>

@@ -7,6 +7,8 @@
     ...
     recorder.save("analysis", mkdir=True)
 
+    print(torchtap.summary(model, x))
+
 Recorders, reductions and selectors are here; `load` reads recordings and files, whichever language made them.
 
 torchtap.stream   reads what a program publishes while it runs; needs numpy
@@ -19,6 +21,14 @@ __version__ = "0.1.0"  # as in include/torchtap/version.hpp
 
 # Loaded when they are first asked for: torchtap.stream needs no PyTorch.
 _MODULES = ("recorders", "reductions", "selectors", "storage")
+# Views, and the component that each needs. None is there where its component was not built.
+_VIEWS = {
+    "Report": "report",
+    "Summary": "report",
+    "load_report": "report",
+    "report": "report",
+    "summary": "report",
+}
 
 
 def _public():
@@ -29,9 +39,24 @@ def _module(name):
     return importlib.import_module(f"torchtap.{name}")
 
 
+def _view(name):
+    component = _VIEWS[name]
+    built = importlib.import_module("torchtap._library")._C.views
+    if component not in built:
+        raise AttributeError(
+            f"torchtap.{name} needs the component {component}, which this torchtap was built without"
+            + (f" (it has {', '.join(built)})" if built else "")
+            + f". Install it in the source with `pip install . --config-settings cmake.define.TORCHTAP_COMPONENTS="
+            f'"{";".join(["python", *built, component])}"`.'
+        )
+    return getattr(_module(f"views.{component}"), name)
+
+
 def __getattr__(name):
     if name.startswith("_"):  # Python finds the module _C itself
         raise AttributeError(f"module 'torchtap' has no attribute {name!r}")
+    if name in _VIEWS:
+        return _view(name)
     if name in (*_MODULES, "hooks", "stream", "export"):
         return _module(name)
     try:
@@ -43,6 +68,7 @@ def __getattr__(name):
 def __dir__():
     names = {*globals(), *_MODULES, "hooks", "stream", "export"}
     try:
-        return sorted({*names, *_public()})
+        built = _module("_library")._C.views
+        return sorted({*names, *_public(), *(name for name, component in _VIEWS.items() if component in built)})
     except ImportError:  # which says why when a name is used
         return sorted(names)

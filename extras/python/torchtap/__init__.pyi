@@ -6,5 +6,6 @@ from torchtap.recorders import *
 from torchtap.reductions import *
 from torchtap.selectors import *
 from torchtap.storage import *
+from torchtap.views.report import *
 
 __version__: str

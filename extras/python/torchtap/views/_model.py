@@ -74,11 +74,9 @@ def untouched(model, inputs=()):
     made of itself, as a lazy one does, stays."""
     tensors = [*model.parameters(), *model.buffers(), *_leaves(inputs)]
     modes = [(module, module.training) for module in model.modules()]
-    slots = [(module._buffers, name, one) for module in model.modules() for name, one in module._buffers.items()]
-    buffers = {}
-    for _, _, one in slots:
-        if one is not None and not torch.nn.parameter.is_lazy(one) and id(one) not in buffers:
-            buffers[id(one)] = one, one._version, one.detach().clone()
+    plain = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
+    slots = [(module._buffers, name, one) for module in plain for name, one in module._buffers.items()]
+    buffers = [(one, one.detach().clone()) for one in model.buffers() if not torch.nn.parameter.is_lazy(one)]
     leaves = {id(one): one for one in tensors if one.is_leaf and one.requires_grad}
     gradients = [(one, one.grad) for one in leaves.values()]
     devices = sorted({one.device for one in tensors if one.device.type not in ("cpu", "meta")}, key=str)
@@ -95,8 +93,8 @@ def untouched(model, inputs=()):
             for held, name, one in slots:
                 if held.get(name) is not one and one is not None and not torch.nn.parameter.is_lazy(one):
                     held[name] = one
-            for one, version, saved in buffers.values():
-                if one._version != version:
+            for one, saved in buffers:
+                if not torch.equal(one, saved):  # batch normalisation does not count up the version
                     one.data.copy_(saved)
         for one, gradient in gradients:
             one.grad = gradient

@@ -6,7 +6,7 @@ import html
 import inspect
 import io
 import json
-import os
+
 import shutil
 import statistics
 import sys
@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from torchtap._library import _C
 from torchtap.views import _model
 
-__all__ = ["Fields", "Report", "Summary", "report", "summary"]
+__all__ = ["Fields", "Report", "Summary", "load_report", "report", "summary"]
 
 
 class Fields(dict):
@@ -40,7 +40,10 @@ _NO_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float
 
 def _fields(pairs):
     numbers = ("_seconds", "_fraction", "_norm", "_ratio")
-    return Fields((key, _NO_NUMBERS.get(one, one) if key.endswith(numbers) and isinstance(one, str) else one) for key, one in pairs)
+    return Fields(
+        (key, _NO_NUMBERS.get(one, one) if key.endswith(numbers) and isinstance(one, str) else one)
+        for key, one in pairs
+    )
 
 
 def _rows(name, node, depth):
@@ -90,7 +93,7 @@ def _measure_call():
 
 
 @functools.cache
-def _call_cost():
+def _cost():
     """Measured once, in a thread without the modes of this one."""
     costs = []
     thread = threading.Thread(target=lambda: costs.append(_measure_call()), daemon=True)
@@ -138,10 +141,13 @@ class Report:
         _call_cost=None,
     ):
         model, self._notes = _model.model_of(_call, model)
-        cost = _call_cost_of(_call_cost)
         given = {"memory": memory, "work": work, "non_finite": non_finite, "synchronize": synchronize, "warmup": warmup}
-        self._reported = _C.Reported(model, {**given, "formulas": dict(formulas or {}), "call_cost": list(cost)})
+        times = _call != "summary"
+        cost = [] if not times else _cost() if _call_cost is None else _call_cost
+        given = {**given, "formulas": dict(formulas or {}), "times": times, "call_cost": list(cost)}
+        self._reported = _C.Reported(model, given)
         self._measured = self._read = None
+        self._recording = threading.Lock()
 
     @contextlib.contextmanager
     def record(self):
@@ -149,17 +155,29 @@ class Report:
         comes is not the model's; `repeat.next()` ends a repeat and begins another. Counts calls by this thread and by those that
         PyTorch starts for it. Raises ValueError while another recording of this report lasts."""
         reported = self._live()
-        with _model.as_written(), _model.hooked(reported.hooks()):
-            repeat = reported.record()
-            self._measured = self._read = None
-            try:
-                yield repeat
-            finally:
-                repeat.stop()
+        # Before hooks are put on modules that another thread may run.
+        if not self._recording.acquire(blocking=False):
+            raise ValueError("torchtap.report: a recording of this report is open; let it end before the next begins.")
+        try:
+            with _model.as_written(), _model.hooked(reported.hooks()):
+                repeat = reported.record()
+                self._measured = self._read = None
+                try:
+                    yield repeat
+                except RuntimeError as error:
+                    if str(error).startswith("views::report"):  # non_finite="raise"
+                        raise RuntimeError(_C.in_python(str(error))) from None
+                    raise
+                finally:
+                    repeat.stop()
+        finally:
+            self._recording.release()
 
     def _live(self):
         if self._reported is None:
-            raise RuntimeError("torchtap.report: this is a result that was kept; make a torchtap.Report(model) to measure more.")
+            raise RuntimeError(
+                "torchtap.report: this is a result that was kept; make a torchtap.Report(model) to measure more."
+            )
         return self._reported
 
     def _results(self):
@@ -214,7 +232,7 @@ class Report:
         return None
 
     def json(self, path=None):
-        """The results as JSON: a text, or written to a file. `torchtap.report.load` and C++ read it."""
+        """The results as JSON: a text, or written to a file. `torchtap.load_report` and C++ read it."""
         return self._write(path, self._results().json())
 
     def csv(self, path=None):
@@ -230,7 +248,9 @@ class Report:
         try:
             import pandas
         except ImportError:
-            raise ImportError("torchtap.report: pandas() needs pandas, which is not installed; csv() needs nothing.") from None
+            raise ImportError(
+                "torchtap.report: pandas() needs pandas, which is not installed; csv() needs nothing."
+            ) from None
         frame = pandas.read_csv(io.StringIO(self.csv()), keep_default_na=False, na_values=[""])
         frame["path"] = [row.path for row in self.rows]
         return frame.set_index("path")
@@ -287,14 +307,10 @@ def _restored(kind, text, shown):
     return one
 
 
-def load(path) -> Report:
+def load_report(path) -> Report:
     """Reads what `Report.json` wrote, or C++."""
     with open(path, encoding="utf-8") as file:
         return _restored(Report, file.read(), None)
-
-
-def _call_cost_of(given):
-    return _call_cost() if given is None else given
 
 
 def _sum(call, output):
@@ -337,14 +353,17 @@ def report(
     result = Report(model, warmup=warmup, **how)
     backward = backward or loss is not None
     for _ in range(warmup + repeats):
-        with _model.untouched(model, (args, kwargs)), result.record() as repeat:
-            output = model(*args, **kwargs)
-            if backward:
-                repeat.phase("other")
-                scalar = loss(output) if loss is not None else _sum("report", output)
-                repeat.phase("backward")
-                scalar.backward()
-            del output
+        with _model.untouched(model, (args, kwargs)):
+            with result.record() as repeat:
+                output = model(*args, **kwargs)
+                if backward:
+                    repeat.phase("other")
+                    scalar = loss(output) if loss is not None else _sum("report", output)
+                    repeat.phase("backward")
+                    scalar.backward()
+                    del scalar
+                del output
+            result._results()  # while the gradients are there
     return result._keep()
 
 
@@ -354,8 +373,9 @@ def _made(model, input_size, dtypes):
     if len(kinds) != len(sizes):
         raise ValueError(f"torchtap.summary: {len(sizes)} sizes and {len(kinds)} dtypes; give a dtype for each size.")
     device = next((one.device for one in model.parameters()), torch.device("cpu"))
+    numbers = torch.Generator(device).manual_seed(0)  # the program's own stay as they are
     return [
-        torch.rand(tuple(size), device=device).to(kind)
+        torch.rand(tuple(size), device=device, generator=numbers).to(kind)
         if kind.is_floating_point or kind.is_complex
         else torch.zeros(tuple(size), device=device, dtype=kind)
         for size, kind in zip(sizes, kinds)
@@ -398,7 +418,7 @@ def summary(
     """
     if mode not in ("eval", "train", "same"):
         raise ValueError(f'torchtap.summary: mode is {mode!r}; it has to be "eval", "train" or "same".')
-    result = Summary(model, non_finite="ignore", _call="summary", _call_cost=(0, 0))
+    result = Summary(model, non_finite="ignore", _call="summary")
     result._shown = {"depth": depth, "columns": columns, "width": width}
     if input_size is not None:
         if args:
