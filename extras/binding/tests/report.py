@@ -57,7 +57,9 @@ def everything():
 
 def small():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(4 * 36, 5))
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(4 * 36, 5)
+    )
 
 
 IMAGES = torch.arange(2 * 3 * 64.0).reshape(2, 3, 8, 8).sin()
@@ -82,7 +84,11 @@ def step(model, x, report=None, grad=True):
             if grad:
                 repeat.phase("backward")
                 y.square().sum().backward()
-    return [y.detach().clone(), *(one.grad.clone() for one in model.parameters() if one.grad is not None), *model.buffers()]
+    return [
+        y.detach().clone(),
+        *(one.grad.clone() for one in model.parameters() if one.grad is not None),
+        *model.buffers(),
+    ]
 
 
 def same(a, b):
@@ -136,7 +142,10 @@ def test_a_model_without_data_runs_if_it_takes_none():
 
 
 def test_bits_are_those_of_a_model_without():
-    for make, x in ((small, IMAGES), (lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), torch.ones(2, 3, 8))):
+    for make, x in (
+        (small, IMAGES),
+        (lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), torch.ones(2, 3, 8)),
+    ):
         plain = make()
         model = copy.deepcopy(plain)
         report = torchtap.Report(model)
@@ -177,9 +186,13 @@ def test_a_report_has_times_work_and_memory():
     assert conv.gradient_norm > 0 and root.gradient_norm is None
     loss = torchtap.report(small(), IMAGES, loss=lambda output: output.square().mean())
     assert loss["0"].backward.inclusive.calls == 1
-    own = torchtap.report(nn.Sequential(nn.ReLU()), IMAGES, formulas={"aten::relu": lambda arguments, results: results[0].numel()})
+    own = torchtap.report(
+        nn.Sequential(nn.ReLU()), IMAGES, formulas={"aten::relu": lambda arguments, results: results[0].numel()}
+    )
     assert own["0"].forward.work.macs == IMAGES.numel()
-    wrong = torchtap.report(nn.Sequential(nn.ReLU()), IMAGES, formulas={"aten::relu": lambda arguments, results: "many"})
+    wrong = torchtap.report(
+        nn.Sequential(nn.ReLU()), IMAGES, formulas={"aten::relu": lambda arguments, results: "many"}
+    )
     assert any("returned str; it has to return a whole number" in note for note in wrong.notes)
 
 
@@ -301,7 +314,10 @@ def test_threads_that_use_one_report():
         one.start()
     for one in threads:
         one.join()
-    assert set(answers) <= {"measured", "torchtap.report: a recording of this report is open; let it end before the next begins."}
+    assert set(answers) <= {
+        "measured",
+        "torchtap.report: a recording of this report is open; let it end before the next begins.",
+    }
     assert report.repeats == answers.count("measured") > 0 and not hooks_of(model)
 
 
@@ -321,12 +337,24 @@ def test_nothing_of_a_model_stays():
 def test_errors_name_the_call():
     model = small()
     wrong = [
-        (lambda: torchtap.summary(nn.Linear), TypeError, r"torchtap.summary: expected a torch.nn.Module, got the class Linear"),
+        (
+            lambda: torchtap.summary(nn.Linear),
+            TypeError,
+            r"torchtap.summary: expected a torch.nn.Module, got the class Linear",
+        ),
         (lambda: torchtap.report(3), TypeError, r"torchtap.report: expected a torch.nn.Module, got int"),
         (lambda: torchtap.summary(model, IMAGES, mode="fast"), ValueError, r"torchtap.summary: mode is 'fast'"),
         (lambda: torchtap.summary(model, IMAGES, input_size=(1,)), ValueError, r"give one of them"),
-        (lambda: torchtap.summary(model, input_size=[(1,), (2,)], dtypes=[torch.int]), ValueError, r"2 sizes and 1 dtypes"),
-        (lambda: str(torchtap.summary(model, columns=["sizes"])), ValueError, r'torchtap.report: there is no column "sizes"; there'),
+        (
+            lambda: torchtap.summary(model, input_size=[(1,), (2,)], dtypes=[torch.int]),
+            ValueError,
+            r"2 sizes and 1 dtypes",
+        ),
+        (
+            lambda: str(torchtap.summary(model, columns=["sizes"])),
+            ValueError,
+            r'torchtap.report: there is no column "sizes"; there',
+        ),
         (lambda: torchtap.report(model, IMAGES, repeats=0), ValueError, r"repeats is 0"),
         (lambda: torchtap.report(model, IMAGES, non_finite="no"), ValueError, r'non_finite is "no"'),
         (lambda: torchtap.report(model, IMAGES, formulas={"relu": len}), ValueError, r"torchtap.report: "),
@@ -360,7 +388,10 @@ print("ends")
 """
     path = [str(SOURCE / "extras/python"), str(SOURCE / "extras/binding/tests"), str(SOURCE / "tests/python")]
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{code}"], capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{code}"],
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0 and done.stdout == "ends\n", done.stderr
 

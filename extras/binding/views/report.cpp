@@ -130,9 +130,6 @@ void define(py::module_& module) {
       .def("json", &report::json, release)
       .def("csv", &report::csv, release)
       .def("html", &report::html, release)
-      .def(
-          "save", [](const report::Measurements& one, const std::string& path) { report::save(one, path); },
-          release)
       .def("add_note", [](report::Measurements& one,
                           const std::string& note) { one.notes.insert(one.notes.begin(), note); })
       .def("text", &text);

@@ -23,11 +23,8 @@ __version__ = "0.1.0"  # as in include/torchtap/version.hpp
 _MODULES = ("recorders", "reductions", "selectors", "storage")
 # Views, and the component that each needs. None is there where its component was not built.
 _VIEWS = {
-    "Report": "report",
-    "Summary": "report",
-    "load_report": "report",
-    "report": "report",
-    "summary": "report",
+    **dict.fromkeys(("Fields", "Report", "Summary", "load_report", "report", "summary"), "report"),
+    **dict.fromkeys(("Candidate", "History", "Node", "Tracer", "Validation", "load_trace", "trace"), "trace"),
 }
 
 

@@ -7,5 +7,6 @@ from torchtap.reductions import *
 from torchtap.selectors import *
 from torchtap.storage import *
 from torchtap.views.report import *
+from torchtap.views.trace import *
 
 __version__: str

@@ -1,11 +1,11 @@
 """What the views share: a model, as views see it, and what they leave behind."""
 
 import contextlib
+import io
 import sys
 
 import torch
 from torch.utils import _pytree as pytree
-
 from torchtap import _hooks
 from torchtap._library import _C
 
@@ -30,6 +30,17 @@ def model_of(call, model):
 
 def _name(thing):
     return f"the class {thing.__name__}" if isinstance(thing, type) else type(thing).__name__
+
+
+def read_csv(call, text):
+    """A `pandas.DataFrame`."""
+    try:
+        import pandas
+    except ImportError:
+        raise ImportError(
+            f"torchtap.{call}: pandas() needs pandas, which is not installed; csv() needs nothing."
+        ) from None
+    return pandas.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
 
 
 def is_compiled(model):

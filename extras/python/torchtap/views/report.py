@@ -4,9 +4,7 @@ import contextlib
 import functools
 import html
 import inspect
-import io
 import json
-
 import shutil
 import statistics
 import sys
@@ -15,7 +13,6 @@ import time
 
 import torch
 from torch.utils import _pytree as pytree
-
 from torchtap._library import _C
 from torchtap.views import _model
 
@@ -245,13 +242,7 @@ class Report:
 
     def pandas(self):
         """A `pandas.DataFrame` with a row for each module, by path. Needs pandas."""
-        try:
-            import pandas
-        except ImportError:
-            raise ImportError(
-                "torchtap.report: pandas() needs pandas, which is not installed; csv() needs nothing."
-            ) from None
-        frame = pandas.read_csv(io.StringIO(self.csv()), keep_default_na=False, na_values=[""])
+        frame = _model.read_csv("report", self.csv())
         frame["path"] = [row.path for row in self.rows]
         return frame.set_index("path")
 
