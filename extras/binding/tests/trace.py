@@ -17,7 +17,13 @@ IMAGES = torch.arange(2 * 3 * 64.0).reshape(2, 3, 8, 8).sin()
 
 def small():
     torch.manual_seed(0)
-    layers = {"conv": nn.Conv2d(3, 4, 3), "relu": nn.ReLU(True), "drop": nn.Dropout(0.5), "flat": nn.Flatten(), "head": nn.Linear(144, 5)}
+    layers = {
+        "conv": nn.Conv2d(3, 4, 3),
+        "relu": nn.ReLU(True),
+        "drop": nn.Dropout(0.5),
+        "flat": nn.Flatten(),
+        "head": nn.Linear(144, 5),
+    }
     model = nn.Sequential()
     for name, layer in layers.items():
         model.add_module(name, layer)
@@ -45,7 +51,9 @@ GIVEN, BIAS = {"x": torch.arange(8.0).reshape(2, 4)}, torch.ones(4)
 
 
 def hooks_of(model):
-    return [hook for one in model.modules() for hook in (*one._forward_hooks.values(), *one._forward_pre_hooks.values())]
+    return [
+        hook for one in model.modules() for hook in (*one._forward_hooks.values(), *one._forward_pre_hooks.values())
+    ]
 
 
 def test_every_operation_is_there_with_its_tensor():
@@ -70,7 +78,14 @@ def test_every_operation_is_there_with_its_tensor():
     assert history["conv"].modules[0].path == "conv" and history["conv"].shape == (2, 4, 6, 6)
     assert history["conv"].dtype is torch.float32 and history["conv"].device == torch.device("cpu")
     assert "conv" in history and "nothing" not in history and len(history.find("*_1_*")) == 7
-    assert [one.path for one in history.modules] == ["", "conv", "relu", "drop", "flat", "head"] and history.model == "Sequential"
+    assert [one.path for one in history.modules] == [
+        "",
+        "conv",
+        "relu",
+        "drop",
+        "flat",
+        "head",
+    ] and history.model == "Sequential"
     assert history.operations == 5 and history.saved == 7 and not history.unreached_modules and history.error == ""
     assert not hooks_of(model) and "6 tensors" not in repr(history)
 
@@ -139,7 +154,9 @@ def test_a_trace_is_saved_and_read(tmp_path):
         history.save(tmp_path / "a" / "t")
     history.save(tmp_path / "a" / "t", overwrite=True)
     assert torch.equal(torchtap.load(tmp_path / "a" / "t")["relu_1_2"].value, history["relu"].tensor)
-    history.draw(tmp_path / "net.dot", rolled=True, depth=1, style=lambda node, attributes: {**attributes, "fillcolor": "red"})
+    history.draw(
+        tmp_path / "net.dot", rolled=True, depth=1, style=lambda node, attributes: {**attributes, "fillcolor": "red"}
+    )
     assert (tmp_path / "net.dot").read_text() == history.dot(
         rolled=True, depth=1, style=lambda node, attributes: {**attributes, "fillcolor": "red"}
     )
@@ -179,7 +196,11 @@ def test_modules_that_cannot_be_seen_are_said():
     ones = torch.ones(1, 4)
     with tracer:
         model(ones)
-    assert '"1"' in tracer.notes[0] and tracer.notes[0] in str(tracer.history) and tracer.history.unreached_modules == ["1"]
+    assert (
+        '"1"' in tracer.notes[0]
+        and tracer.notes[0] in str(tracer.history)
+        and tracer.history.unreached_modules == ["1"]
+    )
     assert [one.type for one in tracer.history if one.kind == "operation"] == ["linear", "linear"]
     scripted = torchtap.trace(torch.jit.script(small()), IMAGES)
     assert "relu" in scripted and scripted.validate()
@@ -236,12 +257,24 @@ def test_errors_name_the_call():
     model = small()
     history = torchtap.trace(model, IMAGES)
     wrong = [
-        (lambda: torchtap.trace(nn.Linear, IMAGES), TypeError, "torchtap.trace: expected a torch.nn.Module, got the class Linear"),
+        (
+            lambda: torchtap.trace(nn.Linear, IMAGES),
+            TypeError,
+            "torchtap.trace: expected a torch.nn.Module, got the class Linear",
+        ),
         (lambda: torchtap.trace(model, IMAGES, save="some"), ValueError, 'torchtap.trace: save is "some"'),
         (lambda: torchtap.trace(model, IMAGES, save=3), TypeError, "got int"),
-        (lambda: torchtap.trace(model, IMAGES, save=["nothing"]), IndexError, 'torchtap.trace: "nothing" finds nothing'),
+        (
+            lambda: torchtap.trace(model, IMAGES, save=["nothing"]),
+            IndexError,
+            'torchtap.trace: "nothing" finds nothing',
+        ),
         (lambda: torchtap.trace(model, IMAGES, level="all"), ValueError, 'level is "all"'),
-        (lambda: torchtap.trace(model, IMAGES, memory_budget=1), RuntimeError, "raise memory_budget, or give it drop=True"),
+        (
+            lambda: torchtap.trace(model, IMAGES, memory_budget=1),
+            RuntimeError,
+            "raise memory_budget, or give it drop=True",
+        ),
         (lambda: history["nothing"], IndexError, 'torchtap.trace: "nothing" finds nothing; the nearest are'),
         (lambda: history[99], IndexError, "the history has 7 nodes"),
         (lambda: history[1.5], TypeError, "expected a label, the path of a module, or a place, got float"),

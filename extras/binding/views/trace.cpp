@@ -61,9 +61,8 @@ trace::TraceOptions options_of(const py::dict& given) {
   if (is_given("transform"))
     options.transform(to_function<at::Tensor, const at::Tensor&>(given["transform"], "the transform"));
   if (is_given("memory_budget"))
-    options.memory_budget(option<std::int64_t>(given, "memory_budget"), option<bool>(given, "drop")
-                                                                            ? trace::OverBudget::drop
-                                                                            : trace::OverBudget::raise);
+    options.memory_budget(option<std::int64_t>(given, "memory_budget"),
+                          option<bool>(given, "drop") ? trace::OverBudget::drop : trace::OverBudget::raise);
   return options;
 }
 
@@ -115,10 +114,14 @@ Node node_of(const History& history, const py::object& which) {
 
 constexpr const char* kind_name(trace::NodeKind kind) {
   switch (kind) {
-    case trace::NodeKind::input: return "input";
-    case trace::NodeKind::operation: return "operation";
-    case trace::NodeKind::outside: return "outside";
-    case trace::NodeKind::output: break;
+    case trace::NodeKind::input:
+      return "input";
+    case trace::NodeKind::operation:
+      return "operation";
+    case trace::NodeKind::outside:
+      return "outside";
+    case trace::NodeKind::output:
+      break;
   }
   return "output";
 }
@@ -126,13 +129,20 @@ constexpr const char* kind_name(trace::NodeKind kind) {
 constexpr const char* kind_name(trace::Fault::Kind kind) {
   using Kind = trace::Fault::Kind;
   switch (kind) {
-    case Kind::differs: return "differs";
-    case Kind::threw: return "threw";
-    case Kind::changed: return "changed";
-    case Kind::lacks_parent: return "lacks_parent";
-    case Kind::false_parent: return "false_parent";
-    case Kind::ignores_parent: return "ignores_parent";
-    case Kind::not_repeated: break;
+    case Kind::differs:
+      return "differs";
+    case Kind::threw:
+      return "threw";
+    case Kind::changed:
+      return "changed";
+    case Kind::lacks_parent:
+      return "lacks_parent";
+    case Kind::false_parent:
+      return "false_parent";
+    case Kind::ignores_parent:
+      return "ignores_parent";
+    case Kind::not_repeated:
+      break;
   }
   return "not_repeated";
 }
@@ -158,7 +168,8 @@ void define_facts(py::module_& module) {
       .def_readonly("parameter_bytes", &trace::ModuleSummary::parameter_bytes);
   py::class_<trace::ParameterUse>(module, "ParameterUse", "A parameter or buffer that an operation read.")
       .def_readonly("path", &trace::ParameterUse::path)
-      .def_property_readonly("shape", [](const trace::ParameterUse& one) { return py::tuple(py::cast(one.shape)); })
+      .def_property_readonly("shape",
+                             [](const trace::ParameterUse& one) { return py::tuple(py::cast(one.shape)); })
       .def_readonly("dtype", &trace::ParameterUse::dtype)
       .def_readonly("elements", &trace::ParameterUse::elements)
       .def_readonly("bytes", &trace::ParameterUse::bytes)
@@ -211,10 +222,11 @@ void define_node(py::module_& module) {
       .def_property_readonly("requires_grad", &Node::requires_grad)
       .def_property_readonly("saved", &Node::saved)
       .def_property_readonly("tensor", [](const Node& one) { return unlocked([&] { return one.tensor(); }); })
-      .def_property_readonly("gradient", [](const Node& one) -> std::optional<at::Tensor> {
-        if (!one.has_gradient()) return std::nullopt;
-        return unlocked([&] { return one.gradient(); });
-      })
+      .def_property_readonly("gradient",
+                             [](const Node& one) -> std::optional<at::Tensor> {
+                               if (!one.has_gradient()) return std::nullopt;
+                               return unlocked([&] { return one.gradient(); });
+                             })
       .def_property_readonly("parents", &Node::parents)
       .def_property_readonly("children", &Node::children)
       .def_property_readonly("siblings", &Node::siblings)
@@ -238,7 +250,8 @@ void define_node(py::module_& module) {
       .def_property_readonly("results", &Node::results)
       .def_property_readonly("seconds", &Node::seconds)
       .def_property_readonly("keys", &Node::keys)
-      .def("__eq__", [](const Node& a, const py::object& b) { return py::isinstance<Node>(b) && a == py::cast<Node>(b); })
+      .def("__eq__", [](const Node& a,
+                        const py::object& b) { return py::isinstance<Node>(b) && a == py::cast<Node>(b); })
       .def("__hash__", &Node::position)
       .def("__str__", &printed<Node>)
       .def("__repr__", [](const Node& one) { return "torchtap.Node(" + one.label() + ")"; });
@@ -249,13 +262,16 @@ void define_history(py::module_& module) {
   py::class_<History>(module, "History", py::dynamic_attr(),
                       "The log of one forward: every tensor that it computed.")
       .def("__len__", &History::size)
-      .def("__iter__", [](const History& one) { return py::make_iterator(one.begin(), one.end()); },
-           py::keep_alive<0, 1>())
+      .def(
+          "__iter__", [](const History& one) { return py::make_iterator(one.begin(), one.end()); },
+          py::keep_alive<0, 1>())
       .def("__getitem__", &node_of)
       .def("__contains__", [](const History& one, const std::string& name) { return one.contains(name); })
       .def("find", &History::find)
-      .def("parents", [](const History& one, const py::object& which) { return node_of(one, which).parents(); })
-      .def("children", [](const History& one, const py::object& which) { return node_of(one, which).children(); })
+      .def("parents",
+           [](const History& one, const py::object& which) { return node_of(one, which).parents(); })
+      .def("children",
+           [](const History& one, const py::object& which) { return node_of(one, which).children(); })
       .def_property_readonly("inputs", &History::inputs)
       .def_property_readonly("outputs", &History::outputs)
       .def_property_readonly("labels", &History::labels)
@@ -277,24 +293,29 @@ void define_history(py::module_& module) {
       .def("validate", &History::validate, release)
       .def("csv", &History::csv, release)
       .def("json", &History::json, release)
-      .def("save_to",
-           [](const History& one, const std::string& folder, bool mkdir, bool overwrite) {
-             one.save(folder, storage::SaveOptions().mkdir(mkdir).overwrite(overwrite));
-           },
-           release)
-      .def("dot_of", [](const History& one, const py::dict& options) {
-        const auto chosen = draw_options_of(options);
-        return unlocked([&] { return one.dot(chosen); });
-      })
-      .def("draw_to", [](const History& one, const std::string& file, const py::dict& options) {
-        const auto chosen = draw_options_of(options);
-        unlocked([&] { one.draw(file, chosen); });
-      })
+      .def(
+          "save_to",
+          [](const History& one, const std::string& folder, bool mkdir, bool overwrite) {
+            one.save(folder, storage::SaveOptions().mkdir(mkdir).overwrite(overwrite));
+          },
+          release)
+      .def("dot_of",
+           [](const History& one, const py::dict& options) {
+             const auto chosen = draw_options_of(options);
+             return unlocked([&] { return one.dot(chosen); });
+           })
+      .def("draw_to",
+           [](const History& one, const std::string& file, const py::dict& options) {
+             const auto chosen = draw_options_of(options);
+             unlocked([&] { one.draw(file, chosen); });
+           })
       .def("text", &printed<History>)
       .def("__repr__", [](const History& one) {
-        return c10::str("torchtap.History(", one.model(), ", ", one.operations(), " operations, ", one.saved(), " tensors kept)");
+        return c10::str("torchtap.History(", one.model(), ", ", one.operations(), " operations, ",
+                        one.saved(), " tensors kept)");
       });
-  module.def("load_history", [](const std::string& folder) { return History::load(folder); }, release);
+  module.def(
+      "load_history", [](const std::string& folder) { return History::load(folder); }, release);
 }
 
 void define(py::module_& module) {
@@ -306,11 +327,24 @@ void define(py::module_& module) {
       .def(py::init<py::handle, const py::dict&>())
       .def("hooks", [](const Tracing& one) { return one.model.hooks(); })
       .def_property_readonly("notes", [](const Tracing& one) { return one.model.notes(); })
-      .def("input", [](Tracing& one, const at::Tensor& tensor, const std::string& name) { one.tracer.input(tensor, name); }, release)
-      .def("output", [](Tracing& one, const at::Tensor& tensor, const std::string& name) { one.tracer.output(tensor, name); }, release)
-      .def("start", [](Tracing& one) { one.tracer.start(); }, release)
-      .def("stop", [](Tracing& one, const std::string& error) { one.tracer.stop(error); }, release)
-      .def("finish", [](Tracing& one) { return one.tracer.finish(); }, release);
+      .def(
+          "input",
+          [](Tracing& one, const at::Tensor& tensor, const std::string& name) {
+            one.tracer.input(tensor, name);
+          },
+          release)
+      .def(
+          "output",
+          [](Tracing& one, const at::Tensor& tensor, const std::string& name) {
+            one.tracer.output(tensor, name);
+          },
+          release)
+      .def(
+          "start", [](Tracing& one) { one.tracer.start(); }, release)
+      .def(
+          "stop", [](Tracing& one, const std::string& error) { one.tracer.stop(error); }, release)
+      .def(
+          "finish", [](Tracing& one) { return one.tracer.finish(); }, release);
 }
 
 const DefinedView defined("trace", &define);

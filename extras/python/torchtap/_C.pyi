@@ -1,4 +1,3 @@
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -423,10 +422,10 @@ class History:
     def text(self) -> str: ...
     # torchtap.views.trace adds these.
     notes: list[str]
-    def save(self, path: str | os.PathLike[str], *, mkdir: bool = ..., overwrite: bool = ...) -> None: ...
-    def draw(self, file: str | os.PathLike[str], **options: Any) -> None: ...
-    def dot(self, **options: Any) -> str: ...
-    def pandas(self) -> Any: ...
+    save: Callable[..., None]
+    draw: Callable[..., None]
+    dot: Callable[..., str]
+    pandas: Callable[[], Any]
 
 def load_history(folder: str) -> History: ...
 

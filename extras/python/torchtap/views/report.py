@@ -143,8 +143,8 @@ class Report:
         cost = [] if not times else _cost() if _call_cost is None else _call_cost
         given = {**given, "formulas": dict(formulas or {}), "times": times, "call_cost": list(cost)}
         self._reported = _C.Reported(model, given)
-        self._measured = self._read = None
-        self._recording = threading.Lock()
+        self._measured = self._read = None, None
+        self._recording, self._changes = threading.Lock(), 0
 
     @contextlib.contextmanager
     def record(self):
@@ -158,7 +158,6 @@ class Report:
         try:
             with _model.as_written(), _model.hooked(reported.hooks()):
                 repeat = reported.record()
-                self._measured = self._read = None
                 try:
                     yield repeat
                 except RuntimeError as error:
@@ -168,6 +167,7 @@ class Report:
                 finally:
                     repeat.stop()
         finally:
+            self._changes += 1
             self._recording.release()
 
     def _live(self):
@@ -178,12 +178,12 @@ class Report:
         return self._reported
 
     def _results(self):
-        measured = self._measured
-        if measured is None:
+        changes, (read_at, measured) = self._changes, self._measured
+        if read_at != changes:
             measured = self._live().results()
             for note in reversed(self._notes):
                 measured.add_note(note)
-            self._measured = measured
+            self._measured = changes, measured
         return measured
 
     def _keep(self):
@@ -193,11 +193,12 @@ class Report:
         return self
 
     def _document(self):
-        read = self._read
-        if read is None:
-            ((name, root),) = json.loads(self._results().json(), object_pairs_hook=_fields).items()
-            read = self._read = root["report"], _rows("", root, 0)
-        return read
+        changes, (read_at, document) = self._changes, self._read
+        if read_at != changes:
+            ((_, root),) = json.loads(self._results().json(), object_pairs_hook=_fields).items()
+            document = root["report"], _rows("", root, 0)
+            self._read = changes, document
+        return document
 
     @property
     def rows(self) -> "list[Fields]":
@@ -291,8 +292,8 @@ class Summary(Report):
 
 def _restored(kind, text, shown):
     one = kind.__new__(kind)
-    one._reported, one._notes, one._read = None, [], None
-    one._measured = _C.measurements_from_json(text)
+    one._reported, one._notes, one._changes, one._read = None, [], 0, (None, None)
+    one._measured = 0, _C.measurements_from_json(text)
     if shown is not None:
         one._shown = shown
     return one

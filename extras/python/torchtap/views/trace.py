@@ -186,7 +186,9 @@ def _save(self, path, *, mkdir=True, overwrite=False):
     self.save_to(os.fspath(path), mkdir, overwrite)
 
 
-def _drawn(depth=None, rolled=False, direction="bottom_up", parameters=False, max_nodes=150, style=None, time_limit=60.0):
+def _drawn(
+    depth=None, rolled=False, direction="bottom_up", parameters=False, max_nodes=150, style=None, time_limit=60.0
+):
     return {
         "depth": depth,
         "rolled": rolled,
