@@ -1,6 +1,6 @@
-#include <algorithm>
-
 #include <c10/util/StringUtil.h>
+
+#include <algorithm>
 
 #include <torchtap/views/compare/answer.hpp>
 #include <torchtap/views/text/characters.hpp>
@@ -8,7 +8,6 @@
 
 namespace torchtap::views::compare {
 namespace {
-
 
 std::string named_path(const std::string& path) {
   return path.empty() ? "(root)" : text::printable(path);
@@ -29,8 +28,8 @@ std::vector<const Divergence*> suspects_of(const Verdict& verdict) {
 }
 
 bool Answer::is_proved() const {
-  return first && (first->kind == Divergence::Kind::weight || first->kind == Divergence::Kind::input || first->certain ||
-                   (tried && tried->proved == true));
+  return first && (first->kind == Divergence::Kind::weight || first->kind == Divergence::Kind::input ||
+                   first->certain || (tried && tried->proved == true));
 }
 
 std::string Answer::cause() const {
@@ -59,8 +58,8 @@ Answer answer_of(const Verdict& verdict, const std::vector<std::optional<Tried>>
     }
     // Tensors made inside of a module may differ although its output, which the trial is about, does not.
     constexpr double kFar = 16;
-    const bool inside = finding.kind == Divergence::Kind::between && !(finding.error <= kFar * finding.allowed) &&
-                        tried && tried->unseen.empty();
+    const bool inside = finding.kind == Divergence::Kind::between &&
+                        !(finding.error <= kFar * finding.allowed) && tried && tried->unseen.empty();
     if (tried && tried->proved == false && inside) {
       tried->proved.reset();
       tried->reason = "in float64 the module around returns the same from the same inputs";
@@ -84,7 +83,7 @@ Answer answer_of(const Verdict& verdict, const std::vector<std::optional<Tried>>
   const auto left = verdict.unjudged_tensors - static_cast<std::int64_t>(answer.judged);
   if (left > 0)
     answer.gaps.push_back(c10::str(text::counted(left, "tensor"), " from ", named_path(verdict.unjudged_from),
-                                      " on, where rounding has grown to errors that hide faults"));
+                                   " on, where rounding has grown to errors that hide faults"));
   return answer;
 }
 

@@ -17,14 +17,14 @@ namespace torchtap::views::compare {
 
 /// One suspect that was tried with the other program's input, as `python3 -m torchtap_compare --try` answers.
 struct Tried {
-  std::optional<bool> proved;  ///< it computes something else; false: it amplified rounding
+  std::optional<bool> proved;             ///< it computes something else; false: it amplified rounding
   double own_error = 0, other_error = 0;  ///< of what it computes in float64, from both programs' inputs
   std::string cause;                      ///< "" if none was found
   double cause_error = 0;                 ///< the error that is left with that
   std::string where;                      ///< the part of the output that differs
   std::string reason;                     ///< why it is not proved
-  std::string search;     ///< why no cause was found, if it was not looked for to the end
-  std::string operation;  ///< the first one inside that differs
+  std::string search;                     ///< why no cause was found, if it was not looked for to the end
+  std::string operation;                  ///< the first one inside that differs
   /// The module of A that was tried for the stretch between two others: it is all that A did there, and was
   /// not seen in B.
   std::string unseen;
@@ -42,7 +42,7 @@ struct TORCHTAP_API Answer {
   std::vector<std::string> gaps;    ///< what was not compared, so that agreement of the rest proves nothing
   std::string input_cause;          ///< why the inputs differ
   std::string input_search;         ///< why no cause of that was found
-  bool own_is_a = true;  ///< A's modules were tried with B's inputs, or B's modules with A's
+  bool own_is_a = true;             ///< A's modules were tried with B's inputs, or B's modules with A's
 
   /// Whether everything was compared and agrees.
   bool agrees() const noexcept { return !first && gaps.empty(); }

@@ -1,8 +1,8 @@
+#include <c10/util/StringUtil.h>
+
 #include <algorithm>
 #include <cmath>
 #include <ostream>
-
-#include <c10/util/StringUtil.h>
 
 #include <torchtap/base/numbers.hpp>
 #include <torchtap/views/compare/answer.hpp>
@@ -59,13 +59,14 @@ class Printed {
     for (std::size_t side = 0; side < 2; ++side) {
       const Run& run = side == 0 ? a_ : b_;
       const auto known = run.header().find("torch");
-      text::print_wrapped(out_,
-                    c10::str(side == 0 ? "A  " : "B  ", printable(side == 0 ? options_.name_a : options_.name_b), ": ",
-                             printable(root_type(run)), ", ", count(run.weights().size(), "weight"), ", ",
-                             count(run.calls().size(), "call"),
-                             known == run.header().end() ? "" : ", PyTorch " + printable(known->second),
-                             run.cut_off() ? "; the file is cut off" : ""),
-                    options_.width);
+      text::print_wrapped(
+          out_,
+          c10::str(side == 0 ? "A  " : "B  ", printable(side == 0 ? options_.name_a : options_.name_b), ": ",
+                   printable(root_type(run)), ", ", count(run.weights().size(), "weight"), ", ",
+                   count(run.calls().size(), "call"),
+                   known == run.header().end() ? "" : ", PyTorch " + printable(known->second),
+                   run.cut_off() ? "; the file is cut off" : ""),
+          options_.width);
     }
     std::size_t same = 0, differ = 0, paired = 0, only_a = 0, only_b = 0;
     for (const auto& row : verdict_.weights) {
@@ -75,16 +76,16 @@ class Printed {
     }
     if (!verdict_.weights.empty())
       out_ << "weights  " << same << " of " << verdict_.weights.size() << " have the same bits"
-                << (differ == 0 ? "" : c10::str(", ", differ, " differ"))
-                << (only_a == 0 ? "" : c10::str(", ", only_a, " only in A"))
-                << (only_b == 0 ? "" : c10::str(", ", only_b, " only in B")) << '\n';
+           << (differ == 0 ? "" : c10::str(", ", differ, " differ"))
+           << (only_a == 0 ? "" : c10::str(", ", only_a, " only in A"))
+           << (only_b == 0 ? "" : c10::str(", ", only_b, " only in B")) << '\n';
     for (const auto other : pairs_.of_a) paired += other != kNone ? 1 : 0;
-    out_ << "paired   " << paired << " of " << a_.calls().size() << " calls of A and "
-              << b_.calls().size() << " of B";
+    out_ << "paired   " << paired << " of " << a_.calls().size() << " calls of A and " << b_.calls().size()
+         << " of B";
     const std::pair<How, const char*> ways[] = {{How::map, " by --map"},
-                                                        {How::path, " by path"},
-                                                        {How::values, " by values and order"},
-                                                        {How::parent, " by what is inside"}};
+                                                {How::path, " by path"},
+                                                {How::values, " by values and order"},
+                                                {How::parent, " by what is inside"}};
     const char* separator = ": ";
     for (const auto& [how, words] : ways) {
       if (const auto calls = pairs_.count(how); calls != 0) {
@@ -95,8 +96,8 @@ class Printed {
     out_ << '\n';
     constexpr std::size_t kMostShown = 4;
     for (std::size_t i = 0; i < std::min(pairs_.map.size(), kMostShown); ++i) {
-      out_ << (i == 0 ? "         as with " : "                 ") << "--map '"
-                << printable(pairs_.map[i]) << "'\n";
+      out_ << (i == 0 ? "         as with " : "                 ") << "--map '" << printable(pairs_.map[i])
+           << "'\n";
     }
     if (pairs_.map.size() > kMostShown)
       out_ << "                 and " << pairs_.map.size() - kMostShown << " others\n";
@@ -140,7 +141,8 @@ class Printed {
   std::vector<Row>::const_iterator first_row() const {
     return std::find_if(verdict_.rows.begin(), verdict_.rows.end(), [&](const auto& row) {
       return answer_.first && answer_.first->call_a == row.a &&
-             (answer_.first->kind == Divergence::Kind::module || answer_.first->kind == Divergence::Kind::between);
+             (answer_.first->kind == Divergence::Kind::module ||
+              answer_.first->kind == Divergence::Kind::between);
     });
   }
 
@@ -234,14 +236,16 @@ class Printed {
     for (const auto& row : verdict_.weights) {
       if (row.agrees || row.a == kNone || row.b == kNone) continue;
       const std::string name = a_.path(a_.records()[row.a]);
-      if (answer_.first && answer_.first->kind == Divergence::Kind::weight && answer_.first->path == name) continue;
+      if (answer_.first && answer_.first->kind == Divergence::Kind::weight && answer_.first->path == name)
+        continue;
       constexpr std::size_t kSome = 4;
       if (++count <= kSome) list += (list.empty() ? "" : ", ") + shown_path(name);
       if (count == kSome + 1) list += ", …";
     }
     if (count != 0)
       say(counted(static_cast<std::int64_t>(count), "weight"),
-          answer_.first && answer_.first->kind == Divergence::Kind::weight ? " more differ: " : " differ: ", list, ".");
+          answer_.first && answer_.first->kind == Divergence::Kind::weight ? " more differ: " : " differ: ",
+          list, ".");
   }
 
   void differing() const {
@@ -332,7 +336,6 @@ class Printed {
   void prove() const {
     if (!options_.how_to_prove.empty()) say(options_.how_to_prove);
   }
-
 
   std::ostream& out_;
   const Run &a_, &b_;

@@ -25,6 +25,7 @@ _MODULES = ("recorders", "reductions", "selectors", "storage")
 _VIEWS = {
     **dict.fromkeys(("Fields", "Report", "Summary", "load_report", "report", "summary"), "report"),
     **dict.fromkeys(("Candidate", "History", "Node", "Tracer", "Validation", "load_trace", "trace"), "trace"),
+    **dict.fromkeys(("Verdict", "compare"), "compare"),
 }
 
 

@@ -6,6 +6,7 @@ from torchtap.recorders import *
 from torchtap.reductions import *
 from torchtap.selectors import *
 from torchtap.storage import *
+from torchtap.views.compare import *
 from torchtap.views.report import *
 from torchtap.views.trace import *
 

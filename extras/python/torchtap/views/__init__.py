@@ -2,6 +2,7 @@
 
     report    torchtap.summary, torchtap.report, torchtap.Report
     trace     torchtap.trace, torchtap.Tracer, torchtap.load_trace
+    compare   torchtap.compare
 
 `torchtap.NAME` has them.
 """

@@ -2,12 +2,30 @@
 
 import contextlib
 import io
+import shutil
 import sys
 
 import torch
 from torch.utils import _pytree as pytree
 from torchtap import _hooks
 from torchtap._library import _C
+
+
+class Fields(dict):
+    """Facts by name, as keys and as attributes: `row["forward"]["work"]["macs"]`, `row.forward.work.macs`."""
+
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"no {name!r} here; there are: {', '.join(self)}") from None
+
+    def __dir__(self):
+        return [*super().__dir__(), *self]
+
+
+def line_width():
+    return max(shutil.get_terminal_size().columns, 40) if sys.stdout is not None and sys.stdout.isatty() else 100
 
 
 def model_of(call, model):
@@ -80,7 +98,7 @@ def _leaves(values):
 
 
 @contextlib.contextmanager
-def untouched(model, inputs=()):
+def untouched(model, inputs=(), gradients=True):
     """Puts back what a forward and a backward change: modes, buffers, gradients, and the state of random numbers. What a module
     made of itself, as a lazy one does, stays."""
     tensors = [*model.parameters(), *model.buffers(), *_leaves(inputs)]
@@ -89,12 +107,12 @@ def untouched(model, inputs=()):
     slots = [(module._buffers, name, one) for module in plain for name, one in module._buffers.items()]
     buffers = [(one, one.detach().clone()) for one in model.buffers() if not torch.nn.parameter.is_lazy(one)]
     leaves = {id(one): one for one in tensors if one.is_leaf and one.requires_grad}
-    gradients = [(one, one.grad) for one in leaves.values()]
+    kept = [(one, one.grad) for one in leaves.values()] if gradients else []
     devices = sorted({one.device for one in tensors if one.device.type not in ("cpu", "meta")}, key=str)
     random = torch.get_rng_state()
     others = [(device, torch.get_device_module(device).get_rng_state(device)) for device in devices]
     try:
-        for one, _ in gradients:
+        for one, _ in kept:
             one.grad = None
         yield
     finally:
@@ -107,7 +125,7 @@ def untouched(model, inputs=()):
             for one, saved in buffers:
                 if not torch.equal(one, saved):  # batch normalisation does not count up the version
                     one.data.copy_(saved)
-        for one, gradient in gradients:
+        for one, gradient in kept:
             one.grad = gradient
         torch.set_rng_state(random)
         for device, state in others:

@@ -5,9 +5,7 @@ import functools
 import html
 import inspect
 import json
-import shutil
 import statistics
-import sys
 import threading
 import time
 
@@ -15,21 +13,9 @@ import torch
 from torch.utils import _pytree as pytree
 from torchtap._library import _C
 from torchtap.views import _model
+from torchtap.views._model import Fields
 
 __all__ = ["Fields", "Report", "Summary", "load_report", "report", "summary"]
-
-
-class Fields(dict):
-    """Facts by name, as keys and as attributes: `row["forward"]["work"]["macs"]`, `row.forward.work.macs`."""
-
-    def __getattr__(self, name):
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f"no {name!r} here; there are: {', '.join(self)}") from None
-
-    def __dir__(self):
-        return [*super().__dir__(), *self]
 
 
 _NO_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -48,10 +34,6 @@ def _rows(name, node, depth):
     below = [_rows(child, inside, depth + 1) for child, inside in node["children"].items()]
     row["children"] = [rows[0] for rows in below]
     return [row, *(one for rows in below for one in rows)]
-
-
-def _width():
-    return max(shutil.get_terminal_size().columns, 40) if sys.stdout is not None and sys.stdout.isatty() else 100
 
 
 class _Empty(torch.nn.Module):
@@ -257,7 +239,7 @@ class Report:
         max_rows  above this number the deepest modules are left out, if no depth is given
         """
         return self._results().text(
-            width=_width() if width is None else width,
+            width=_model.line_width() if width is None else width,
             depth=depth,
             columns=list(columns or ()),
             max_rows=max_rows,
