@@ -24,6 +24,11 @@ struct ModuleBuffers {
 };
 template struct Expose<ModuleBuffers, &torch::nn::Module::buffers_>;
 
+struct ModuleMode {
+  friend auto exposed(ModuleMode);
+};
+template struct Expose<ModuleMode, &torch::nn::Module::is_training_>;
+
 }  // namespace torchtap::base
 
 namespace torchtap::python {
@@ -166,6 +171,17 @@ void StandIn::hold_tensors() {
   };
   hold("named_parameters", parameters_);
   hold("named_buffers", this->*exposed(base::ModuleBuffers{}));
+  viewed_ = true;
+  take_mode(module());
+  try {
+    described_ = py::cast<std::string>(module().attr("extra_repr")());
+  } catch (const py::error_already_set&) {  // the user's code; it is only a text for people
+  } catch (const py::cast_error&) {
+  }
+}
+
+void StandIn::take_mode(py::handle module) {
+  if (viewed_) this->*exposed(base::ModuleMode{}) = py::cast<bool>(module.attr("training"));
 }
 
 bool StandIn::alive() const {
@@ -218,6 +234,7 @@ std::int64_t Hook::number() const {
 py::object Hook::before(py::handle module, const py::tuple& arguments, const py::dict& named) const {
   if (idle() || !module_->stands_for(module) || would_change_a_trace(paired_)) return py::none();
   const void* const stack = __builtin_frame_address(0);
+  module_->take_mode(module);
   if (paired_) drop_ended(base::of_thread<Calls>(), *module_, stack);
   auto running = std::make_unique<Running>(module_);
   running->stack = stack;

@@ -19,7 +19,9 @@ def small():
 
 
 def hooks_of(model):
-    return [hook for one in model.modules() for hook in (*one._forward_hooks.values(), *one._forward_pre_hooks.values())]
+    return [
+        hook for one in model.modules() for hook in (*one._forward_hooks.values(), *one._forward_pre_hooks.values())
+    ]
 
 
 def test_copies_agree():
@@ -35,9 +37,16 @@ def test_the_first_module_that_computes_something_else_is_found():
     model, other = small(), small()
     other[3].eps = 0.1
     verdict = torchtap.compare(model, other, X, names=("ours", "ported"))
-    assert not verdict and verdict.first.kind == "module" and verdict.first.path == "3" and verdict.first.type == "LayerNorm"
+    assert (
+        not verdict
+        and verdict.first.kind == "module"
+        and verdict.first.path == "3"
+        and verdict.first.type == "LayerNorm"
+    )
     assert verdict.first.error > verdict.first.allowed and [row.path for row in verdict.rows if row.differs] == ["3"]
-    assert "The first difference is 3, call 0: its input agrees" in str(verdict) and str(verdict).startswith("A ours: Sequential")
+    assert "The first difference is 3, call 0: its input agrees" in str(verdict) and str(verdict).startswith(
+        "A ours: Sequential"
+    )
     assert len(verdict.text(all=True).splitlines()) > len(str(verdict).splitlines())
 
 
@@ -46,7 +55,12 @@ def test_weights_that_differ_are_said_with_their_cause():
     with torch.no_grad():
         other[4].weight.mul_(2)
     verdict = torchtap.compare(model, other, X)
-    assert verdict.first.kind == "weight" and verdict.first.path == "4.weight" and verdict.cause == "B = 2 A" and verdict.proved
+    assert (
+        verdict.first.kind == "weight"
+        and verdict.first.path == "4.weight"
+        and verdict.cause == "B = 2 A"
+        and verdict.proved
+    )
     assert [row.path for row in verdict.weights if not row.agrees] == ["4.weight"]
 
 
@@ -122,7 +136,11 @@ def test_errors_name_the_call():
     wrong = [
         (lambda: torchtap.compare(model, 3, X), TypeError, "torchtap.compare: expected a torch.nn.Module, got int"),
         (lambda: torchtap.compare(model, model, X, map="0=1"), TypeError, "map is a list"),
-        (lambda: torchtap.compare(model, model, X, map=["a=b"], names=("ours", "b")), ValueError, "ours has no module a that ran"),
+        (
+            lambda: torchtap.compare(model, model, X, map=["a=b"], names=("ours", "b")),
+            ValueError,
+            "ours has no module a that ran",
+        ),
         (lambda: torchtap.compare(model, model, X, tolerance=(1,)), ValueError, "two numbers"),
         (lambda: torchtap.compare(model, model, X).nothing, AttributeError, "there are: agrees"),
         (lambda: pickle.dumps(torchtap.compare(model, model, X)), TypeError, "cannot be pickled"),

@@ -44,12 +44,14 @@ ViewedModel::ViewedModel(py::handle model) {
                               base::quoted(scripted), " is not shown."));
 }
 
-py::list ViewedModel::hooks() const {
+py::list ViewedModel::hooks(bool now) const {
   py::list hooks;
   if (root_ == nullptr) return hooks;
   for (const model::ModuleRef& module : modules_) {
     StandIn& stand_in = stand_in_of(module);
     if (stand_in.scripted() || !stand_in.has_forward()) continue;
+    // Calls are counted in each forward of the model.
+    if (now && &stand_in != root_.get() && hooks::extend::is_idle(stand_in.torchtap_gate())) continue;
     Hook hook(std::static_pointer_cast<StandIn>(stand_in.shared_from_this()), root_, /*paired=*/true);
     hooks.append(py::make_tuple(stand_in.module(), std::move(hook)));
   }

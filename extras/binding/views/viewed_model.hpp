@@ -21,8 +21,9 @@ class ViewedModel {
 
   /// The modules, the root first.
   const std::vector<model::ModuleRef>& modules() const noexcept { return modules_; }
-  /// The hooks that Python registers, so that hooks that C++ attaches run: pairs (module, hook).
-  py::list hooks() const;
+  /// The hooks that Python registers, so that hooks that C++ attaches run: pairs (module, hook). Those of
+  /// modules that have hooks now, or of all.
+  py::list hooks(bool now = false) const;
   /// What cannot be seen of it, and why.
   const std::vector<std::string>& notes() const noexcept { return notes_; }
   /// The name of the class that the module at this path has now: modules of lazy classes change theirs when

@@ -26,6 +26,9 @@ _VIEWS = {
     **dict.fromkeys(("Fields", "Report", "Summary", "load_report", "report", "summary"), "report"),
     **dict.fromkeys(("Candidate", "History", "Node", "Tracer", "Validation", "load_trace", "trace"), "trace"),
     **dict.fromkeys(("Verdict", "compare"), "compare"),
+    **dict.fromkeys(("Page", "explore"), "explorer"),
+    **dict.fromkeys(("Alarm", "Monitor", "monitor"), "monitor"),
+    **dict.fromkeys(("Publisher", "publish"), "stream"),
 }
 
 

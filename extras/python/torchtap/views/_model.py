@@ -28,15 +28,17 @@ def line_width():
     return max(shutil.get_terminal_size().columns, 40) if sys.stdout is not None and sys.stdout.isatty() else 100
 
 
-def model_of(call, model):
-    """The module that views attach to, and what has to be said of it first."""
+def model_of(call, model, lasts=False):
+    """The module that views attach to, and what has to be said of it first. A view that `lasts` does not run it itself."""
     if not isinstance(model, torch.nn.Module):
         made = f"; call it with an object: torchtap.{call}({model.__name__}(…))" if isinstance(model, type) else ""
         raise TypeError(f"torchtap.{call}: expected a torch.nn.Module, got {_name(model)}{made}.")
     notes = []
     if is_compiled(model):
         notes.append(
-            "The model ran as it is written, not as torch.compile compiled it: compiled code calls no modules that could be seen."
+            "torch.compile breaks the code of this model at each module that is watched, and leaves the parts between them compiled."
+            if lasts
+            else "The model ran as it is written, not as torch.compile compiled it: compiled code calls no modules that could be seen."
         )
         model = getattr(model, "_orig_mod", model)
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
@@ -86,6 +88,7 @@ def hooked(hooks):
             before, after = _hooks.Before(hook, traceable=False), _hooks.After(hook, traceable=False)
             handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
             handles.append(module.register_forward_hook(after, always_call=True))
+        hooks = module = None  # what waits here does not keep the model
         yield
     finally:
         for handle in handles:

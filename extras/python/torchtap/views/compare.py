@@ -104,7 +104,9 @@ def _recorded(model, inputs, file):
     return recorder
 
 
-def compare(a: torch.nn.Module, b: torch.nn.Module, *args, map=(), tolerance=None, bits=False, names=None, **kwargs) -> Verdict:
+def compare(
+    a: torch.nn.Module, b: torch.nn.Module, *args, map=(), tolerance=None, bits=False, names=None, **kwargs
+) -> Verdict:
     """Runs `a(*args, **kwargs)` and `b(*args, **kwargs)` and says where they differ first by more than rounding, and why.
 
         verdict = torchtap.compare(model, ported, x)
@@ -125,7 +127,9 @@ def compare(a: torch.nn.Module, b: torch.nn.Module, *args, map=(), tolerance=Non
     if isinstance(map, str):
         raise TypeError(f'torchtap.compare: map is a list of renames, ["{map}"], not a str.')
     if tolerance is not None and not (len(tolerance) == 2 and min(tolerance) >= 0):
-        raise ValueError(f"torchtap.compare: tolerance is {tolerance}; it has to be two numbers, 0 or greater: (16, 4).")
+        raise ValueError(
+            f"torchtap.compare: tolerance is {tolerance}; it has to be two numbers, 0 or greater: (16, 4)."
+        )
     if names is None:
         names = (type(a).__name__, type(b).__name__)
     with tempfile.TemporaryDirectory(prefix="torchtap-compare-") as folder:
