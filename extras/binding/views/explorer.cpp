@@ -60,24 +60,31 @@ void define(py::module_& module) {
              one.models.push_back(std::move(viewed));
              return py::make_tuple(one.models.back()->hooks(/*now=*/true), one.models.back()->notes());
            })
-      .def("serve",
-           [](Explored& one, std::int64_t port, const std::string& address, const std::string& token,
-              bool control) {
-             return one.page.serve(
-                 explorer::ServeOptions().port(port).address(address).token(token).control(control));
-           },
-           release)
-      .def("step", [](Explored& one, std::int64_t number) { one.page.step(number); }, release)
-      .def("steps", [](const Explored& one) { return one.page.step(); }, release)
-      .def("scalar",
-           [](Explored& one, const std::string& name, const at::Tensor& value) {
-             one.page.scalar(name, value);
-           },
-           release)
-      .def("export_page", [](const Explored& one, const std::string& file) { one.page.export_page(file); },
-           release)
-      .def("errors", [](const Explored& one) { return one.page.errors(); }, release)
-      .def("close", [](Explored& one) { const explorer::Explorer ended(std::move(one.page)); }, release);
+      .def(
+          "serve",
+          [](Explored& one, std::int64_t port, const std::string& address, const std::string& token,
+             bool control) {
+            return one.page.serve(
+                explorer::ServeOptions().port(port).address(address).token(token).control(control));
+          },
+          release)
+      .def(
+          "step", [](Explored& one, std::int64_t number) { one.page.step(number); }, release)
+      .def(
+          "steps", [](const Explored& one) { return one.page.step(); }, release)
+      .def(
+          "scalar",
+          [](Explored& one, const std::string& name, const at::Tensor& value) {
+            one.page.scalar(name, value);
+          },
+          release)
+      .def(
+          "export_page", [](const Explored& one, const std::string& file) { one.page.export_page(file); },
+          release)
+      .def(
+          "errors", [](const Explored& one) { return one.page.errors(); }, release)
+      .def(
+          "close", [](Explored& one) { const explorer::Explorer ended(std::move(one.page)); }, release);
 }
 
 const DefinedView defined("explorer", &define);

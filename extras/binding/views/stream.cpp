@@ -32,7 +32,8 @@ py::tuple attach(Published& one, py::handle model, const selectors::Selector& se
   auto viewed = std::make_unique<ViewedModel>(model);
   std::vector<std::unique_ptr<recorders::Recorder>> recorders;
   for (const std::string& kind : kinds) {
-    recorders.push_back(recorders::make(kind, recorders::RecorderOptions().stream(one.open()).all_tensors(true)));
+    recorders.push_back(
+        recorders::make(kind, recorders::RecorderOptions().stream(one.open()).all_tensors(true)));
     unlocked([&] { recorders.back()->attach(selectors::select(viewed->modules(), selector)); });
   }
   for (auto& recorder : recorders) one.recorders.push_back(std::move(recorder));
@@ -42,13 +43,13 @@ py::tuple attach(Published& one, py::handle model, const selectors::Selector& se
 
 void define(py::module_& module) {
   py::class_<Published>(module, "Published")
-      .def(py::init([](const std::string& name, std::int64_t bytes, const std::string& directory,
-                       std::int64_t rank) {
-        auto one = std::make_unique<Published>();
-        one->publisher = std::make_unique<stream::Publisher>(
-            name, stream::PublisherOptions().bytes(bytes).directory(directory).rank(rank));
-        return one;
-      }))
+      .def(py::init(
+          [](const std::string& name, std::int64_t bytes, const std::string& directory, std::int64_t rank) {
+            auto one = std::make_unique<Published>();
+            one->publisher = std::make_unique<stream::Publisher>(
+                name, stream::PublisherOptions().bytes(bytes).directory(directory).rank(rank));
+            return one;
+          }))
       .def("attach", &attach)
       .def("send",
            [](Published& one, const std::string& path, const at::Tensor& tensor) {

@@ -41,7 +41,9 @@ class Open:
         self.close()
 
     def __reduce__(self):
-        raise TypeError(f"torchtap: a {type(self).__name__} watches a model of this process, and cannot be pickled or copied.")
+        raise TypeError(
+            f"torchtap: a {type(self).__name__} watches a model of this process, and cannot be pickled or copied."
+        )
 
 
 def _at_end(reference):

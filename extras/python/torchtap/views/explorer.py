@@ -99,7 +99,14 @@ def explore(
 
     Outputs, gradients and trained weights are the same bits as without. It ends with the block, with `close()`, or with Python.
     """
-    kept = {"every": every, "overhead": overhead, "record": list(record), "save": os.fspath(save), "name": name, "memory": memory}
+    kept = {
+        "every": every,
+        "overhead": overhead,
+        "record": list(record),
+        "save": os.fspath(save),
+        "name": name,
+        "memory": memory,
+    }
     page = Page(contextlib.ExitStack(), _C.Explored(kept))
     try:
         page.attach(model, selector, name=name)

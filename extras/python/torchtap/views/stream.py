@@ -52,11 +52,20 @@ class Publisher(Open):
         return self._view.sent()
 
     def __repr__(self):
-        return "torchtap.Publisher(closed)" if self.closed else f"torchtap.Publisher({self.name}, {self.readers} readers)"
+        return (
+            "torchtap.Publisher(closed)" if self.closed else f"torchtap.Publisher({self.name}, {self.readers} readers)"
+        )
 
 
 def publish(
-    name: str, model: "torch.nn.Module | None" = None, selector=None, *, kinds=("ForwardOutput",), bytes=2**28, directory="", rank=0
+    name: str,
+    model: "torch.nn.Module | None" = None,
+    selector=None,
+    *,
+    kinds=("ForwardOutput",),
+    bytes=2**28,
+    directory="",
+    rank=0,
 ) -> Publisher:
     """Sends tensors to other processes of this user while the model runs, which read them by this name.
 
