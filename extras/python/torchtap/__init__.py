@@ -42,14 +42,11 @@ def _module(name):
 
 def _view(name):
     component = _VIEWS[name]
-    built = importlib.import_module("torchtap._library")._C.views
-    if component not in built:
-        raise AttributeError(
-            f"torchtap.{name} needs the component {component}, which this torchtap was built without"
-            + (f" (it has {', '.join(built)})" if built else "")
-            + f". Install it in the source with `pip install . --config-settings cmake.define.TORCHTAP_COMPONENTS="
-            f'"{";".join(["python", *built, component])}"`.'
-        )
+    library = _module("_library")
+    try:
+        library.need(component, f"torchtap.{name}")
+    except ImportError as error:
+        raise AttributeError(str(error)) from None
     return getattr(_module(f"views.{component}"), name)
 
 

@@ -6,9 +6,11 @@ import threading
 
 import torch
 from torch.utils import _pytree as pytree
-from torchtap._library import _C
+from torchtap._library import _C, need
 from torchtap.views import _model
 from torchtap.views._model import Fields
+
+need("compare", "torchtap.views.compare")
 
 __all__ = ["Verdict", "compare"]
 

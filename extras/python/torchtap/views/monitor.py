@@ -5,9 +5,11 @@ import os
 
 import torch
 from torchtap import selectors
-from torchtap._library import _C
+from torchtap._library import _C, need
 from torchtap.views import _model
 from torchtap.views._open import Open
+
+need("monitor", "torchtap.views.monitor")
 
 Alarm = _C.Alarm
 

@@ -11,9 +11,11 @@ import time
 
 import torch
 from torch.utils import _pytree as pytree
-from torchtap._library import _C
+from torchtap._library import _C, need
 from torchtap.views import _model
 from torchtap.views._model import Fields
+
+need("report", "torchtap.views.report")
 
 __all__ = ["Fields", "Report", "Summary", "load_report", "report", "summary"]
 

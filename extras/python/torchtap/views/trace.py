@@ -7,8 +7,10 @@ import threading
 
 import torch
 from torch.utils import _pytree as pytree
-from torchtap._library import _C
+from torchtap._library import _C, need
 from torchtap.views import _model
+
+need("trace", "torchtap.views.trace")
 
 Candidate = _C.Candidate
 History = _C.History
