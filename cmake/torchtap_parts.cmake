@@ -2,18 +2,19 @@
 # part.cmake says what it needs, its CMakeLists.txt builds it, tests/ tests it and bench/ measures it. A folder that is taken
 # away takes the part with it, and nothing else needs it.
 
-# torchtap_part(NAME DESCRIPTION text [NEEDS parts] [WANTS parts] [LACKS text] [ROOMS rooms] [INNER_ROOMS rooms]
+# torchtap_part(NAME DESCRIPTION text [NEEDS parts] [WANTS parts] [AFTER parts] [LACKS text] [ROOMS rooms] [INNER_ROOMS rooms]
 #               [HEADERS files] [SUGGESTS packages]): called in part.cmake.
-#   NEEDS        parts that it links; WANTS those that it uses where they can be built
+#   NEEDS        parts that it links; WANTS those that it uses where they can be built; AFTER those that it uses where they are built
+#                for another reason
 #   LACKS        why it cannot be built here, if it cannot
 #   ROOMS        folders below include/torchtap whose headers are public; INNER_ROOMS those whose headers are not
 #   HEADERS      further headers that are installed
 #   SUGGESTS     Debian packages
 macro(torchtap_part name)
-  cmake_parse_arguments(part "" "DESCRIPTION;SUGGESTS;LACKS" "NEEDS;WANTS;ROOMS;INNER_ROOMS;HEADERS" ${ARGN})
+  cmake_parse_arguments(part "" "DESCRIPTION;SUGGESTS;LACKS" "NEEDS;WANTS;AFTER;ROOMS;INNER_ROOMS;HEADERS" ${ARGN})
   list(APPEND TORCHTAP_KNOWN_PARTS ${name})
   set(TORCHTAP_${name}_FOLDER "${CMAKE_CURRENT_LIST_DIR}")
-  foreach(key IN ITEMS DESCRIPTION SUGGESTS LACKS NEEDS WANTS ROOMS INNER_ROOMS HEADERS)
+  foreach(key IN ITEMS DESCRIPTION SUGGESTS LACKS NEEDS WANTS AFTER ROOMS INNER_ROOMS HEADERS)
     set(TORCHTAP_${name}_${key} "${part_${key}}")
   endforeach()
 endmacro()
@@ -102,7 +103,7 @@ function(torchtap_in_order result)
   while(open)
     foreach(name IN LISTS open)
       set(waits "")
-      foreach(used IN LISTS TORCHTAP_${name}_NEEDS TORCHTAP_${name}_WANTS)
+      foreach(used IN LISTS TORCHTAP_${name}_NEEDS TORCHTAP_${name}_WANTS TORCHTAP_${name}_AFTER)
         if(used IN_LIST open)
           list(APPEND waits ${used})
         endif()

@@ -15,7 +15,7 @@ from html import escape, unescape
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PICTURE = ROOT / "docs" / "images" / "parts.svg"
-KEYS = {"DESCRIPTION", "NEEDS", "WANTS", "LACKS", "ROOMS", "INNER_ROOMS", "HEADERS", "SUGGESTS"}
+KEYS = {"DESCRIPTION", "NEEDS", "WANTS", "AFTER", "LACKS", "ROOMS", "INNER_ROOMS", "HEADERS", "SUGGESTS"}
 
 WIDTH, MARGIN, GAP, STEP, PADDING, COLUMNS = 1000, 20, 14, 22, 14, 3
 LINE, TITLE_LINE = 20, 26

@@ -81,5 +81,7 @@ void define_selectors(py::module_& module);
 void define_recorders(py::module_& module);
 void define_direct_calls(py::module_& module);
 void define_storage(py::module_& module);
+/// Those that were built (views/).
+void define_views(py::module_& module);
 
 }  // namespace torchtap::python

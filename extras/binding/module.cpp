@@ -69,6 +69,13 @@ std::string in_python(std::string text) {
       {std::regex(R"(\bload_value: )"), "load: "},
       {std::regex(R"(\b((?:recorders|storage)::\w+)::at: )"), "$1: "},
       {std::regex(R"(\bat::(\w+))"), "torch.$1"},
+      {std::regex(R"( Link the program with torchtap::transparent to see more\.)"), ""},
+      {std::regex(R"(\bviews::(\w+)(?:::\w+)*: )"), "torchtap.$1: "},
+      {std::regex(R"(ReportOptions\(\)\.non_finite\(OnNonFinite::note\))"), "non_finite=\"note\""},
+      {std::regex(R"(TraceOptions\(\)\.save\(Save::all\))"), "save=\"all\""},
+      {std::regex(R"(\bTraceOptions::(\w+))"), "$1"},
+      {std::regex(R"(\bOverBudget::drop\b)"), "drop=True"},
+      {std::regex(R"(\bLibTorch's own; scratch)"), "PyTorch's own; scratch"},
       {std::regex(R"(\b(?:recorders|reductions|storage)::(\w+)::(\w+))"), "torchtap.$1.$2"},
       {std::regex(R"(\b(?:recorders|reductions|storage)::(\w+))"), "torchtap.$1"},
   };
@@ -171,6 +178,8 @@ PYBIND11_MODULE(_C, module) {
   define_recorders(module);
   define_direct_calls(module);
   define_storage(module);
+  module.def("in_python", &in_python);
+  define_views(module);
 #ifdef TORCHTAP_PYTHON_CUDA
   module.def("enable_fused_kernels", &cuda::enable_fused_kernels);
   module.def("disable_fused_kernels", &cuda::disable_fused_kernels);

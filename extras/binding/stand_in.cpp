@@ -8,19 +8,36 @@
 #include <unordered_map>
 #include <utility>
 
+#include <torchtap/base/expose.hpp>
 #include <torchtap/base/of_thread.hpp>
+#include <torchtap/hooks/extend/call_depth.hpp>
 #include <torchtap/model/extend/node.hpp>
 #include <torchtap/model/walk.hpp>
 
 #include "callable.hpp"
 #include "found_tensors.hpp"
 
+namespace torchtap::base {
+
+struct ModuleBuffers {
+  friend auto exposed(ModuleBuffers);
+};
+template struct Expose<ModuleBuffers, &torch::nn::Module::buffers_>;
+
+struct ModuleMode {
+  friend auto exposed(ModuleMode);
+};
+template struct Expose<ModuleMode, &torch::nn::Module::is_training_>;
+
+}  // namespace torchtap::base
+
 namespace torchtap::python {
 namespace {
 
 /// Adds the submodules; `open` are those above, because a module may be registered below itself.
 void add_children(StandIn& parent, std::unordered_map<PyObject*, std::shared_ptr<StandIn>>& known,
-                  std::vector<PyObject*>& open) {
+                  std::vector<PyObject*>& open, bool tensors) {
+  if (tensors) parent.hold_tensors();
   if (parent.scripted()) return;
   open.push_back(parent.module().ptr());
   for (const auto& [name, child] : py::dict(parent.module().attr("_modules"))) {
@@ -31,7 +48,7 @@ void add_children(StandIn& parent, std::unordered_map<PyObject*, std::shared_ptr
     if (is_new) stand_in = std::make_shared<StandIn>(child);
     const auto held = stand_in;
     parent.register_module(py::cast<std::string>(name), held);
-    if (is_new) add_children(*held, known, open);
+    if (is_new) add_children(*held, known, open, tensors);
   }
   open.pop_back();
 }
@@ -145,26 +162,49 @@ StandIn::~StandIn() {
   numbered.all.erase(number_);
 }
 
-bool StandIn::stands_for(py::handle module) const {
-  // Python gives the address of a module that is gone to another one, say a copy of it.
-  if (module.ptr() == module_) {
-#if PY_VERSION_HEX >= 0x030D0000
-    PyObject* alive = nullptr;
-    PyWeakref_GetRef(alive_.ptr(), &alive);
-    Py_XDECREF(alive);
-#else
-    PyObject* const alive = PyWeakref_GetObject(alive_.ptr());
-#endif
-    if (alive == module_) return true;
+void StandIn::hold_tensors() {
+  const auto hold = [&](const char* method, torch::OrderedDict<std::string, at::Tensor>& held) {
+    for (const py::handle one : module().attr(method)("", /*recurse=*/scripted_)) {
+      const auto named = py::reinterpret_borrow<py::tuple>(one);
+      held.insert(py::cast<std::string>(named[0]), py::cast<at::Tensor>(named[1]));
+    }
+  };
+  hold("named_parameters", parameters_);
+  hold("named_buffers", this->*exposed(base::ModuleBuffers{}));
+  viewed_ = true;
+  take_mode(module());
+  try {
+    described_ = py::cast<std::string>(module().attr("extra_repr")());
+  } catch (const py::error_already_set&) {  // the user's code; it is only a text for people
+  } catch (const py::cast_error&) {
   }
-  return py::hasattr(module, "_is_replica");
 }
 
-std::shared_ptr<StandIn> stand_in_for(py::handle model) {
+void StandIn::take_mode(py::handle module) {
+  if (viewed_) this->*exposed(base::ModuleMode{}) = py::cast<bool>(module.attr("training"));
+}
+
+bool StandIn::alive() const {
+#if PY_VERSION_HEX >= 0x030D0000
+  PyObject* alive = nullptr;
+  PyWeakref_GetRef(alive_.ptr(), &alive);
+  Py_XDECREF(alive);
+#else
+  PyObject* const alive = PyWeakref_GetObject(alive_.ptr());
+#endif
+  return alive == module_;
+}
+
+bool StandIn::stands_for(py::handle module) const {
+  // Python gives the address of a module that is gone to another one, say a copy of it.
+  return (module.ptr() == module_ && alive()) || py::hasattr(module, "_is_replica");
+}
+
+std::shared_ptr<StandIn> stand_in_for(py::handle model, bool tensors) {
   auto root = std::make_shared<StandIn>(model);
   std::unordered_map<PyObject*, std::shared_ptr<StandIn>> known{{model.ptr(), root}};
   std::vector<PyObject*> open;
-  add_children(*root, known, open);
+  add_children(*root, known, open, tensors);
   return root;
 }
 
@@ -194,6 +234,7 @@ std::int64_t Hook::number() const {
 py::object Hook::before(py::handle module, const py::tuple& arguments, const py::dict& named) const {
   if (idle() || !module_->stands_for(module) || would_change_a_trace(paired_)) return py::none();
   const void* const stack = __builtin_frame_address(0);
+  module_->take_mode(module);
   if (paired_) drop_ended(base::of_thread<Calls>(), *module_, stack);
   auto running = std::make_unique<Running>(module_);
   running->stack = stack;
@@ -209,6 +250,7 @@ py::object Hook::before(py::handle module, const py::tuple& arguments, const py:
       inputs.add(named.ptr());
     }
     if (!inputs.computed()) return py::none();
+    const hooks::extend::CallsAround around(paired_ ? static_cast<int>(base::of_thread<Calls>().size()) : 0);
     run(inputs.plain(), [&] { running->call.before(inputs.see()); });
   }
   py::object anew = py::none();

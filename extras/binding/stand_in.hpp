@@ -6,6 +6,7 @@
 #include <torch/nn/module.h>
 
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -21,10 +22,18 @@ namespace py = pybind11;
 class StandIn final : public torch::nn::Module, public hooks::extend::HookPoint {
  public:
   explicit StandIn(py::handle module);
+  /// Holds the module's parameters and buffers, those inside of a TorchScript module, too, and says what its
+  /// `extra_repr` says: for views.
+  void hold_tensors();
+  /// Is in the mode that the module is in, if it holds tensors.
+  void take_mode(py::handle module);
+  void pretty_print(std::ostream& stream) const override { stream << type_ << '(' << described_ << ')'; }
   ~StandIn() override;
 
   /// Whether this is the module, or a replica of it that DataParallel made.
   bool stands_for(py::handle module) const;
+  /// Whether the module still lives.
+  bool alive() const;
   /// Distinguishes it from all others of the process.
   std::int64_t number() const noexcept { return number_; }
   /// The module while it is attached to, for `isinstance`.
@@ -40,12 +49,13 @@ class StandIn final : public torch::nn::Module, public hooks::extend::HookPoint 
   std::int64_t number_;
   PyObject* module_;  // not owned
   py::weakref alive_;
-  std::string type_;
-  bool scripted_, has_forward_ = true;
+  std::string type_, described_;
+  bool scripted_, has_forward_ = true, viewed_ = false;
 };
 
-/// Stands in for `model` and the modules below it, but not for those inside of a TorchScript module.
-std::shared_ptr<StandIn> stand_in_for(py::handle model);
+/// Stands in for `model` and the modules below it, but not for those inside of a TorchScript module. With
+/// `tensors` it holds their parameters and buffers.
+std::shared_ptr<StandIn> stand_in_for(py::handle model, bool tensors = false);
 /// The modules for selectors and recorders: all, or the direct children.
 std::vector<model::ModuleRef> modules_of(StandIn& root, bool children);
 /// The stand-in behind a module of `modules_of`.

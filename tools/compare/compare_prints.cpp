@@ -8,6 +8,7 @@
 #include "compared_program.hpp"
 #include "prints_report.hpp"
 #include "recordings/recordings.hpp"
+#include "second_pass.hpp"
 #include "temporary_folder.hpp"
 #include "terminal/message_text.hpp"
 
@@ -18,56 +19,19 @@ namespace {
 namespace prints = views::compare;
 using Kind = prints::Divergence::Kind;
 
-/// The first suspect that was not tried or is no amplified rounding, or the first module that fingerprints do
-/// not judge and that was tried and computes something else.
 PrintsAnswer answer_of(const prints::Verdict& verdict, const SecondPass* pass) {
   PrintsAnswer answer;
-  if (pass != nullptr) answer.own_is_a = pass->own_is_a;
-  const auto asked = asked_of(verdict);
-  for (std::size_t i = 0; i < asked.size() && !answer.first; ++i) {
-    const prints::Divergence& finding = *asked[i];
-    std::optional<SecondPass::Tried> tried;
-    if (pass != nullptr) tried = pass->tried.at(i);
-    if (finding.unjudged) {
-      if (tried && tried->proved.has_value()) {
-        ++answer.judged;
-        if (*tried->proved) answer.first = finding, answer.tried = tried;
-      }
-      continue;
-    }
-    // Tensors made inside of a module may differ although its output, which the trial is about, does not.
-    constexpr double kFar = 16;
-    const bool inside = finding.kind == Kind::between && !(finding.error <= kFar * finding.allowed) &&
-                        tried && tried->unseen.empty();
-    if (tried && tried->proved == false && inside) {
-      tried->proved.reset();
-      tried->reason = "in float64 the module around returns the same from the same inputs";
-    }
-    if (tried && tried->proved == false && !finding.exact) {
-      ++answer.innocent;
-      continue;
-    }
-    answer.first = finding;
-    answer.tried = tried;
-    if (tried && tried->proved == false) answer.first->certain = true, answer.tried.reset();
-    if (pass != nullptr && finding.kind == Kind::input) {
+  static_cast<prints::Answer&>(answer) =
+      prints::answer_of(verdict, pass == nullptr ? std::vector<std::optional<prints::Tried>>() : pass->tried);
+  if (pass != nullptr) {
+    answer.own_is_a = pass->own_is_a;
+    if (answer.first && answer.first->kind == Kind::input) {
       answer.input_cause = pass->input_cause;
       answer.input_search = pass->input_search;
     }
   }
-  if (!answer.first && verdict.weight) answer.first = verdict.weight;
-  for (const std::string& gap : verdict.gaps) answer.outcome.leave_out(gap);
+  for (const std::string& gap : answer.gaps) answer.outcome.leave_out(gap);
   if (answer.first) answer.outcome.differ();
-  if (answer.first) return answer;
-  constexpr std::size_t kMost = 5;  // suspects of a thread
-  if (answer.innocent >= kMost) answer.outcome.leave_out("calls after these 5, which amplified rounding");
-  if (answer.innocent != 0 && verdict.repeated != 0)
-    answer.outcome.leave_out(
-        c10::str(counted(verdict.repeated, "other call"), " of modules that amplified rounding"));
-  const auto left = verdict.unjudged_tensors - static_cast<std::int64_t>(answer.judged);
-  if (left > 0)
-    answer.outcome.leave_out(c10::str(counted(left, "tensor"), " from ", shown_path(verdict.unjudged_from),
-                                      " on, where rounding has grown to errors that hide faults"));
   return answer;
 }
 
@@ -118,7 +82,7 @@ int compare_prints(const PrintsOptions& options) {
   const prints::Pairs pairs = prints::pair_up(a, b, options.map);
   const prints::Verdict verdict = prints::judge(a, b, pairs, thresholds);
   std::optional<SecondPass> pass;
-  const auto asked = asked_of(verdict);
+  const auto asked = prints::suspects_of(verdict);
   const bool tried = std::any_of(asked.begin(), asked.end(), [](const prints::Divergence* finding) {
     return finding->kind != Kind::weight && !finding->certain;
   });

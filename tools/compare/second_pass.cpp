@@ -69,18 +69,6 @@ bool repeats(const prints::Run& first, const prints::Run& second, std::uint32_t 
 
 }  // namespace
 
-std::vector<const prints::Divergence*> asked_of(const prints::Verdict& verdict) {
-  std::vector<const prints::Divergence*> asked;
-  for (const auto* const findings : {&verdict.suspects, &verdict.unjudged}) {
-    for (const auto& finding : *findings) asked.push_back(&finding);
-  }
-  std::stable_sort(asked.begin(), asked.end(), [](const auto* x, const auto* y) {
-    return (x->kind == prints::Divergence::Kind::weight ? 0 : x->record_a) <
-           (y->kind == prints::Divergence::Kind::weight ? 0 : y->record_a);
-  });
-  return asked;
-}
-
 SecondPass second_pass(const std::array<ComparedProgram, 2>& programs,
                        const std::array<std::vector<std::string>, 2>& windows, const std::string& folder,
                        const prints::Run& a, const prints::Run& b, const prints::Pairs& /*pairs*/,
@@ -97,7 +85,7 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs,
                {"suspects", Json::array()},
                {"input", nullptr}};
   std::vector<std::string> of_own = windows[mine], of_other = windows[1 - mine];
-  const auto asked = asked_of(verdict);
+  const auto asked = prints::suspects_of(verdict);
   std::vector<std::size_t> requested;  // which of these are in the request
   for (std::size_t i = 0; i < asked.size(); ++i) {
     const prints::Divergence& finding = *asked[i];

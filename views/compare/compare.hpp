@@ -2,6 +2,7 @@
 
 /// Includes all public headers of views/compare/.
 
+#include <torchtap/views/compare/answer.hpp>
 #include <torchtap/views/compare/difference.hpp>
 #include <torchtap/views/compare/fingerprint.hpp>
 #include <torchtap/views/compare/fingerprints.hpp>

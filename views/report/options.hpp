@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include <torchtap/base/api.hpp>
@@ -29,6 +30,12 @@ enum class OnNonFinite {
 /// schema lists them. Several threads may call it at once.
 using Formula =
     std::function<std::int64_t(const operations::Values& arguments, const operations::Values& results)>;
+
+/// Nanoseconds that seeing a call of a module costs and that no pair of time stamps encloses.
+struct CallCost {
+  std::int64_t inside = 0;  ///< in the module that is called
+  std::int64_t around = 0;  ///< in its caller
+};
 
 /// Chained like LibTorch's own options: `ReportOptions().memory(false).warmup(3)`.
 class TORCHTAP_API ReportOptions {
@@ -55,6 +62,9 @@ class TORCHTAP_API ReportOptions {
   TORCH_ARG(bool, synchronize) = false;
   /// The first repeats whose times do not count.
   TORCH_ARG(std::int64_t, warmup) = 0;
+  /// Taken out of the times of each call; by default what is measured of a C++ or TorchScript module. For
+  /// modules whose hooks are called in another way, as Python calls them.
+  TORCH_ARG(std::optional<CallCost>, call_cost);
   /// Thresholds for `ModuleRow::marks`; by default the catalogue's.
   TORCH_ARG(rules::Rules, rules);
   /// Read in place of the machine's monotonic clock. Nothing is calibrated with a clock of your own.

@@ -1,5 +1,4 @@
 // Measurements as a table.
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/report/detail/table_notes.hpp>
 #include <torchtap/views/report/detail/table_rows.hpp>
 #include <torchtap/views/report/print.hpp>
@@ -90,34 +90,65 @@ class Columns {
 
   std::vector<Column> get(bool exact) const {
     const bool wide = options_.width() >= kWide;
+    const auto& chosen = options_.columns();
+    const auto is_chosen = [&](const char* title) {
+      return std::find(chosen.begin(), chosen.end(), title) != chosen.end();
+    };
+    const bool types = chosen.empty() ? wide : is_chosen("type");
     std::vector<Column> columns;
-    if (marks_ && !wide) {
+    if (marks_ && !wide && chosen.empty()) {
       columns.push_back(
           {{"!"}, [](const Line& line) { return marks_cell(line).empty() ? "" : "!"; }, kYellow});
     }
     columns.push_back(
-        {{"module", Table::Align::left, Table::kAlways, 16}, wide ? name_cell : name_and_type_cell});
-    if (wide) {
+        {{"module", Table::Align::left, Table::kAlways, 16}, types ? name_cell : name_and_type_cell});
+    std::vector<Column> others = further(exact, wide);
+    if (chosen.empty()) {
+      columns.insert(columns.end(), others.begin(), others.end());
+      return columns;
+    }
+    for (const std::string& title : chosen) {
+      const auto found = std::find_if(others.begin(), others.end(),
+                                      [&](const Column& one) { return one.title.title == title; });
+      if (found != others.end()) columns.push_back(*found);
+    }
+    return columns;
+  }
+
+ private:
+  /// Those beside the module's: of the ones that were chosen all, else those for which there are numbers.
+  std::vector<Column> further(bool exact, bool wide) const {
+    const bool all = !options_.columns().empty();
+    std::vector<Column> columns;
+    if (wide || all) {
       columns.push_back(
           {{"type", Table::Align::left, 70, 8}, [](const Line& line) { return line.module->type; }, kDim});
+    }
+    if (all) {
+      columns.push_back({{"input", Table::Align::left, 84, 12},
+                         [](const Line& line) { return shapes_cell(line.module->inputs); }});
     }
     columns.push_back({{"output", Table::Align::left, 85, 12},
                        [](const Line& line) { return shapes_cell(line.module->outputs); }});
     const auto add = [&](bool any, const char* title, int importance, auto cell,
                          const char* colour = nullptr) {
-      if (any) columns.push_back({{title, Table::Align::right, importance}, cell, colour});
+      if (any || all) columns.push_back({{title, Table::Align::right, importance}, cell, colour});
     };
-    add(parameters_, "params", 92, [exact](const Line& line) {
-      const std::int64_t number = line.module->parameters;
-      return number == 0 ? "-" : exact ? text::count_text(number) : text::amount_text(number);
-    });
+    const auto number = [exact](std::int64_t ModuleRow::*field) {
+      return [exact, field](const Line& line) -> std::string {
+        const std::int64_t elements = line.module->*field;
+        return elements == 0 ? "-" : exact ? text::count_text(elements) : text::amount_text(elements);
+      };
+    };
+    add(parameters_, "params", 92, number(&ModuleRow::parameters));
+    add(false, "learnable", 91, number(&ModuleRow::learnable_parameters));
     add(work_, "MACs", 88, [](const Line& line) {
       const std::int64_t macs = line.module->forward.work.macs;
       return macs == 0 ? "-" : text::amount_text(macs);
     });
     add(forward_, "forward", 96, time(&ModuleRow::forward, &Direction::inclusive));
     add(backward_, "backward", 94, time(&ModuleRow::backward, &Direction::inclusive));
-    if (forward_ || backward_) columns.push_back(bar());
+    if (forward_ || backward_ || all) columns.push_back(bar());
     add(memory_, "memory", 90, [](const Line& line) {
       const std::int64_t peak = detail::peak_of(*line.module);
       return peak == 0 && !ran(line) ? "-" : text::bytes_text(peak);
@@ -128,11 +159,10 @@ class Columns {
     });
     add(forward_, "own forward", 30, time(&ModuleRow::forward, &Direction::self));
     add(backward_, "own backward", 28, time(&ModuleRow::backward, &Direction::self));
-    if (marks_ && wide) columns.push_back({{"mark", Table::Align::left, 98, 4}, marks_cell, kYellow});
+    if ((marks_ && wide) || all)
+      columns.push_back({{"mark", Table::Align::left, 98, 4}, marks_cell, kYellow});
     return columns;
   }
-
- private:
   std::function<std::string(const Line&)> time(Direction ModuleRow::*direction,
                                                Times Direction::*times) const {
     return [direction, times, ascii = options_.ascii()](const Line& line) -> std::string {
@@ -195,6 +225,18 @@ Table::Paint paint_of(const std::vector<Column>& columns, const std::vector<Line
   };
 }
 
+void check_columns(const std::vector<std::string>& chosen) {
+  static const auto& titles = *new const std::vector<std::string>{
+      "type",     "input", "output", "params", "learnable", "MACs",        "forward",
+      "backward", "time",  "memory", "calls",  "mark",      "own forward", "own backward",
+  };
+  for (const std::string& title : chosen) {
+    TORCH_CHECK_VALUE(std::find(titles.begin(), titles.end(), title) != titles.end(),
+                      "views::report::print: there is no column \"", title,
+                      "\"; there are: ", base::quoted(titles), ".");
+  }
+}
+
 }  // namespace
 
 void print(std::ostream& out, const Measurements& results, const PrintOptions& options) {
@@ -202,6 +244,7 @@ void print(std::ostream& out, const Measurements& results, const PrintOptions& o
                     "; it should be at least ", kNarrowest, ".");
   TORCH_CHECK_VALUE(options.depth().value_or(0) >= 0, "views::report::print: depth is ",
                     options.depth().value_or(0), "; it should be 0 or more.");
+  check_columns(options.columns());
   const bool chosen = options.depth().has_value();
   const std::int64_t depth =
       chosen ? options.depth().value() : detail::depth_for(results.root, options.max_rows());

@@ -6,5 +6,11 @@ from torchtap.recorders import *
 from torchtap.reductions import *
 from torchtap.selectors import *
 from torchtap.storage import *
+from torchtap.views.compare import *
+from torchtap.views.explorer import *
+from torchtap.views.monitor import *
+from torchtap.views.report import *
+from torchtap.views.stream import *
+from torchtap.views.trace import *
 
 __version__: str

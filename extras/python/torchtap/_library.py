@@ -28,3 +28,15 @@ if _minor(_C.torch_version) != _minor(torch.__version__):
         f"torchtap was built for PyTorch {_C.torch_version}, and this is {torch.__version__}, whose C++ interface differs; "
         "install it again."
     )
+
+
+def need(component, name):
+    """Raises ImportError, which says how to get it, where the C++ library was built without the component of a view."""
+    built = _C.views
+    if component not in built:
+        has = f" (it has {', '.join(built)})" if built else ""
+        together = ";".join(["python", *built, component])
+        raise ImportError(
+            f"{name} needs the component {component}, which this torchtap was built without{has}. Install it in the source with "
+            f'`pip install . --config-settings cmake.define.TORCHTAP_COMPONENTS="{together}"`.'
+        )

@@ -4,6 +4,7 @@ import ctypes
 import ctypes.util
 import os
 import pathlib
+import sys
 
 import torch
 
@@ -15,7 +16,14 @@ def find(fingerprint):
     # Installed, this file is PREFIX/share/torchtap/torchtap_compare/library.py.
     prefixes = list(pathlib.Path(__file__).resolve().parents)[3:4]
     installed = [file for at in prefixes for lib in ("lib*", "lib*/*") for file in sorted(at.glob(f"{lib}/{NAME}*"))]
-    names = [os.environ.get("TORCHTAP_COMPARE_LIBRARY"), *installed, ctypes.util.find_library("torchtap_compare")]
+    # The package torchtap has loaded its own, which is found by its name alone.
+    loaded = [f"{NAME}.0.1", NAME] if "torchtap._C" in sys.modules else []
+    names = [
+        os.environ.get("TORCHTAP_COMPARE_LIBRARY"),
+        *loaded,
+        *installed,
+        ctypes.util.find_library("torchtap_compare"),
+    ]
     for name in filter(None, names):
         try:
             function = ctypes.CDLL(str(name)).torchtap_fingerprint

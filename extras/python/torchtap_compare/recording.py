@@ -473,7 +473,8 @@ class Recorder:
                 self.header()
                 is_new, root.is_new = root.is_new, False
             if is_new:
-                self.weights(root.module() or module, root.path)
+                known = root.module()  # whose truth may be its length
+                self.weights(module if known is None else known, root.path)
         return recorded
 
     def new_root(self, module):
@@ -514,7 +515,7 @@ class Recorder:
         thread, root = self.thread, self.thread.root
         with self.lock:
             path = root.path_of(module)
-            if path is None and root.module():  # it came to the root since
+            if path is None and root.module() is not None:  # it came to the root since
                 root.add(root.module(), root.path)
                 path = root.path_of(module)
             if path is None:  # a forward made it, or keeps it in a plain list

@@ -55,6 +55,10 @@ void Attached::attach() {
     handles_ = s.attach_all();
   }
   if (!s.options.clock()) s.ledger_.calibration = calibration(s.scripted);
+  if (const auto& cost = s.options.call_cost()) {
+    s.ledger_.calibration.inside = cost->inside;
+    s.ledger_.calibration.around = cost->around;
+  }
   watch_parameters();
   if (s.options.memory()) {
     bool other_devices = false;

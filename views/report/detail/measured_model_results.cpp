@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <unordered_map>
 #include <unordered_set>
 
 #include <torchtap/base/error.hpp>
@@ -142,6 +143,21 @@ std::vector<std::string> MeasuredModel::all_notes() const {
                              all == 1 ? "it does" : "they do", " counts as part of the ",
                              all == 1 ? "module" : "modules", " around: ", base::quoted(hidden),
                              all > 5 ? ", …" : "", ".", remedy));
+  }
+  std::vector<std::string> shared;
+  std::unordered_map<const at::TensorImpl*, std::string> places;
+  for (const TreeNode& node : ledger_.tree) {
+    for (const Held& held : node.held) {
+      const auto [first, is_new] = places.emplace(held.tensor.unsafeGetTensorImpl(), held.path);
+      if (!is_new && !held.buffer) shared.push_back(held.path + " is " + first->second);
+    }
+  }
+  if (!shared.empty()) {
+    const std::size_t all = shared.size();
+    if (all > 5) shared.resize(5);
+    std::string names;
+    for (const std::string& one : shared) names += (names.empty() ? "" : ", ") + one;
+    notes.push_back("Parameters that several modules share count once: " + names + (all > 5 ? ", …." : "."));
   }
   if (recorded_ == 0) return notes;
   if (ledger_.tree.front().module.frozen()) {

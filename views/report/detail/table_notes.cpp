@@ -50,10 +50,9 @@ double other_seconds(const Measurements& results) {
 }
 
 std::string work_sentence(const Work& work) {
-  if (work.operations == 0) return "";
   const std::string intensity = base::number_text(
       2 * static_cast<double>(work.macs) / static_cast<double>(std::max<std::int64_t>(work.bytes, 1)), 3);
-  return "; " + amount_text(work.macs) + " MACs (" + amount_text(2 * work.macs) + " FLOPs), " +
+  return amount_text(work.macs) + " MACs (" + amount_text(2 * work.macs) + " FLOPs), " +
          bytes_text(work.bytes) + " moved, " + intensity + " FLOPs a byte";
 }
 
@@ -62,15 +61,17 @@ void add_direction(const char* name, const Direction& direction, const Memory& m
   const bool any_memory = memory.allocations != 0 || memory.peak != 0 || memory.kept != 0;
   const Times& times = direction.inclusive;
   if (!has_times(results.root, times) && direction.work.operations == 0 && !any_memory) return;
-  std::string text = std::string(name) + ": " + time_sentence(results.root, times, results.repeats, ascii) +
-                     work_sentence(direction.work);
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
+  if (results.seconds > 0) add(time_sentence(results.root, times, results.repeats, ascii));
+  if (direction.work.operations > 0) add(work_sentence(direction.work));
   if (any_memory) {
-    text += "; memory: " + bytes_text(memory.peak) + " at the peak, " +
-            (memory.kept < 0 ? bytes_text(-memory.kept) + " more freed than kept, "
-                             : bytes_text(memory.kept) + " kept, ") +
-            counted(memory.allocations, "allocation");
+    add("memory: " + bytes_text(memory.peak) + " at the peak, " +
+        (memory.kept < 0 ? bytes_text(-memory.kept) + " more freed than kept, "
+                         : bytes_text(memory.kept) + " kept, ") +
+        counted(memory.allocations, "allocation"));
   }
-  lines.push_back(text);
+  if (!text.empty()) lines.push_back(std::string(name) + ": " + text);
 }
 
 void add_sums(const Measurements& results, bool ascii, std::vector<std::string>& lines) {
@@ -88,7 +89,8 @@ void add_sums(const Measurements& results, bool ascii, std::vector<std::string>&
   const auto add = [&](const char* name, const Work& work, double seconds) {
     if (work.operations == 0) return;
     outside += (outside.empty() ? "" : "; ") + std::string(name) + " " +
-               counted(work.operations, "operation") + ", " + duration_text(seconds, ascii);
+               counted(work.operations, "operation") +
+               (results.seconds > 0 ? ", " + duration_text(seconds, ascii) : "");
     if (work.macs != 0) outside += ", " + amount_text(work.macs) + " MACs";
   };
   add("forward", results.outside_forward, results.outside_forward_seconds);
@@ -174,7 +176,7 @@ std::string title_of(const Measurements& results) {
     text += (number == 1 ? ", input " : ", ") + text::shape_text(input.shape, "scalar") + " " +
             base::dtype_text(input.dtype) + " on " + input.device.str();
   }
-  if (results.repeats > 0) {
+  if (results.repeats > 0 && (results.seconds > 0 || results.repeats > 1)) {
     text += "; " + counted(results.repeats, "repeat");
     if (results.warmup > 0) text += " after " + std::to_string(results.warmup) + " to warm up";
   }

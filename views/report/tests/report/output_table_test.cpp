@@ -84,6 +84,28 @@ BOOST_AUTO_TEST_CASE(resnet_in_80_columns) {
 }
 
 // As in a program into which the model's own forward was compiled.
+BOOST_AUTO_TEST_CASE(columns_are_chosen) {
+  const std::string text =
+      printed(resnet18(), PrintOptions().columns({"learnable", "input", "type"}).width(100));
+  const std::string heads = line_with(text, {"module"});
+  BOOST_TEST(heads.find("learnable") < heads.find("input"));
+  BOOST_TEST(heads.find("input") < heads.find("type"));
+  BOOST_TEST(!has(heads, "output"));
+  BOOST_TEST(has(line_with(text, {"├─ conv1"}), "Conv2d"));
+  BOOST_CHECK_EXCEPTION(printed(resnet18(), PrintOptions().columns({"sizes"})), c10::ValueError,
+                        says({"no column \"sizes\"", "\"learnable\""}));
+}
+
+BOOST_AUTO_TEST_CASE(nothing_is_said_of_times_that_were_not_measured) {
+  Measurements results = resnet18();
+  results.seconds = results.own_seconds = 0;
+  results.repeats = 1;
+  const std::string all = joined(printed(results, PrintOptions().columns({"output", "params"})));
+  BOOST_TEST(has(all, "forward: 14.5 G MACs (29.0 G FLOPs)"));
+  BOOST_TEST(has(all, "outside of modules: forward 1 operation"));
+  for (const char* word : {" s,", " ms", "µs", "median", "run:"}) BOOST_TEST(!has(all, word), word);
+}
+
 BOOST_AUTO_TEST_CASE(shares_of_a_model_whose_calls_were_not_seen) {
   Measurements results;
   results.repeats = 1;

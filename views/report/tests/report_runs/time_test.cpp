@@ -89,6 +89,22 @@ BOOST_AUTO_TEST_CASE(modules_three_deep) {
   BOOST_TEST(nanoseconds(row(results, "middle").forward.inclusive.first) == 4300);
 }
 
+BOOST_AUTO_TEST_CASE(a_cost_of_calls_that_is_given_is_taken_out) {
+  const FakeClock clock;
+  const auto root = step(clock, 50, 70);
+  root->add("first", step(clock, 100, 0));
+  root->add("last", step(clock, 11, 0));
+  Report report(*root, clock.options().call_cost(report::CallCost{3, 20}));
+  {
+    auto recording = report.record();
+    call(*root, input);
+  }
+  const auto results = report.results();
+  check_time(results, "first", 97, 97);
+  check_time(results, "last", 8, 8);
+  check_time(results, "", 120 + 111 - 2 * (3 + 20) - 3, 120 - 2 * 20 - 3);
+}
+
 BOOST_AUTO_TEST_CASE(one_recording_for_a_loop) {
   const FakeClock clock;
   const auto root = step(clock, 5, 7);

@@ -1,0 +1,135 @@
+"""What the views share: a model, as views see it, and what they leave behind."""
+
+import contextlib
+import io
+import shutil
+import sys
+
+import torch
+from torch.utils import _pytree as pytree
+from torchtap import _hooks
+from torchtap._library import _C
+
+
+class Fields(dict):
+    """Facts by name, as keys and as attributes: `row["forward"]["work"]["macs"]`, `row.forward.work.macs`."""
+
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"no {name!r} here; there are: {', '.join(self)}") from None
+
+    def __dir__(self):
+        return [*super().__dir__(), *self]
+
+
+def line_width():
+    return max(shutil.get_terminal_size().columns, 40) if sys.stdout is not None and sys.stdout.isatty() else 100
+
+
+def model_of(call, model, lasts=False):
+    """The module that views attach to, and what has to be said of it first. A view that `lasts` does not run it itself."""
+    if not isinstance(model, torch.nn.Module):
+        made = f"; call it with an object: torchtap.{call}({model.__name__}(…))" if isinstance(model, type) else ""
+        raise TypeError(f"torchtap.{call}: expected a torch.nn.Module, got {_name(model)}{made}.")
+    notes = []
+    if is_compiled(model):
+        notes.append(
+            "torch.compile breaks the code of this model at each module that is watched, and leaves the parts between them compiled."
+            if lasts
+            else "The model ran as it is written, not as torch.compile compiled it: compiled code calls no modules that could be seen."
+        )
+        model = getattr(model, "_orig_mod", model)
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        notes.append(
+            "This is one rank's part; the ranks exchange gradients inside of backward, and waiting for that counts as backward."
+        )
+    return model, notes
+
+
+def _name(thing):
+    return f"the class {thing.__name__}" if isinstance(thing, type) else type(thing).__name__
+
+
+def read_csv(call, text):
+    """A `pandas.DataFrame`."""
+    try:
+        import pandas
+    except ImportError:
+        raise ImportError(
+            f"torchtap.{call}: pandas() needs pandas, which is not installed; csv() needs nothing."
+        ) from None
+    return pandas.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
+
+
+def is_compiled(model):
+    return hasattr(model, "_orig_mod") or any(getattr(one, "_compiled_call_impl", None) for one in model.modules())
+
+
+@contextlib.contextmanager
+def as_written():
+    """While it lasts, code that torch.compile made is passed by: views see what a program calls."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is None or not dynamo.utils.counters["frames"]:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+@contextlib.contextmanager
+def hooked(hooks):
+    """Registers the hooks of a view with PyTorch, while it lasts. They come after those that are there, and have to be the last
+    to see arguments: what they see is what forward gets."""
+    handles = []
+    try:
+        for module, hook in hooks:
+            before, after = _hooks.Before(hook, traceable=False), _hooks.After(hook, traceable=False)
+            handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+            handles.append(module.register_forward_hook(after, always_call=True))
+        hooks = module = None  # what waits here does not keep the model
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        _C.forget_idle_calls()
+
+
+def _leaves(values):
+    return [one for one in pytree.tree_leaves(values) if isinstance(one, torch.Tensor)]
+
+
+@contextlib.contextmanager
+def untouched(model, inputs=(), gradients=True):
+    """Puts back what a forward and a backward change: modes, buffers, gradients, and the state of random numbers. What a module
+    made of itself, as a lazy one does, stays."""
+    tensors = [*model.parameters(), *model.buffers(), *_leaves(inputs)]
+    modes = [(module, module.training) for module in model.modules()]
+    plain = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
+    slots = [(module._buffers, name, one) for module in plain for name, one in module._buffers.items()]
+    buffers = [(one, one.detach().clone()) for one in model.buffers() if not torch.nn.parameter.is_lazy(one)]
+    leaves = {id(one): one for one in tensors if one.is_leaf and one.requires_grad}
+    kept = [(one, one.grad) for one in leaves.values()] if gradients else []
+    devices = sorted({one.device for one in tensors if one.device.type not in ("cpu", "meta")}, key=str)
+    random = torch.get_rng_state()
+    others = [(device, torch.get_device_module(device).get_rng_state(device)) for device in devices]
+    try:
+        for one, _ in kept:
+            one.grad = None
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        with torch.no_grad():
+            for held, name, one in slots:
+                if held.get(name) is not one and one is not None and not torch.nn.parameter.is_lazy(one):
+                    held[name] = one
+            for one, saved in buffers:
+                if not torch.equal(one, saved):  # batch normalisation does not count up the version
+                    one.data.copy_(saved)
+        for one, gradient in kept:
+            one.grad = gradient
+        torch.set_rng_state(random)
+        for device, state in others:
+            torch.get_device_module(device).set_rng_state(state, device)

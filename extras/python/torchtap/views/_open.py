@@ -1,0 +1,51 @@
+"""Views that last: their hooks stay until they are closed."""
+
+import atexit
+import weakref
+
+from torchtap.views import _model
+
+
+def _close(close, contexts):
+    try:
+        contexts.close()
+    finally:
+        close()
+
+
+class Open:
+    """Closes with its block, when nothing refers to it any more, or at the end of Python."""
+
+    def _opens(self, view, contexts):
+        self._view, self._contexts = view, contexts
+        self._finalizer = weakref.finalize(self, _close, view.close, contexts)
+        self._finalizer.atexit = False
+        atexit.register(_at_end, weakref.ref(self))  # before PyTorch and threads of the library end
+
+    def _hook(self, hooks):
+        self._contexts.enter_context(_model.hooked(hooks))
+
+    def close(self) -> None:
+        """Removes the hooks and ends what was begun. May be called again."""
+        self._finalizer()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return not self._finalizer.alive
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __reduce__(self):
+        raise TypeError(
+            f"torchtap: a {type(self).__name__} watches a model of this process, and cannot be pickled or copied."
+        )
+
+
+def _at_end(reference):
+    if (one := reference()) is not None:
+        one.close()
