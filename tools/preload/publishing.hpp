@@ -93,8 +93,8 @@ class Publishing {
   std::atomic<std::uint32_t> files_{0};
   std::atomic<std::uint64_t> sent_{0};  // bytes of files
   std::atomic<bool> launcher_left_{false};
-  std::int64_t saved_up_, saved_at_;    // ns, and when
-  std::atomic<std::int64_t> next_{0};   // ns: not before
+  std::int64_t saved_up_, saved_at_;   // ns, and when
+  std::atomic<std::int64_t> next_{0};  // ns: not before
   std::atomic<bool> ends_{false};
 };
 
