@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -23,8 +24,7 @@ using detail::Element;
 using detail::Sums;
 
 constexpr std::int64_t kPiece = 1 << 18;  // elements that one thread reads at a time
-constexpr std::int64_t kCopied =
-    1024;  // elements that are copied side by side at a time: stacks may be small
+constexpr std::int64_t kCopied = 4096;    // elements that are copied side by side at a time
 
 /// The kind of a dtype's elements, a complex number being two; nothing if it has no fingerprint.
 std::optional<Element> element_of(c10::ScalarType type) {
@@ -100,7 +100,11 @@ class Elements {
 
   void add(std::int64_t first, std::int64_t n, const float* table, Sums& sums) const {
     if (side_by_side()) return detail::add(type, data + first * item_, n, first, table, sums);
-    alignas(64) char copied[kCopied * sizeof(double)];
+    struct alignas(64) Room {
+      char bytes[kCopied * sizeof(double)];
+    };
+    const auto room = std::make_unique<Room>();  // stacks of threads may be small
+    char* const copied = room->bytes;
     for (std::int64_t i = 0; i < n; i += kCopied) {
       const std::int64_t some = std::min(kCopied, n - i);
       copy(first + i, some, copied);
@@ -169,8 +173,10 @@ class Elements {
 /// Hashes where elements are not finite. Few tensors have such, so that these alone pay for it.
 std::uint32_t places_of(const Elements& elements, std::int64_t first, std::int64_t end, const float* table) {
   std::uint32_t hash = 0;
-  std::int64_t places[kCopied];
-  float numbers[kCopied];
+  std::vector<std::int64_t> room(kCopied);
+  std::vector<float> of_places(kCopied);
+  std::int64_t* const places = room.data();
+  float* const numbers = of_places.data();
   for (std::int64_t i = first; i < end; i += kCopied) {
     const std::int64_t some = std::min(kCopied, end - i);
     std::iota(places, places + some, i);

@@ -1,5 +1,5 @@
-// A watcher whose model another process judges: what it tells, as bytes, leads to the same alarms, incidents and
-// metrics. A learner learns what a monitor does.
+// A watcher whose model another process judges: what it tells, as bytes, leads to the same alarms, incidents
+// and metrics. A learner learns what a monitor does.
 #include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
 
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(what_is_told_is_judged_as_it_is_here) {
     serve(model, 16, 3);
     const torch::NoGradGuard no_grad;
     model->forward(torch::full({16, 6}, NAN));
-    serve(model, 4);
+    serve(model, 7);  // the fifth window ends
     monitor.flush();
     metrics_here = monitor.metrics();
   }
