@@ -37,9 +37,17 @@ at::Tensor scaled(const at::Tensor& x, const at::Tensor& e) {
   return at::mul(at::mul(x, power_of_two(half)), power_of_two(at::sub(e, half)));
 }
 
+/// In place. LibTorch's own takes 128 KiB of the stack, which a thread of the program may not have.
+at::Tensor floored(at::Tensor x) {
+  if (!x.is_cpu() || x.scalar_type() != at::kDouble || !x.is_contiguous()) return x.floor_();
+  auto* const values = x.data_ptr<double>();
+  std::transform(values, values + x.numel(), values, [](double value) { return std::floor(value); });
+  return x;
+}
+
 /// The index of the cell of width 2^e that holds x. A negative number may be too small to be scaled.
 at::Tensor cell(const at::Tensor& x, const at::Tensor& e) {
-  const at::Tensor index = scaled(x, e.neg()).floor_();
+  const at::Tensor index = floored(scaled(x, e.neg()));
   return index.masked_fill(at::logical_and(at::lt(x, 0), at::eq(index, 0)), -1).to(at::kLong);
 }
 
