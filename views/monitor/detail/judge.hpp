@@ -102,15 +102,7 @@ class TORCHTAP_API Judge {
   /// Counts exceptions, which the model must not see.
   template <class Function>
   void guarded(Function&& function) noexcept {
-    try {
-      function();
-    } catch (const c10::Error& error) {
-      count_error(error.what_without_backtrace());
-    } catch (const std::exception& error) {
-      count_error(error.what());
-    } catch (...) {
-      count_error("an exception of another kind");
-    }
+    count_exceptions(*this, std::forward<Function>(function));
   }
 
   // judge_windows.cpp

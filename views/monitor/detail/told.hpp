@@ -2,8 +2,11 @@
 
 // What a watcher tells of its model: to a judge in this process, or in another.
 
+#include <c10/util/Exception.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
@@ -83,6 +86,20 @@ struct Told {
   std::vector<std::string> errors;
   bool ended = false;  // nothing more is told
 };
+
+/// Calls `function`, and has `counter` count what it throws.
+template <class Counter, class Function>
+void count_exceptions(Counter& counter, Function&& function) noexcept {
+  try {
+    function();
+  } catch (const c10::Error& error) {
+    counter.count_error(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    counter.count_error(error.what());
+  } catch (...) {
+    counter.count_error("an exception of another kind");
+  }
+}
 
 /// As bytes, for another process with the same torchtap.
 TORCHTAP_API std::string packed(const JudgedModel& model);

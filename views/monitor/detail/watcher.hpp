@@ -68,6 +68,8 @@ class TORCHTAP_API Watcher : public Subject, public std::enable_shared_from_this
   /// A thread ended in this forward.
   void lost(const OpenForward& forward) noexcept;
 
+  /// The first is told, all are counted, by whoever judges.
+  void count_error(const char* what) noexcept;
   /// As a judge knows the model.
   JudgedModel judged() const;
   /// The window until now, which goes on.
@@ -115,17 +117,8 @@ class TORCHTAP_API Watcher : public Subject, public std::enable_shared_from_this
   /// Counts exceptions, which the model must not see.
   template <class Function>
   void guarded(Function&& function) noexcept {
-    try {
-      function();
-    } catch (const c10::Error& error) {
-      count_error(error.what_without_backtrace());
-    } catch (const std::exception& error) {
-      count_error(error.what());
-    } catch (...) {
-      count_error("an exception of another kind");
-    }
+    count_exceptions(*this, std::forward<Function>(function));
   }
-  void count_error(const char* what) noexcept;
 
   // watcher_forward.cpp
   void begin(const hooks::Event& event);
