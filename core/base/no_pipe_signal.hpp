@@ -4,8 +4,7 @@
 
 #include <signal.h>
 
-#include <cerrno>
-#include <ctime>
+#include <torchtap/base/system.hpp>
 
 namespace torchtap::base {
 
@@ -15,15 +14,13 @@ class NoPipeSignal {
   NoPipeSignal() {
     sigset_t pending;
     ::sigpending(&pending);
-    was_pending_ = ::sigismember(&pending, SIGPIPE) == 1;
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
     sigemptyset(&set_);
     sigaddset(&set_, SIGPIPE);
     ::pthread_sigmask(SIG_BLOCK, &set_, &before_);
   }
   ~NoPipeSignal() {
-    const timespec now{};
-    while (!was_pending_ && ::sigtimedwait(&set_, nullptr, &now) < 0 && errno == EINTR) {
-    }
+    if (!was_pending_) take_pending(set_);
     ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   NoPipeSignal(const NoPipeSignal&) = delete;

@@ -15,6 +15,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/staging.hpp>
+#include <torchtap/base/system.hpp>
 
 namespace torchtap::base {
 namespace {
@@ -52,24 +53,6 @@ std::string unique_suffix() {
                 static_cast<unsigned long long>(now), counter.fetch_add(1));
   return text;
 }
-
-/// rename(2) with flags; -1 and ENOSYS if the system has none.
-int rename_flags(const std::string& from, const std::string& to, unsigned flags) {
-#if defined(__linux__) && defined(RENAME_EXCHANGE)
-  return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags);
-#else
-  errno = ENOSYS;
-  return -1;
-#endif
-}
-
-#if defined(__linux__) && defined(RENAME_EXCHANGE)
-constexpr unsigned kExchange = RENAME_EXCHANGE;
-constexpr unsigned kNoReplace = RENAME_NOREPLACE;
-#else
-constexpr unsigned kExchange = 2;
-constexpr unsigned kNoReplace = 1;
-#endif
 
 bool unsupported(int error) {
   return error == ENOSYS || error == EINVAL || error == EOPNOTSUPP || error == ENOTSUP;
@@ -249,7 +232,7 @@ void Staging::place_file(bool overwrite) {
     placed_ = true;
     return;
   }
-  int failed = rename_flags(path_, to, kNoReplace);
+  int failed = rename(path_, to, Rename::no_replace);
   if (failed != 0 && unsupported(errno)) {  // link(2) does not replace either
     failed = ::link(path_.c_str(), to.c_str());
     if (failed == 0) ::unlink(path_.c_str());
@@ -276,7 +259,7 @@ void Staging::place_directory(bool overwrite) {
   TORCH_CHECK_VALUE(overwrite, call_, ": \"", to,
                     "\" holds a recording already. Choose another directory, or pass "
                     "SaveOptions().overwrite(true).");
-  if (rename_flags(path_, to, kExchange) == 0) {
+  if (rename(path_, to, Rename::exchange) == 0) {
     old_ = path_;
   } else {
     if (!unsupported(errno)) io_error(call_, "replace", to, errno);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <utility>
 
+#include <torchtap/base/system.hpp>
 #include <torchtap/base/thread.hpp>
 
 namespace torchtap::base {
@@ -38,20 +39,22 @@ std::uint64_t number_of_thread() noexcept {
 std::thread start_thread(const char* name, std::function<void()> run) {
   sigset_t all;
   sigset_t before;
-  ::sigfillset(&all);
+  sigfillset(&all);
   // Faults of the thread itself, for which the program may have a handler.
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS})
-    ::sigdelset(&all, fault);
+    sigdelset(&all, fault);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread thread;
   try {
-    thread = std::thread(std::move(run));
+    thread = std::thread([name, run = std::move(run)] {
+      name_this_thread(name);
+      run();
+    });
   } catch (...) {
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw;
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  ::pthread_setname_np(thread.native_handle(), name);
   return thread;
 }
 

@@ -31,7 +31,7 @@ void Table::print() const {
   };
   std::vector<std::int64_t> widths(rows_[0].size(), 0);
   for (const auto& row : rows_) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max<std::int64_t>(widths[i], width(row[i]));
   }
   for (std::size_t r = 0; r < rows_.size(); ++r) {
     for (std::size_t i = 0; i < rows_[r].size(); ++i) {

@@ -237,7 +237,7 @@ AnyValue call_entry(HolderPatch& patch, Sequence& sequence, AnyModulePlaceholder
 
 /// Never used as a holder. Lends its functions to patched tables: being virtual functions of this signature,
 /// they have the right calling convention.
-struct Lender final : AnyModulePlaceholder {
+struct Lender : AnyModulePlaceholder {
   Lender() : AnyModulePlaceholder(typeid(Lender)) {}
 
   AnyValue forward(std::vector<AnyValue>&& arguments) override {

@@ -2,6 +2,7 @@
 #include <boost/test/unit_test.hpp>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <exception>
@@ -35,6 +36,10 @@ BOOST_AUTO_TEST_CASE(a_thread_that_cannot_be_started_leaves_signals_as_they_were
   BOOST_TEST_REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
   const rlimit none{1, before.rlim_max};  // no memory for the stack of a thread
   BOOST_TEST_REQUIRE(::setrlimit(RLIMIT_AS, &none) == 0);
+  // Emulators of other processors do not pass such a limit on.
+  void* const more = ::mmap(nullptr, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const bool limited = more == MAP_FAILED;
+  if (!limited) ::munmap(more, 1 << 20);
   bool thrown = false;
   try {  // the first ones may get stacks of threads that ended
     while (threads.size() < 64) threads.push_back(start_thread("torchtap-test", [&] { stopped.wait(); }));
@@ -47,6 +52,6 @@ BOOST_AUTO_TEST_CASE(a_thread_that_cannot_be_started_leaves_signals_as_they_were
   sigset_t here;
   ::pthread_sigmask(SIG_SETMASK, nullptr, &here);
   BOOST_TEST(::sigismember(&here, SIGINT) == 0);
-  BOOST_TEST(thrown);
+  BOOST_TEST((thrown || !limited));
 }
 #endif

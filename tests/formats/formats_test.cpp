@@ -317,6 +317,11 @@ BOOST_AUTO_TEST_CASE(files_of_format_1_are_read) {
   check_counted(kFixtures + "/1");
 }
 
+BOOST_AUTO_TEST_CASE(files_that_another_processor_wrote_are_read) {
+  check_all(kFixtures + "/arm64");
+  check_counted(kFixtures + "/arm64");
+}
+
 BOOST_AUTO_TEST_CASE(files_that_are_written_today_are_read_alike) {
   Folder folder;
   formats::write_fixtures(folder.path());
@@ -419,6 +424,36 @@ BOOST_AUTO_TEST_CASE(recordings_are_merged_by_their_states) {
                  torchtap::reductions::restore,
                  storage::MergeOptions().save(storage::SaveOptions().mkdir(true)));
   check_samples(storage::load(folder / "kept").at("kept").tensors(), twice());
+
+  // Parts of two processors, each first in turn: kept samples, and the states of reductions.
+  for (const auto& [first, second] : {std::pair("/1/", "/arm64/"), std::pair("/arm64/", "/1/")}) {
+    Folder both;
+    for (const std::string name : {"kept", "spooled"}) {
+      storage::merge({kFixtures + first + name, kFixtures + second + name}, both / name,
+                     torchtap::reductions::restore,
+                     storage::MergeOptions().save(storage::SaveOptions().mkdir(true)));
+    }
+    check_samples(storage::load(both / "kept").at("kept").tensors(), twice());
+    auto stacked = formats::samples();
+    stacked.push_back(stacked[0]);
+    const auto once = stacked;
+    stacked.insert(stacked.end(), once.begin(), once.end());
+    check_samples(storage::load(both / "spooled").at("stacked").tensors(), stacked);
+    const auto mine = storage::load(kFixtures + first + "reduced");
+    const auto theirs = storage::load(kFixtures + second + "reduced");
+    for (const auto& entry : mine) {
+      const auto state = entry.state();
+      if (state.size() != 1) continue;
+      BOOST_TEST_CONTEXT(entry.path()) {
+        const auto sink = torchtap::core::make_sink(torchtap::reductions::restore(state[0]));
+        const auto other =
+            torchtap::core::make_sink(torchtap::reductions::restore(theirs.at(entry.path()).state()[0]));
+        if (!sink->commutative()) continue;  // some cannot be merged behind five samples
+        sink->merge(*other);
+        check_results(entry.path(), formats::results(*sink), twice());
+      }
+    }
+  }
 
   // Every(2) of five samples cannot be merged: an error that leaves nothing behind.
   std::size_t entries = 0;
