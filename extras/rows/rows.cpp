@@ -40,6 +40,7 @@ const storage::RecordedEntry* find(const storage::Recording& recording, const st
 struct Rows::Impl {
   /// The values beside rows under one name.
   struct Column {
+    std::string path;
     Table values;
     Calls calls;
 
@@ -103,7 +104,7 @@ Rows::Rows(const storage::RecordedEntry& entry) {
     if (calls == nullptr || (one.kind() != "Beside" && one.kind() != "Place")) continue;
     const auto* const index = find(recording, one.path(), one.kind() + ".calls");
     if (index == nullptr) continue;
-    Impl::Column column{Table(one, false), {}};
+    Impl::Column column{one.path(), Table(one, false), {}};
     column.calls = Calls(*index, column.values.size());
     (one.kind() == "Place" ? impl->place : impl->beside[one.path()]) = std::move(column);
   }
@@ -257,8 +258,12 @@ Where Rows::where(std::int64_t index) const {
   const CallOfRows& call = impl_->calls.of(row);
   Where where{call.run, call.forward, call.call, row - call.number};
   const Impl::Column& place = impl_->place;
-  if (const auto [first, rows] = place.of(call); where.place < rows)
+  if (place.path.empty()) return where;  // without a mask
+  if (const auto [first, rows] = place.of(call); where.place < rows) {
     std::memcpy(&where.place, place.values.at(first + where.place), sizeof where.place);
+  } else {
+    where.place = -1;
+  }
   return where;
 }
 

@@ -130,11 +130,11 @@ void KeepRows::check_form(const at::Tensor& rows) {
 Taker::Took KeepRows::append(Group& group, std::int64_t call, const at::Tensor& rows) {
   const std::int64_t bytes = static_cast<std::int64_t>(rows.nbytes()) + dump_->bytes_of(group);
   if (!dump_->spool().admit(rows_, bytes)) return Took::nothing;
-  if (index_ == nullptr) {
+  dump_->write(group, rows_);
+  if (index_ == nullptr) {  // behind the columns, which a flush so writes first
     index_ = &dump_->spool().add({slots_.id.path, {}, kFormat, slots_.id.kind + ".calls"});
     index_->complete_with(rows_);
   }
-  dump_->write(group, rows_);
   const at::Tensor line = line_of(dump_->run(), group.forward(), group.number, call, group.rows());
   const std::int64_t before = rows_.appended();
   bool handed = false;
