@@ -12,6 +12,7 @@
 
 #include "files/dtypes.hpp"
 #include "files/json.hpp"
+#include "terminal/terminal.hpp"
 #include "terminal/message_text.hpp"
 
 namespace torchtap::tools {
