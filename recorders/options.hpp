@@ -194,8 +194,8 @@ class TORCHTAP_API RecorderOptions {
   /// Keeps beside the rows what `core::Context` has under these names, once for all modules: a value for each
   /// row (its first sizes are those of the row dimensions), for each of the first dimension (`[B]` beside
   /// `[B, T]`), or one for all. Texts: `rows::texts`. Of a forward in which a name is missing, or does not
-  /// fit, calls are left out and counted. Gradients have what was named in their forward. Needs `rows`. Throws
-  /// `c10::ValueError` for an empty name, or one that is there twice.
+  /// fit, calls are left out and counted. Gradients have what was named in their forward. Needs `rows`.
+  /// Throws `c10::ValueError` for an empty name, or one that is there twice.
   RecorderOptions& beside(std::vector<std::string> names);
 
   /// Keeps at most `bytes` bytes of samples in memory, over all modules of a recorder; further samples are

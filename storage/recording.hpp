@@ -233,8 +233,8 @@ class TORCHTAP_API Recording {
   /// For a temporary: returns by value.
   RecordedEntry at(std::int64_t index) && { return at(index); }
   /// The entry of the module called `name`, by path or alias; in a dump what is beside its rows only if no
-  /// module has that name. Throws `c10::IndexError` listing the nearest names if there is none, or the indices
-  /// if there are several.
+  /// module has that name. Throws `c10::IndexError` listing the nearest names if there is none, or the
+  /// indices if there are several.
   const RecordedEntry& at(const std::string& name) const&;
   /// For a temporary: returns by value.
   RecordedEntry at(const std::string& name) && { return at(name); }

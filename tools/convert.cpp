@@ -133,7 +133,8 @@ void each_tensor(const Layers& layers, const ConvertOptions& options, const Visi
     const Layer& layer = *chosen;
     if (!layers.beside.empty()) {
       const rows::Rows all(layer.entry);
-      visit(Item{&layer, "", -1, names.unique(layer.path.empty() ? "root" : safe(layer.path)), all.slice(0, all.size()), false});
+      visit(Item{&layer, "", -1, names.unique(layer.path.empty() ? "root" : safe(layer.path)),
+                 all.slice(0, all.size()), false});
       continue;
     }
     for (const auto& result : results_of(layer.entry.value())) {
@@ -164,8 +165,8 @@ void each_tensor(const Layers& layers, const ConvertOptions& options, const Visi
   }
 }
 
-/// The same with what is beside the rows of a dump, under "beside/NAME"; under "beside/PATH/NAME" if modules have
-/// different rows.
+/// The same with what is beside the rows of a dump, under "beside/NAME"; under "beside/PATH/NAME" if modules
+/// have different rows.
 template <class Visit>
 void each_with_beside(const Layers& layers, const ConvertOptions& options, const Visit& visit) {
   each_tensor(layers, options, visit);

@@ -150,16 +150,12 @@ void add_merge(CLI::App& app) {
       ++modules;
     }
     if (!options->json) {
-      std::cout << counted(modules, "module") << ", "
-                << counted(samples, "sample") << " of "
+      std::cout << counted(modules, "module") << ", " << counted(samples, "sample") << " of "
                 << counted(static_cast<std::int64_t>(options->parts.size()), "recording") << " in "
                 << printable(options->save) << '\n';
       return;
     }
-    print({{"saved", options->save},
-           {"parts", options->parts},
-           {"modules", modules},
-           {"samples", samples}});
+    print({{"saved", options->save}, {"parts", options->parts}, {"modules", modules}, {"samples", samples}});
   });
 }
 

@@ -287,8 +287,8 @@ void add_rows(Run& run, recorders::RecorderOptions& how) {
   how.rows(options.rows);
   const auto named = [&](const char* option, const std::string& text) {
     const auto equals = text.find('=');
-    TORCH_CHECK_VALUE(equals != 0 && equals != std::string::npos && equals + 1 < text.size(), option, " ", text,
-                      ": with --rows, expected NAME=FILE, such as label=labels.npy.");
+    TORCH_CHECK_VALUE(equals != 0 && equals != std::string::npos && equals + 1 < text.size(), option, " ",
+                      text, ": with --rows, expected NAME=FILE, such as label=labels.npy.");
     run.with.push_back(text);
     run.needed.push_back(text.substr(0, equals));
     return run.needed.back();
@@ -478,8 +478,8 @@ int record(const RecordOptions& options) {
       options.stream, " --save ", options.save, ".");
   TORCH_CHECK_VALUE(options.beside.empty() || !options.rows.empty() || !options.reduce.empty(),
                     "--beside names a model for --reduce, or with --rows NAME=FILE; add one of them.");
-  TORCH_CHECK_VALUE(options.beside.size() <= 1 || !options.rows.empty(),
-                    "--beside was given ", options.beside.size(), " times; one model can be beside another.");
+  TORCH_CHECK_VALUE(options.beside.size() <= 1 || !options.rows.empty(), "--beside was given ",
+                    options.beside.size(), " times; one model can be beside another.");
   if (!options.save.empty()) check_free(options.save, options.overwrite);
   Run run(options);
   if (is_package(options.model)) {
@@ -508,17 +508,19 @@ void add_reduction_options(CLI::App& command, RecordOptions& options) {
       .add_option(
           "--beside", options.beside,
           "A second model, called with the same inputs; --reduce finds the output of its module at the "
-          "same path as 'beside': cka(beside), cross_covariance(beside), joint(beside, covariance). With --rows "
+          "same path as 'beside': cka(beside), cross_covariance(beside), joint(beside, covariance). With "
+          "--rows "
           "NAME=FILE: what to keep beside each row, split as --input is; may be given several times")
       ->type_name("FILE|NAME=FILE");
-  auto* rows = command
-                   .add_option("--rows", options.rows,
-                               "Keep rows of tensors as samples: the dimensions whose elements are rows, '0' or "
-                               "'0,1' of [B, T, C]; with --where and --beside a dump, see torchtap show --rows")
-                   ->delimiter(',')
-                   ->transform(whole_number())
-                   ->excludes(reduce)
-                   ->excludes("--with");
+  auto* rows =
+      command
+          .add_option("--rows", options.rows,
+                      "Keep rows of tensors as samples: the dimensions whose elements are rows, '0' or "
+                      "'0,1' of [B, T, C]; with --where and --beside a dump, see torchtap show --rows")
+          ->delimiter(',')
+          ->transform(whole_number())
+          ->excludes(reduce)
+          ->excludes("--with");
   command
       .add_option("--where", options.where,
                   "NAME=FILE: keep only the rows that are true in this tensor, split as --input is")

@@ -357,7 +357,8 @@ void show(const Layers& layers, const ShowOptions& options) {
   const bool statistics = has_statistics(layers);
   TORCH_CHECK_VALUE(options.sort.empty() || statistics, "--sort sorts the results of reductions, but \"",
                     options.path, "\" is a recording of samples; omit --sort.");
-  if (!options.rows.empty()) return print_rows(layers.at(options.entry), options.rows, options.beside, options.json);
+  if (!options.rows.empty())
+    return print_rows(layers.at(options.entry), options.rows, options.beside, options.json);
   if (options.stats) return show_stats(layers, options);
   if (options.histogram) return show_histogram(layers, options);
   const bool results = wants_results(layers, options) || wants_column(layers, options);
@@ -404,7 +405,8 @@ void add_show(CLI::App& app) {
                    ->excludes(histogram)
                    ->excludes("--sample")
                    ->excludes("--result");
-  command->add_flag("--beside", options->beside, "With what is beside each row, and where it is from")->needs(rows);
+  command->add_flag("--beside", options->beside, "With what is beside each row, and where it is from")
+      ->needs(rows);
   auto* json = command->add_flag("--json", options->json, "Write JSON");
   command->add_flag("--csv", options->csv, "Write comma-separated values")
       ->excludes(json)

@@ -54,8 +54,8 @@ int run(const std::string& directory, const Arguments& arguments) {
   for (const auto& entry : recording) {
     if (tap::storage::is_beside(entry.kind())) continue;
     const tap::rows::Rows rows(entry);
-    std::printf("%-10s %10lld %8lld   %lld, %lld\n", entry.path().c_str(), static_cast<long long>(rows.size()),
-                static_cast<long long>(rows.shape().front()),
+    std::printf("%-10s %10lld %8lld   %lld, %lld\n", entry.path().c_str(),
+                static_cast<long long>(rows.size()), static_cast<long long>(rows.shape().front()),
                 static_cast<long long>(rows.beside("label")[0].item<std::int64_t>()),
                 static_cast<long long>(rows.beside("id")[0].item<std::int64_t>()));
     if (rows.size() != test.size() || !rows.beside("label").equal(test.labels)) {

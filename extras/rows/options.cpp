@@ -21,7 +21,8 @@ Asked asked_by(const RecorderOptions& options) {
 }  // namespace
 
 RecorderOptions& RecorderOptions::rows(std::vector<std::int64_t> dimensions) {
-  TORCH_CHECK_VALUE(!dimensions.empty(), "recorders::RecorderOptions::rows: name the dimensions whose elements are "
+  TORCH_CHECK_VALUE(!dimensions.empty(),
+                    "recorders::RecorderOptions::rows: name the dimensions whose elements are "
                     "rows, such as rows({0, 1}) of [B, T, C].");
   for (std::size_t i = 0; i < dimensions.size(); ++i) {
     TORCH_CHECK_VALUE(std::count(dimensions.begin(), dimensions.end(), dimensions[i]) == 1,
@@ -33,7 +34,8 @@ RecorderOptions& RecorderOptions::rows(std::vector<std::int64_t> dimensions) {
 }
 
 RecorderOptions& RecorderOptions::where(std::string mask) {
-  TORCH_CHECK_VALUE(!mask.empty(), "recorders::RecorderOptions::where: the name is empty; give the one that "
+  TORCH_CHECK_VALUE(!mask.empty(),
+                    "recorders::RecorderOptions::where: the name is empty; give the one that "
                     "core::Context has for the mask.");
   Asked asked = asked_by(*this);
   asked.mask = std::move(mask);
@@ -43,7 +45,8 @@ RecorderOptions& RecorderOptions::where(std::string mask) {
 RecorderOptions& RecorderOptions::beside(std::vector<std::string> names) {
   Asked asked = asked_by(*this);
   for (auto& name : names) {
-    TORCH_CHECK_VALUE(!name.empty(), "recorders::RecorderOptions::beside: a name is empty; give those that "
+    TORCH_CHECK_VALUE(!name.empty(),
+                      "recorders::RecorderOptions::beside: a name is empty; give those that "
                       "core::Context has.");
     TORCH_CHECK_VALUE(std::find(asked.beside.begin(), asked.beside.end(), name) == asked.beside.end(),
                       "recorders::RecorderOptions::beside: \"", name, "\" is named twice.");

@@ -60,8 +60,8 @@ struct Rows::Impl {
 
   std::int64_t checked(const char* call, std::int64_t index) const {
     const std::int64_t from_begin = index < 0 ? index + calls.size() : index;
-    TORCH_CHECK_INDEX(from_begin >= 0 && from_begin < calls.size(), "rows::Rows::", call, ": \"", path, "\" has ",
-                      calls.size(), " rows; there is no row ", index, ".");
+    TORCH_CHECK_INDEX(from_begin >= 0 && from_begin < calls.size(), "rows::Rows::", call, ": \"", path,
+                      "\" has ", calls.size(), " rows; there is no row ", index, ".");
     return from_begin;
   }
   /// The row as it lies in the files.
@@ -79,8 +79,8 @@ struct Rows::Impl {
 
 Rows::Rows(const storage::RecordedEntry& entry) {
   TORCH_CHECK_VALUE(!storage::is_beside(entry.kind()), "rows::Rows: \"", entry.path(), "\" of the kind ",
-                    entry.kind(), " is beside rows; ask for the rows of a module, and then beside(\"", entry.path(),
-                    "\").");
+                    entry.kind(), " is beside rows; ask for the rows of a module, and then beside(\"",
+                    entry.path(), "\").");
   TORCH_CHECK_VALUE(entry.reduction().empty(), "rows::Rows: \"", entry.path(), "\" holds ", entry.reduction(),
                     " and no samples, so there are no rows.");
   const base::RecordingMode quiet;
@@ -92,11 +92,10 @@ Rows::Rows(const storage::RecordedEntry& entry) {
     impl_ = std::move(impl);
     return;
   }
-  const storage::Recording recording =
-      storage::load(entry.directory(), storage::LoadOptions().mmap(true));
+  const storage::Recording recording = storage::load(entry.directory(), storage::LoadOptions().mmap(true));
   const storage::RecordedEntry* const rows = find(recording, entry.path(), entry.kind());
-  TORCH_CHECK_VALUE(rows != nullptr, "rows::Rows: \"", entry.directory(), "\" has been replaced, and has no \"",
-                    entry.path(), "\" any more.");
+  TORCH_CHECK_VALUE(rows != nullptr, "rows::Rows: \"", entry.directory(),
+                    "\" has been replaced, and has no \"", entry.path(), "\" any more.");
   const storage::RecordedEntry* const calls = find(recording, entry.path(), entry.kind() + ".calls");
   impl->rows = Table(*rows, calls == nullptr);
   impl->calls = calls == nullptr ? Calls(impl->rows.of_samples()) : Calls(*calls, impl->rows.size());
@@ -139,8 +138,8 @@ void Rows::Impl::copy(std::int64_t begin, std::int64_t end, char* to) const {
 
 at::Tensor Rows::slice(std::int64_t begin, std::int64_t end) const {
   const std::int64_t all = size(), from = begin < 0 ? begin + all : begin, to = end < 0 ? end + all : end;
-  TORCH_CHECK_INDEX(from >= 0 && from <= to && to <= all, "rows::Rows::slice: \"", impl_->path, "\" has ", all,
-                    " rows; there are none from ", begin, " to ", end, ".");
+  TORCH_CHECK_INDEX(from >= 0 && from <= to && to <= all, "rows::Rows::slice: \"", impl_->path, "\" has ",
+                    all, " rows; there are none from ", begin, " to ", end, ".");
   if (impl_->calls.whole()) {
     if (at::Tensor view = impl_->rows.view(from, to); view.defined()) return view;
   }
@@ -152,9 +151,10 @@ at::Tensor Rows::slice(std::int64_t begin, std::int64_t end) const {
 /// Calls `copy(i, row)` for each of `indices`.
 template <class Copy>
 void Rows::Impl::each(const char* call, const at::Tensor& indices, const Copy& copy) const {
-  TORCH_CHECK_VALUE(indices.defined() && indices.scalar_type() == at::kLong && indices.dim() == 1, "rows::Rows::",
-                    call, ": expected numbers of rows, int64 [n], got ",
-                    indices.defined() ? c10::str(indices.scalar_type(), " ", indices.sizes()) : "nothing", ".");
+  TORCH_CHECK_VALUE(indices.defined() && indices.scalar_type() == at::kLong && indices.dim() == 1,
+                    "rows::Rows::", call, ": expected numbers of rows, int64 [n], got ",
+                    indices.defined() ? c10::str(indices.scalar_type(), " ", indices.sizes()) : "nothing",
+                    ".");
   const at::Tensor here = indices.to(at::kCPU).contiguous();
   const auto* const numbers = here.data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < here.size(0); ++i) copy(i, checked(call, numbers[i]));
@@ -164,12 +164,12 @@ at::Tensor& Rows::gather(const at::Tensor& indices, at::Tensor& out) const {
   const Table& rows = impl_->rows;
   std::vector<std::int64_t> sizes{indices.defined() && indices.dim() == 1 ? indices.size(0) : 0};
   sizes.insert(sizes.end(), rows.sizes().begin(), rows.sizes().end());
-  TORCH_CHECK_VALUE(out.defined() && out.device().is_cpu() && out.scalar_type() == rows.dtype() &&
-                        out.sizes() == at::IntArrayRef(sizes) && out.is_contiguous(),
-                    "rows::Rows::gather: expected a contiguous tensor on the CPU of dtype ", rows.dtype(),
-                    " and the shape ", at::IntArrayRef(sizes), ", got ",
-                    out.defined() ? c10::str(out.scalar_type(), " ", out.sizes(), " on ", out.device()) : "nothing",
-                    ".");
+  TORCH_CHECK_VALUE(
+      out.defined() && out.device().is_cpu() && out.scalar_type() == rows.dtype() &&
+          out.sizes() == at::IntArrayRef(sizes) && out.is_contiguous(),
+      "rows::Rows::gather: expected a contiguous tensor on the CPU of dtype ", rows.dtype(),
+      " and the shape ", at::IntArrayRef(sizes), ", got ",
+      out.defined() ? c10::str(out.scalar_type(), " ", out.sizes(), " on ", out.device()) : "nothing", ".");
   auto* const to = static_cast<char*>(out.data_ptr());
   const std::size_t bytes = rows.bytes();
   // First all places, so that the processor can fetch several rows at a time.
@@ -201,8 +201,9 @@ const Rows::Impl::Column& Rows::Impl::column(const std::string& name) const {
   const auto found = beside.find(name);
   std::vector<std::string> names;
   for (const auto& one : beside) names.push_back(one.first);
-  TORCH_CHECK_INDEX(found != beside.end(), "rows::Rows::beside: nothing called \"", name, "\" is beside the rows of \"",
-                    path, "\"; there is ", names.empty() ? "nothing" : base::quoted(names), ".");
+  TORCH_CHECK_INDEX(found != beside.end(), "rows::Rows::beside: nothing called \"", name,
+                    "\" is beside the rows of \"", path, "\"; there is ",
+                    names.empty() ? "nothing" : base::quoted(names), ".");
   return found->second;
 }
 
@@ -221,7 +222,8 @@ at::Tensor Rows::beside(const std::string& name) const {
   for (const CallOfRows& call : impl_->calls.all()) {
     const auto [first, rows] = column.of(call);
     if (rows < call.rows) impl_->no_value(name, column);
-    column.values.copy(first, first + rows, to + static_cast<std::size_t>(call.number) * column.values.bytes());
+    column.values.copy(first, first + rows,
+                       to + static_cast<std::size_t>(call.number) * column.values.bytes());
   }
   return out;
 }
@@ -237,7 +239,8 @@ at::Tensor Rows::beside(const std::string& name, const at::Tensor& indices) cons
     const auto [first, rows] = column.of(call);
     const std::int64_t place = row - call.number;
     if (place >= rows) impl_->no_value(name, column);
-    if (bytes != 0) std::memcpy(to + static_cast<std::size_t>(i) * bytes, column.values.at(first + place), bytes);
+    if (bytes != 0)
+      std::memcpy(to + static_cast<std::size_t>(i) * bytes, column.values.at(first + place), bytes);
   });
   return out;
 }

@@ -22,8 +22,8 @@ struct Where {
   std::int64_t run = 0;      ///< a number of each time that a recorder opened the dump
   std::int64_t forward = 0;  ///< of the run, from 0
   std::int64_t call = 0;     ///< of the module in the forward, from 0
-  std::int64_t place = 0;    ///< in the call, before the mask: b * T + t for `rows({0, 1})` of `[B, T, C]`; -1 if
-                             ///< it is not on the disk yet, or a crash has cut it off
+  std::int64_t place = 0;  ///< in the call, before the mask: b * T + t for `rows({0, 1})` of `[B, T, C]`; -1
+                           ///< if it is not on the disk yet, or a crash has cut it off
 };
 
 /// The rows of one module, as a list of tensors that are mapped from files and not read:

@@ -40,9 +40,9 @@ at::Tensor texts(const std::vector<std::string>& texts, std::int64_t width) {
 }
 
 std::vector<std::string> strings(const at::Tensor& texts) {
-  TORCH_CHECK_TYPE(is_texts(texts),
-                   "rows::strings: expected texts, uint8 [..., width] of a width that is a multiple of ", kUnit,
-                   ", got ", texts.defined() ? c10::str(texts.scalar_type(), " ", texts.sizes()) : "nothing", ".");
+  TORCH_CHECK_TYPE(
+      is_texts(texts), "rows::strings: expected texts, uint8 [..., width] of a width that is a multiple of ",
+      kUnit, ", got ", texts.defined() ? c10::str(texts.scalar_type(), " ", texts.sizes()) : "nothing", ".");
   const base::RecordingMode quiet;
   const std::int64_t width = texts.size(-1);
   const at::Tensor all = texts.to(at::kCPU).reshape({-1, width}).contiguous();

@@ -154,15 +154,16 @@ class Recoverer {
     entry.shards = std::move(whole);
   }
 
-  /// Whether a shard comes behind a lost one of rows, or of their calls: these have to match from the first one
-  /// on.
+  /// Whether a shard comes behind a lost one of rows, or of their calls: these have to match from the first
+  /// one on.
   bool behind_lost(const SpooledEntry& entry, const std::string& file) {
     const auto last = last_.find(&entry);
     const auto place = parse_shard_name(file);
-    if (dump_.count(&entry) == 0 || last == last_.end() || !place || place->number <= last->second) return false;
-    result_.missing.push_back(
-        c10::str(file, " of \"", entry.path, "\" is left out: rows before it are lost, so nothing says which "
-                 "calls its rows are of"));
+    if (dump_.count(&entry) == 0 || last == last_.end() || !place || place->number <= last->second)
+      return false;
+    result_.missing.push_back(c10::str(file, " of \"", entry.path,
+                                       "\" is left out: rows before it are lost, so nothing says which "
+                                       "calls its rows are of"));
     return true;
   }
 
@@ -180,7 +181,8 @@ class Recoverer {
     }
   }
 
-  /// Has an entry of calls have as many rows as the entry of these, by a further line (extras/rows/FORMAT.md).
+  /// Has an entry of calls have as many rows as the entry of these, by a further line
+  /// (extras/rows/FORMAT.md).
   void agree(std::size_t calls, std::size_t rows) {
     SpooledEntry& entry = contents_.entries[calls];
     std::int64_t more = contents_.entries[rows].samples();
@@ -189,9 +191,8 @@ class Recoverer {
         more -= (line.dim() == 2 ? line.select(1, 4).sum() : line[4]).item<std::int64_t>();
     }
     if (more == 0) return;
-    result_.missing.push_back(more > 0
-                                  ? c10::str(named(rows), ": ", more, " rows are of calls that are lost")
-                                  : c10::str(named(rows), ": the last ", -more, " rows are lost"));
+    result_.missing.push_back(more > 0 ? c10::str(named(rows), ": ", more, " rows are of calls that are lost")
+                                       : c10::str(named(rows), ": the last ", -more, " rows are lost"));
     ShardName name{static_cast<std::int64_t>(calls), std::nullopt, 0};
     for (const auto& file : base::names_in(kCall, path_)) {
       const auto place = parse_shard_name(file.substr(0, file.rfind('.')) + ".pt");
@@ -227,7 +228,8 @@ class Recoverer {
       if (!place.has_value() || is_part(name) || claimed_.count(name) != 0) continue;
       std::string why = "the journal names no entry " + std::to_string(place->entry);
       std::optional<ShardInfo> shard;
-      if (known(place->entry) && behind_lost(contents_.entries[static_cast<std::size_t>(place->entry)], name)) {
+      if (known(place->entry) &&
+          behind_lost(contents_.entries[static_cast<std::size_t>(place->entry)], name)) {
         lost_.push_back(name);
         continue;
       }
@@ -247,7 +249,8 @@ class Recoverer {
     for (const auto& name : base::names_in(kCall, path_)) {
       const auto place = parse_shard_name(name);
       if (!place.has_value() || !is_part(name)) continue;
-      if (known(place->entry) && behind_lost(contents_.entries[static_cast<std::size_t>(place->entry)], name)) {
+      if (known(place->entry) &&
+          behind_lost(contents_.entries[static_cast<std::size_t>(place->entry)], name)) {
         lost_.push_back(name);
       } else {
         adopt_part(folder, name, *place);
@@ -311,9 +314,9 @@ class Recoverer {
   int directory_;
   RecoverOptions options_;
   Contents contents_;
-  std::map<std::size_t, std::size_t> rows_of_;          // the entry of rows by that of their calls
-  std::set<const SpooledEntry*> dump_;                  // both
-  std::map<const SpooledEntry*, std::int64_t> last_;    // the number of the last lost shard
+  std::map<std::size_t, std::size_t> rows_of_;        // the entry of rows by that of their calls
+  std::set<const SpooledEntry*> dump_;                // both
+  std::map<const SpooledEntry*, std::int64_t> last_;  // the number of the last lost shard
   std::unordered_set<std::string> claimed_;
   std::vector<std::string> lost_;  // files to put aside
   Recovery result_;

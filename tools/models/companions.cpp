@@ -74,8 +74,8 @@ Companions::Companions(const std::vector<std::string>& named, const std::vector<
       file.batch = inputs.batch;
       file.batches = inputs.batches;
       one.file.emplace(std::move(file));
-      TORCH_CHECK_VALUE(one.file->count() == batches, option_, " ", text, ": the file has ", one.file->count(),
-                        " batches, the inputs have ", batches,
+      TORCH_CHECK_VALUE(one.file->count() == batches, option_, " ", text, ": the file has ",
+                        one.file->count(), " batches, the inputs have ", batches,
                         "; it needs a row for each of theirs, and --batch splits both.");
     }
     all_.push_back(std::move(one));

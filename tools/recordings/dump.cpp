@@ -12,8 +12,8 @@
 
 #include "files/dtypes.hpp"
 #include "files/json.hpp"
-#include "terminal/terminal.hpp"
 #include "terminal/message_text.hpp"
+#include "terminal/terminal.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -57,8 +57,9 @@ RowRange row_range(const std::string& text, std::int64_t size) {
   const auto colon = text.find(':');
   const auto number = [&](const std::string& part, std::int64_t if_none) -> std::int64_t {
     if (part.empty()) return if_none;
-    const bool good = part.size() < 19 &&
-                      part.find_first_not_of("0123456789", part[0] == '-' && part.size() > 1 ? 1 : 0) == std::string::npos;
+    const bool good =
+        part.size() < 19 &&
+        part.find_first_not_of("0123456789", part[0] == '-' && part.size() > 1 ? 1 : 0) == std::string::npos;
     TORCH_CHECK_VALUE(good, "--rows ", text, ": expected BEGIN:END, such as 0:5, or one number.");
     return std::stoll(part);
   };
@@ -68,8 +69,8 @@ RowRange row_range(const std::string& text, std::int64_t size) {
   if (range.begin < 0) range.begin += size;
   range.end = colon == std::string::npos ? range.begin + 1 : number(text.substr(colon + 1), size);
   if (range.end < 0) range.end += size;
-  TORCH_CHECK_INDEX(range.begin >= 0 && range.begin <= range.end && range.end <= size, "--rows ", text, ": there are ",
-                    size, " rows.");
+  TORCH_CHECK_INDEX(range.begin >= 0 && range.begin <= range.end && range.end <= size, "--rows ", text,
+                    ": there are ", size, " rows.");
   return range;
 }
 
@@ -95,10 +96,13 @@ void print_rows(const Layer& layer, const std::string& range, bool beside, bool 
     }
     std::cout << shown_path(layer.path) << " row " << begin + i;
     for (const char* const name : kWhere) {
-      if (one.contains(name) && std::string(name) != "run") std::cout << ' ' << name << ' ' << one[name].dump();
+      if (one.contains(name) && std::string(name) != "run")
+        std::cout << ' ' << name << ' ' << one[name].dump();
     }
-    for (const auto& [name, column] : columns) std::cout << ' ' << printable(name) << '=' << one["beside"][name].dump();
-    std::cout << ' ' << dtype_text(values.scalar_type()) << ' ' << shape_to_text(values[i].sizes().vec()) << '\n'
+    for (const auto& [name, column] : columns)
+      std::cout << ' ' << printable(name) << '=' << one["beside"][name].dump();
+    std::cout << ' ' << dtype_text(values.scalar_type()) << ' ' << shape_to_text(values[i].sizes().vec())
+              << '\n'
               << values[i] << '\n';
   }
   if (as_json)
@@ -120,8 +124,9 @@ void print_beside(const Layers& layers) {
               << "forward, call, place; see --rows\n";
 }
 
-void each_beside(const std::vector<const Layer*>& layers,
-                 const std::function<void(const Layer* layer, const std::string& name, const at::Tensor&)>& visit) {
+void each_beside(
+    const std::vector<const Layer*>& layers,
+    const std::function<void(const Layer* layer, const std::string& name, const at::Tensor&)>& visit) {
   std::vector<at::Tensor> all;
   bool alike = true;
   for (const Layer* layer : layers) {
@@ -132,7 +137,8 @@ void each_beside(const std::vector<const Layer*>& layers,
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const Rows rows(layers[i]->entry);
     const Layer* const layer = alike ? nullptr : layers[i];
-    for (std::size_t k = 0; k < kWhere.size(); ++k) visit(layer, kWhere[k], all[i][static_cast<std::int64_t>(k)]);
+    for (std::size_t k = 0; k < kWhere.size(); ++k)
+      visit(layer, kWhere[k], all[i][static_cast<std::int64_t>(k)]);
     for (const auto& name : rows.names()) {
       const at::Tensor column = beside_of(rows, name, 0, rows.size());
       if (column.defined()) {

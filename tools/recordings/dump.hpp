@@ -22,10 +22,11 @@ void print_rows(const Layer& layer, const std::string& range, bool beside, bool 
 /// Prints a line about what is beside the rows of a dump, if it is one.
 void print_beside(const Layers& layers);
 
-/// Calls `visit` with each column of the table of what is beside the rows: run, forward, call, place, and each
-/// name. It is one table if all of `layers` have the same rows; else there is one of each, and `layer` is its
-/// module.
-void each_beside(const std::vector<const Layer*>& layers,
-                 const std::function<void(const Layer* layer, const std::string& name, const at::Tensor&)>& visit);
+/// Calls `visit` with each column of the table of what is beside the rows: run, forward, call, place, and
+/// each name. It is one table if all of `layers` have the same rows; else there is one of each, and `layer`
+/// is its module.
+void each_beside(
+    const std::vector<const Layer*>& layers,
+    const std::function<void(const Layer* layer, const std::string& name, const at::Tensor&)>& visit);
 
 }  // namespace torchtap::tools

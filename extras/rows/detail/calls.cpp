@@ -9,10 +9,12 @@ namespace torchtap::rows::detail {
 
 Calls::Calls(const storage::RecordedEntry& entry, std::int64_t rows) {
   const auto check = [&](bool good, const char* why) {
-    TORCH_CHECK_VALUE(good, "rows::Rows: the calls of \"", entry.path(), "\" in \"", entry.directory(), "\" ", why);
+    TORCH_CHECK_VALUE(good, "rows::Rows: the calls of \"", entry.path(), "\" in \"", entry.directory(), "\" ",
+                      why);
   };
-  check(entry.type() == kFormat, ("are of the format \"" + entry.type() +
-                                  "\", which this torchtap does not know; update it.").c_str());
+  check(
+      entry.type() == kFormat,
+      ("are of the format \"" + entry.type() + "\", which this torchtap does not know; update it.").c_str());
   entry.each_tensor().each_block([&](const at::Tensor& block) {
     check(block.scalar_type() == at::kLong && block.dim() == 2 && block.size(1) == kNumbers,
           "are no lines of five numbers; the file is damaged.");
@@ -20,7 +22,8 @@ Calls::Calls(const storage::RecordedEntry& entry, std::int64_t rows) {
     const auto* const first = lines.data_ptr<std::int64_t>();
     for (std::int64_t i = 0; i < lines.size(0); ++i) {
       const std::int64_t* const line = first + i * kNumbers;
-      check(line[2] == -1 || (line[2] >= 0 && line[4] >= 0), "have a line that is impossible; it is damaged.");
+      check(line[2] == -1 || (line[2] >= 0 && line[4] >= 0),
+            "have a line that is impossible; it is damaged.");
       add(line);
     }
   });
@@ -68,8 +71,9 @@ void Calls::number() {
 
 const CallOfRows& Calls::of(std::int64_t number) const {
   // The last call that begins there or before: those without rows come before it.
-  return *std::prev(std::upper_bound(all_.begin(), all_.end(), number,
-                                     [](std::int64_t row, const CallOfRows& call) { return row < call.number; }));
+  return *std::prev(
+      std::upper_bound(all_.begin(), all_.end(), number,
+                       [](std::int64_t row, const CallOfRows& call) { return row < call.number; }));
 }
 
 const CallOfRows* Calls::of_group(std::int64_t run, std::int64_t group) const {

@@ -30,8 +30,10 @@ std::uint64_t next_serial() {
 void Form::take(const storage::Spool::Stream::Before& before, const std::string& whose) {
   if (before.samples == 0) return;
   const auto known = storage::dtype_of(before.dtype);
-  const bool alike = std::all_of(before.shape.begin(), before.shape.end(), [](auto size) { return size >= 0; });
-  TORCH_CHECK_VALUE(known.has_value() && alike, whose, ": the recording that is continued has ", before.samples,
+  const bool alike =
+      std::all_of(before.shape.begin(), before.shape.end(), [](auto size) { return size >= 0; });
+  TORCH_CHECK_VALUE(known.has_value() && alike, whose, ": the recording that is continued has ",
+                    before.samples,
                     " samples of different shapes or dtypes, which are no rows; choose another directory.");
   dtype = *known;
   sizes = before.shape;
@@ -108,8 +110,9 @@ std::string Dump::misfit(Column& column, const Group& group) const {
     column.form.sizes = sizes.vec();
   }
   const bool text = is_texts(values) && column.form.sizes.size() == 1 && sizes.size() == 1;
-  const bool alike = column.form.dtype == values.scalar_type() &&
-                     (at::IntArrayRef(column.form.sizes) == sizes || (text && sizes[0] < column.form.sizes[0]));
+  const bool alike =
+      column.form.dtype == values.scalar_type() &&
+      (at::IntArrayRef(column.form.sizes) == sizes || (text && sizes[0] < column.form.sizes[0]));
   if (alike) return "";
   return c10::str("beside(\"", column.path, "\"): a value is ", values.scalar_type(), " of the shape ", sizes,
                   ", and the first ones were ", column.form.dtype, " of ", at::IntArrayRef(column.form.sizes),
@@ -121,11 +124,11 @@ void Dump::open(Column& column, storage::Spool::Stream& leader) {
   storage::Spool::Stream& values = spool_.add({column.path, {}, "", column.kind});
   Form before;
   before.take(values.before(), "recorders::RecorderOptions::beside(\"" + column.path + "\")");
-  TORCH_CHECK_VALUE(!before.known() || (before.dtype == column.form.dtype && before.sizes == column.form.sizes),
-                    "recorders::RecorderOptions::beside(\"", column.path, "\"): the dump that is continued has ",
-                    before.dtype, " of the shape ", at::IntArrayRef(before.sizes), ", and now there is ",
-                    column.form.dtype, " of ", at::IntArrayRef(column.form.sizes),
-                    "; choose another directory or another name.");
+  TORCH_CHECK_VALUE(
+      !before.known() || (before.dtype == column.form.dtype && before.sizes == column.form.sizes),
+      "recorders::RecorderOptions::beside(\"", column.path, "\"): the dump that is continued has ",
+      before.dtype, " of the shape ", at::IntArrayRef(before.sizes), ", and now there is ", column.form.dtype,
+      " of ", at::IntArrayRef(column.form.sizes), "; choose another directory or another name.");
   column.calls = &spool_.add({column.path, {}, kFormat, column.kind + ".calls"});
   column.values = &values;
   values.complete_with(leader);

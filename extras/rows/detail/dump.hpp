@@ -1,7 +1,7 @@
 #pragma once
 
-/// Defines `Dump`, what the modules of one recorder share: the numbers of forwards and groups, and the columns
-/// beside the rows.
+/// Defines `Dump`, what the modules of one recorder share: the numbers of forwards and groups, and the
+/// columns beside the rows.
 
 #include <ATen/core/Tensor.h>
 

@@ -86,7 +86,8 @@ void Group::choose(const Asked& asked) {
                        ", and the row dimensions have ", at::IntArrayRef(sizes_),
                        "; it needs those sizes, or the first of them.");
   } else {
-    const at::Tensor flat = spread(mask.detach().to(at::kCPU).ne(0), sizes_, static_cast<std::size_t>(mask.dim()));
+    const at::Tensor flat =
+        spread(mask.detach().to(at::kCPU).ne(0), sizes_, static_cast<std::size_t>(mask.dim()));
     chosen_ = flat.nonzero().select(1, 0).contiguous();
     rows_ = chosen_.size(0);
   }

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Defines `Group`, the rows that all calls of one forward with the same row dimensions and mask have: which of
-/// them are kept, and the values beside them.
+/// Defines `Group`, the rows that all calls of one forward with the same row dimensions and mask have: which
+/// of them are kept, and the values beside them.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>

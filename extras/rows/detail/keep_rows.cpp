@@ -24,9 +24,9 @@ Arranged arranged(const at::Tensor& sample, const std::vector<std::int64_t>& dim
   for (const std::int64_t dimension : dimensions) {
     const std::int64_t place = dimension < 0 ? dimension + sample.dim() : dimension;
     if (place < 0 || place >= sample.dim() || std::find(order.begin(), order.end(), place) != order.end()) {
-      core::unfit<c10::ValueError>(c10::str(slots.describe(), ": rows(", at::IntArrayRef(dimensions),
-                                            ") of a tensor of the shape ", sample.sizes(),
-                                            ": it has no such dimensions, or one twice; leave this module out."));
+      core::unfit<c10::ValueError>(
+          c10::str(slots.describe(), ": rows(", at::IntArrayRef(dimensions), ") of a tensor of the shape ",
+                   sample.sizes(), ": it has no such dimensions, or one twice; leave this module out."));
     }
     order.push_back(place);
   }
@@ -96,19 +96,21 @@ Taker::Took KeepRows::take(const hooks::Event& event, c10::ArrayRef<at::Tensor> 
 
 void KeepRows::check(const at::Tensor& sample) const {
   if (!sample.defined()) {
-    core::unfit<c10::ValueError>(slots_.describe() + ": the module was given no tensor, so there are no rows.");
+    core::unfit<c10::ValueError>(slots_.describe() +
+                                 ": the module was given no tensor, so there are no rows.");
   }
   TORCH_CHECK_TYPE(!sample.is_quantized(), slots_.describe(), ": the tensor is quantized, of dtype ",
                    sample.scalar_type(),
                    ", which files for torch.load(weights_only=True) cannot hold; record its values with "
                    "RecorderOptions().transform(torchtap::recorders::dequantized).");
   if (!base::is_strided(sample)) {
-    core::unfit<c10::TypeError>(slots_.describe() +
-                                ": files cannot hold rows of this tensor: " + base::instead_of_strided(sample));
+    core::unfit<c10::TypeError>(
+        slots_.describe() + ": files cannot hold rows of this tensor: " + base::instead_of_strided(sample));
   }
   if (!storage::can_hold(sample)) {
-    core::unfit<c10::TypeError>(c10::str(slots_.describe(), ": files cannot hold dtype ", sample.scalar_type(),
-                                         " on ", sample.device(), "; convert it with dtype() or transform()."));
+    core::unfit<c10::TypeError>(c10::str(slots_.describe(), ": files cannot hold dtype ",
+                                         sample.scalar_type(), " on ", sample.device(),
+                                         "; convert it with dtype() or transform()."));
   }
 }
 
@@ -120,9 +122,9 @@ void KeepRows::check_form(const at::Tensor& rows) {
     form_.sizes = row.vec();
   }
   if (form_.dtype == rows.scalar_type() && at::IntArrayRef(form_.sizes) == row) return;
-  core::unfit<c10::ValueError>(c10::str(slots_.describe(), ": a row is ", rows.scalar_type(), " of the shape ", row,
-                                        ", and the first ones were ", form_.dtype, " of ",
-                                        at::IntArrayRef(form_.sizes),
+  core::unfit<c10::ValueError>(c10::str(slots_.describe(), ": a row is ", rows.scalar_type(),
+                                        " of the shape ", row, ", and the first ones were ", form_.dtype,
+                                        " of ", at::IntArrayRef(form_.sizes),
                                         "; one dtype and shape can be kept: see dtype() and transform()."));
 }
 
@@ -158,9 +160,11 @@ Taker::Took KeepRows::append(Group& group, std::int64_t call, const at::Tensor& 
 
 void Kept::check(const std::string& kind, const recorders::RecorderOptions& options) const {
   constexpr const char* kRows = ": RecorderOptions::rows ";
-  TORCH_CHECK_VALUE(!asked.dimensions.empty(), kind, ": RecorderOptions::where and beside are about rows; call "
+  TORCH_CHECK_VALUE(!asked.dimensions.empty(), kind,
+                    ": RecorderOptions::where and beside are about rows; call "
                     "rows(), such as rows({0}) for one row a sample of the batch.");
-  TORCH_CHECK_VALUE(options.reduction() == nullptr, kind, kRows, "keeps rows and reduction() keeps none; set one of "
+  TORCH_CHECK_VALUE(options.reduction() == nullptr, kind, kRows,
+                    "keeps rows and reduction() keeps none; set one of "
                     "them.");
   TORCH_CHECK_VALUE(!options.memory_budget().has_value(), kind, kRows,
                     "writes rows to disk at once, so a memory_budget() has no use; call spool(directory).");
@@ -175,7 +179,8 @@ void Kept::check(const std::string& kind, const recorders::RecorderOptions& opti
                     "BackwardInput.");
 }
 
-std::unique_ptr<Taker> Kept::taker(Slots& slots, Prepare& /*prepare*/, std::unique_ptr<Fold> /*folds*/) const {
+std::unique_ptr<Taker> Kept::taker(Slots& slots, Prepare& /*prepare*/,
+                                   std::unique_ptr<Fold> /*folds*/) const {
   TORCH_CHECK_VALUE(false, slots.describe(), ": rows go to disk; call spool(directory).");
 }
 

@@ -13,7 +13,8 @@ namespace {
 /// A forward in which a dump has recorded.
 struct Forward {
   std::uint64_t dump = 0;
-  const core::Context* context = nullptr;  // that is the forward; else its number in the thread says which it is
+  const core::Context* context =
+      nullptr;  // that is the forward; else its number in the thread says which it is
   std::uint64_t in_thread = 0;
   std::int64_t number = 0;
   std::vector<std::shared_ptr<Group>> groups;
@@ -40,7 +41,8 @@ void drop(std::uint64_t dump, const core::Context* context, std::uint64_t in_thr
 OpenForwards::OpenForwards(const model::ModuleRef& module)
     : forwards_(module.root()), hooked_(module.root().reachable()) {}
 
-Call OpenForwards::of(Dump& dump, const void* module, const hooks::Event& event, at::IntArrayRef sizes) const {
+Call OpenForwards::of(Dump& dump, const void* module, const hooks::Event& event,
+                      at::IntArrayRef sizes) const {
   const core::Context* const context = hooked_ ? nullptr : core::Context::together();
   const std::uint64_t in_thread = context != nullptr ? 0 : forwards_.current(), serial = dump.serial();
   auto& list = base::of_thread<ForwardsHere>().list;

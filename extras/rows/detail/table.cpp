@@ -24,15 +24,16 @@ Table::Table(const storage::RecordedEntry& entry, bool first_dimension) {
       bytes_ = static_cast<std::size_t>(rows.nbytes()) / static_cast<std::size_t>(rows.size(0));
     }
     TORCH_CHECK_VALUE(rows.scalar_type() == dtype_ && sizes == at::IntArrayRef(sizes_), "rows::Rows: \"",
-                      entry.path(), "\" holds rows ", dtype_, " of the shape ", at::IntArrayRef(sizes_), " and ",
-                      rows.scalar_type(), " of ", sizes, "; rows need one dtype and shape.");
+                      entry.path(), "\" holds rows ", dtype_, " of the shape ", at::IntArrayRef(sizes_),
+                      " and ", rows.scalar_type(), " of ", sizes, "; rows need one dtype and shape.");
     shards_.push_back(rows.contiguous());
     begins_.push_back(begins_.back() + rows.size(0));
   });
 }
 
 std::size_t Table::shard_of(std::int64_t row) const {
-  return static_cast<std::size_t>(std::upper_bound(begins_.begin(), begins_.end(), row) - begins_.begin()) - 1;
+  return static_cast<std::size_t>(std::upper_bound(begins_.begin(), begins_.end(), row) - begins_.begin()) -
+         1;
 }
 
 at::Tensor Table::view(std::int64_t begin, std::int64_t end) const {

@@ -38,8 +38,8 @@ class Table {
  private:
   std::size_t shard_of(std::int64_t row) const;
 
-  std::vector<at::Tensor> shards_;        // [n, …], none of them empty
-  std::vector<std::int64_t> begins_{0};   // the first row of each, and the number of all
+  std::vector<at::Tensor> shards_;       // [n, …], none of them empty
+  std::vector<std::int64_t> begins_{0};  // the first row of each, and the number of all
   std::vector<std::int64_t> of_samples_;
   at::ScalarType dtype_ = at::kFloat;
   std::vector<std::int64_t> sizes_;

@@ -51,9 +51,10 @@ def test_show(data):
         assert row["row"] == i and torch.allclose(torch.tensor(row["value"]), want[i], atol=1e-5)
         assert row["beside"] == {"label": label[i], "id": ids[i]}
         assert (row["forward"], row["call"], row["place"]) == (ids[i] // 32, 0, ids[i] % 32)
-    assert f"layer1 row 2 forward 0 call 0 place {ids[2] % 32} id={ids[2]} label={label[2]} float32 [5]" in run(
-        "show", folder / "dump", "--module", "layer1", "--rows", "2", "--beside"
-    ).out
+    assert (
+        f"layer1 row 2 forward 0 call 0 place {ids[2] % 32} id={ids[2]} label={label[2]} float32 [5]"
+        in run("show", folder / "dump", "--module", "layer1", "--rows", "2", "--beside").out
+    )
     assert len(document("show", folder / "dump", "--entry", "layer1", "--rows", "-3:")["values"]) == 3
 
 
@@ -67,7 +68,10 @@ def test_show(data):
         (["show", "dump", "--module", "layer9", "--rows", "0"], "layer1"),
         (["convert", "dump", "--to", "parquet", "--save", "out"], "rows.arrow()"),
         (["record", "net.pt", "--input", "x.npy", "--where", "mask=mask.npy", "--save", "out"], "--rows"),
-        (["record", "net.pt", "--input", "x.npy", "--rows", "0", "--beside", "label.npy", "--save", "out"], "NAME=FILE"),
+        (
+            ["record", "net.pt", "--input", "x.npy", "--rows", "0", "--beside", "label.npy", "--save", "out"],
+            "NAME=FILE",
+        ),
         (["record", "net.pt", "--input", "x.npy", "--beside", "net.pt", "--save", "out"], "--reduce"),
         (["record", "net.pt", "--input", "x.npy", "--rows", "0", "--reduce", "mean", "--save", "out"], "--reduce"),
         (["record", "net.pt", "--input", "x.npy", "--rows", "0", "--all-tensors", "--save", "out"], "--all-tensors"),

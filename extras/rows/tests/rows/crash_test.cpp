@@ -1,4 +1,5 @@
-// Dumps that are killed, cut off, damaged or out of room: no row is misaligned, and none that was flushed is lost.
+// Dumps that are killed, cut off, damaged or out of room: no row is misaligned, and none that was flushed is
+// lost.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -30,7 +31,8 @@ namespace {
   for (std::int64_t i = 0;; ++i) {
     run.next = i * 64;
     const at::Tensor mask = at::arange(run.next, run.next + 12).reshape({3, 4}).remainder(5).ne(0);
-    const at::Tensor x = numbered(run.next, 3, 4), id = at::arange(run.next, run.next + 12, at::kLong).reshape({3, 4});
+    const at::Tensor x = numbered(run.next, 3, 4),
+                     id = at::arange(run.next, run.next + 12, at::kLong).reshape({3, 4});
     const Context named({{"mask", mask}, {"label", id.select(1, 0)}, {"id", id}});
     run.net->forward(x, i % 3 == 0);
     if (i % 50 != 49) continue;
@@ -119,7 +121,8 @@ BOOST_AUTO_TEST_CASE(rows_behind_a_damaged_shard_are_left_out) {
   const Folder folder;
   killed_after(30000, folder / "dump", false);
   for (const char* shard : {"1-1.pt", "9-2.pt"}) {
-    std::fstream file(folder / ("dump/" + std::string(shard)), std::ios::in | std::ios::out | std::ios::binary);
+    std::fstream file(folder / ("dump/" + std::string(shard)),
+                      std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(200);
     file.write("damaged", 7);
   }
@@ -173,7 +176,8 @@ BOOST_AUTO_TEST_CASE(merged_dumps_have_all_rows) {
   recover(folder / "cut");
   tap::storage::merge({folder / "cut", folder / "cut"}, folder / "two", tap::reductions::restore,
                       tap::storage::MergeOptions().save(tap::storage::SaveOptions().mkdir(true)));
-  BOOST_TEST(Rows(load(folder / "two").at("last")).size() == 2 * Rows(load(folder / "cut").at("last")).size());
+  BOOST_TEST(Rows(load(folder / "two").at("last")).size() ==
+             2 * Rows(load(folder / "cut").at("last")).size());
 }
 
 // No file may grow beyond a limit, as on a full disk; then there is room again.

@@ -1,7 +1,8 @@
 // Dumps of whole runs, against tensors that are kept by hand.
-#include <array>
 #include <range/v3/view/take.hpp>
 #include <range/v3/view/transform.hpp>
+
+#include <array>
 #include <thread>
 
 #include "support.hpp"
