@@ -55,9 +55,10 @@ class Recoverer {
         ++result_.shards;
         result_.bytes += shard.bytes;
       }
+      if (is_beside(entry.kind)) continue;
       result_.samples += entry.samples();
+      ++result_.entries;
     }
-    result_.entries = static_cast<std::int64_t>(contents_.entries.size());
     if (options_.repair() && contents_.has_journal) {
       const std::string text = manifest_of(contents_.created, contents_.entries);
       write_manifest(kCall, path_, directory_, text, /*sync=*/true);
