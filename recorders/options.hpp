@@ -178,6 +178,26 @@ class TORCHTAP_API RecorderOptions {
   /// `Recorder::save(directory)` and the destructor of the recorder finish the recording. Cannot be combined
   /// with a reduction.
   RecorderOptions& spool(std::string directory, storage::SpoolOptions options = {});
+  /// Keeps rows as samples: `rows({0, 1})` makes of `[B, T, C]` B × T samples `[C]`, in the order of the
+  /// dimensions named; negative ones count from the end. A row can be found with the call it is of, and with
+  /// what `beside` names (<torchtap/rows/rows.hpp>, extras/rows/README.md). Rows go to disk: needs `spool`,
+  /// which the constructor of the recorder checks. The rows of a call are kept together or not at all: a call
+  /// whose rows have another shape or dtype than the first ones is left out and counted
+  /// (`Subrecorder::left_out`). Not with a reduction, a stream, `with`, `all_tensors` or a memory budget, and
+  /// not of parameters: `c10::ValueError`. Throws `c10::ValueError` if no dimension is named, or one twice.
+  /// The component rows has this function, `where` and `beside`.
+  RecorderOptions& rows(std::vector<std::int64_t> dimensions);
+  /// Keeps only the rows that are true in a tensor of bool or numbers that `core::Context` calls `mask`. It
+  /// has the sizes of the row dimensions, or of the first of them. Of a forward in which the name is missing,
+  /// or another size, calls are left out and counted. Needs `rows`.
+  RecorderOptions& where(std::string mask);
+  /// Keeps beside the rows what `core::Context` has under these names, once for all modules: a value for each
+  /// row (its first sizes are those of the row dimensions), for each of the first dimension (`[B]` beside
+  /// `[B, T]`), or one for all. Texts: `rows::texts`. Of a forward in which a name is missing, or does not
+  /// fit, calls are left out and counted. Gradients have what was named in their forward. Needs `rows`.
+  /// Throws `c10::ValueError` for an empty name, or one that is there twice.
+  RecorderOptions& beside(std::vector<std::string> names);
+
   /// Keeps at most `bytes` bytes of samples in memory, over all modules of a recorder; further samples are
   /// dropped or an error. Has no effect on reductions.
   RecorderOptions& memory_budget(std::int64_t bytes, OverBudget policy = OverBudget::raise);

@@ -25,6 +25,12 @@ struct TORCHTAP_API EntryId {
   std::string kind;
 };
 
+/// Whether an entry of this kind has the values beside the rows of a dump, or says which calls rows are of,
+/// and is no module's (extras/rows/FORMAT.md): "Beside", "Place", "ForwardOutput.calls".
+TORCHTAP_API bool is_beside(const std::string& kind);
+/// Whether it says which calls rows are of: "ForwardOutput.calls".
+TORCHTAP_API bool is_calls(const std::string& kind);
+
 /// One entry to save: the data of one subrecorder.
 struct TORCHTAP_API Entry : EntryId {
   /// How many samples were recorded.

@@ -136,6 +136,10 @@ const std::vector<std::int64_t>& RecordedEntry::shape() const& noexcept {
   return description_->form.shape;
 }
 
+const std::string& RecordedEntry::directory() const& noexcept {
+  return folder_->path;
+}
+
 std::string RecordedEntry::file() const {
   return description_->file.empty() ? "" : base::joined_path(folder_->path, description_->file);
 }
@@ -343,15 +347,21 @@ const RecordedEntry& Recording::at(std::int64_t index) const& {
 }
 
 const RecordedEntry& Recording::at(const std::string& name) const& {
+  const auto rank = [](const RecordedEntry& entry) {
+    return is_calls(entry.kind()) ? 2 : is_beside(entry.kind()) ? 1 : 0;
+  };
   const RecordedEntry* found = nullptr;
   std::vector<std::string> all;
   for (const auto& entry : entries_) {
     const bool matches = entry.path() == name || std::find(entry.aliases().begin(), entry.aliases().end(),
                                                            name) != entry.aliases().end();
-    TORCH_CHECK_INDEX(!matches || found == nullptr, "storage::Recording::at: entries ",
-                      found == nullptr ? 0 : found->index(), " and ", entry.index(), " are both called \"",
-                      name, "\"; ask by index.");
-    if (matches) found = &entry;
+    if (matches && (found == nullptr || rank(*found) > rank(entry))) {
+      found = &entry;
+    } else {
+      TORCH_CHECK_INDEX(!matches || rank(*found) < rank(entry), "storage::Recording::at: entries ",
+                        found == nullptr ? 0 : found->index(), " and ", entry.index(), " are both called \"",
+                        name, "\"; ask by index.");
+    }
     all.push_back(entry.path());
     all.insert(all.end(), entry.aliases().begin(), entry.aliases().end());
   }

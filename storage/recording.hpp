@@ -99,6 +99,10 @@ class TORCHTAP_API RecordedEntry {
   const std::string& note() const& noexcept;
   /// For a temporary: returns by value.
   std::string note() && { return note(); }
+  /// The path of the recording's directory, or of the folder of a single `.pt` file; "" in memory.
+  const std::string& directory() const& noexcept;
+  /// For a temporary: returns by value.
+  std::string directory() && { return directory(); }
   /// The `.pt` file, with its directory; "" for an entry without samples.
   std::string file() const;
   /// The size of the file, or of all shards, in bytes.
@@ -228,8 +232,9 @@ class TORCHTAP_API Recording {
   const RecordedEntry& at(std::int64_t index) const&;
   /// For a temporary: returns by value.
   RecordedEntry at(std::int64_t index) && { return at(index); }
-  /// The entry of the module called `name`, by path or alias. Throws `c10::IndexError` listing the nearest
-  /// names if there is none, or the indices if there are several.
+  /// The entry of the module called `name`, by path or alias; in a dump what is beside its rows only if no
+  /// module has that name. Throws `c10::IndexError` listing the nearest names if there is none, or the
+  /// indices if there are several.
   const RecordedEntry& at(const std::string& name) const&;
   /// For a temporary: returns by value.
   RecordedEntry at(const std::string& name) && { return at(name); }

@@ -22,11 +22,11 @@ class TORCHTAP_API RecoverOptions {
 
 /// The result of `recover`. After a repair, the recording has these numbers.
 struct TORCHTAP_API Recovery {
-  /// Entries.
+  /// Entries of modules: without what is beside the rows of a dump.
   std::int64_t entries = 0;
   /// Complete shards.
   std::int64_t shards = 0;
-  /// Complete samples.
+  /// Complete samples of these.
   std::int64_t samples = 0;
   /// The size of the shards in bytes.
   std::int64_t bytes = 0;

@@ -38,8 +38,19 @@ void Spool::Stream::not_recorded(const core::NotRecorded& missing) {
   impl_->spool->count(*impl_);
 }
 
+void Spool::Stream::complete_with(Stream& leader) {
+  const std::lock_guard lock(impl_->spool->disk);
+  leader.impl_->followers.push_back(impl_.get());
+}
+
 std::int64_t Spool::Stream::dropped() const noexcept {
   return impl_->dropped.load();
+}
+std::int64_t Spool::Stream::appended() const noexcept {
+  return impl_->samples.load();
+}
+Spool::Stream::Before Spool::Stream::before() const {
+  return impl_->held;
 }
 std::int64_t Spool::Stream::index() const noexcept {
   return impl_->index;

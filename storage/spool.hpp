@@ -131,6 +131,14 @@ class TORCHTAP_API Spool::Stream {
   /// sample is recorded. Throws `c10::TypeError` for a tensor without plain bytes, `c10::ValueError` for a
   /// negative slot. Never waits for the disk: see `admit`.
   void append(const at::Tensor& sample, std::optional<std::int64_t> slot = std::nullopt);
+  /// Appends the samples of a stack `[n, ...]`, each as `append` does, by one copy. Returns whether some of
+  /// them have gone to the writer; the rest waits for more. Throws as `append` does.
+  bool append_stack(const at::Tensor& stack);
+  /// Has the writer write what waits for more samples, without waiting for that.
+  void hand_over();
+  /// From now on, a shard of this stream is completed whenever one of `leader` is full, so that readers of a
+  /// recording that is being written find both.
+  void complete_with(Stream& leader);
   /// Notes why there may be no samples although the module ran; the last text is in the manifest, as
   /// `Entry::note`. Throws `c10::ValueError` if it is not UTF-8.
   void note(const std::string& text);
@@ -139,6 +147,16 @@ class TORCHTAP_API Spool::Stream {
   void not_recorded(const core::NotRecorded& missing);
   /// How many samples were dropped because the queue was full.
   std::int64_t dropped() const noexcept;
+  /// How many samples were appended, without those of earlier spools.
+  std::int64_t appended() const noexcept;
+  /// What earlier spools of a continued recording (`SpoolOptions::append`) have left in the entry.
+  struct Before {
+    std::int64_t samples = 0;         ///< how many
+    std::string dtype;                ///< as in the manifest: "float32", "mixed"
+    std::vector<std::int64_t> shape;  ///< of a sample, with -1 where they differ
+  };
+  /// Of this entry.
+  Before before() const;
   /// The place of the entry in the recording.
   std::int64_t index() const noexcept;
 

@@ -17,6 +17,7 @@
 #include <torchtap/base/little_endian.hpp>
 #include <torchtap/base/staging.hpp>
 #include <torchtap/base/write_file.hpp>
+#include <torchtap/rows/rows.hpp>
 #include <torchtap/views/text/units.hpp>
 
 #include "commands.hpp"
@@ -26,6 +27,7 @@
 #include "files/npy.hpp"
 #include "files/tensorboard.hpp"
 #include "options/option_checks.hpp"
+#include "recordings/dump.hpp"
 #include "recordings/recordings.hpp"
 #include "recordings/statistics.hpp"
 #include "terminal/message_text.hpp"
@@ -56,6 +58,11 @@ their shapes agree, otherwise numbered, "path/0", "path/1".
                 of blocks each block is a step, and of kept samples of one element, "path/value", each sample. With
                 several kinds of tensors "path/kind/result".
 
+  parquet       is written in Python, by pyarrow: torchtap.load("dump")["layer1"].rows.arrow().
+
+Of a dump (record --rows) each module is one tensor [rows, ...], and what is beside them "beside/NAME", with run, forward,
+call and place of each row; "beside/PATH/NAME" if the modules have different rows.
+
 In folders, index.json gives the module, result and sample of each file. Characters that a file name cannot hold, and
 control characters, are replaced by "_", and names of more than 200 bytes are cut. Texts beside the tensors, such as the name of
 an architecture in a checkpoint, are written to index.json, or to the metadata of safetensors.
@@ -65,6 +72,7 @@ Examples:
   torchtap convert maps/ --to safetensors --save maps.safetensors
   torchtap convert maps/ --to csv --entry fc --save fc/
   torchtap convert stats/ --to tensorboard --save runs/stats; tensorboard --logdir runs
+  torchtap convert dump/ --to npy --save rows/          # rows/layer2.npy, rows/beside/label.npy
   torchtap convert maps/ --to npy --save maps-npy/ --json | jq -r '.files[].file'
 
 Exit status: 0, or 2 if something cannot be read, written or converted. The output appears whole or not
@@ -123,6 +131,12 @@ void each_tensor(const Layers& layers, const ConvertOptions& options, const Visi
   Names names(options.format == "csv" ? kValues : "__metadata__");  // the latter of safetensors
   for (const Layer* chosen : layers.chosen(options.entry)) {
     const Layer& layer = *chosen;
+    if (!layers.beside.empty()) {
+      const rows::Rows all(layer.entry);
+      visit(Item{&layer, "", -1, names.unique(layer.path.empty() ? "root" : safe(layer.path)),
+                 all.slice(0, all.size()), false});
+      continue;
+    }
     for (const auto& result : results_of(layer.entry.value())) {
       std::string name = layer.path.empty() ? "root" : safe(layer.path);
       if (!result.name.empty()) name = (layers.is_file() ? "" : name + "/") + safe(result.name);
@@ -149,6 +163,21 @@ void each_tensor(const Layers& layers, const ConvertOptions& options, const Visi
       }
     }
   }
+}
+
+/// The same with what is beside the rows of a dump, under "beside/NAME"; under "beside/PATH/NAME" if modules
+/// have different rows.
+template <class Visit>
+void each_with_beside(const Layers& layers, const ConvertOptions& options, const Visit& visit) {
+  each_tensor(layers, options, visit);
+  const auto chosen = layers.chosen(options.entry);
+  if (layers.beside.empty() || chosen.empty()) return;
+  Names names("");
+  each_beside(chosen, [&](const Layer* layer, const std::string& name, const at::Tensor& column) {
+    const std::string of = layer == nullptr ? "" : (layer->path.empty() ? "root" : safe(layer->path)) + "/";
+    visit(Item{layer == nullptr ? chosen.front() : layer, "beside " + name, -1,
+               names.unique("beside/" + of + safe(name)), column, false});
+  });
 }
 
 /// Formats a value as text that reads back as the same; complex numbers as in Python, "1+2j".
@@ -277,7 +306,7 @@ Json convert_to_folder(const Layers& layers, const ConvertOptions& options) {
   std::string numbers;
   write_folder(options, [&](const fs::path& folder) {
     Progress progress("writing");
-    each_tensor(layers, options, [&](const Item& item) {
+    each_with_beside(layers, options, [&](const Item& item) {
       const bool is_line = item.numbers && options.format == "csv";
       const std::string file = (is_line ? std::string(kValues) : item.name) + "." + options.format;
       const fs::path path = folder / file;
@@ -347,7 +376,7 @@ Json convert_to_safetensors(const Layers& layers, const ConvertOptions& options)
   }
   // Reads the recording twice: the header comes first, and the tensors may not fit in memory together.
   std::int64_t offset = 0;
-  each_tensor(layers, options, [&](const Item& item) {
+  each_with_beside(layers, options, [&](const Item& item) {
     const base::Dtype* dtype = base::dtype_by_type(item.tensor.scalar_type());
     TORCH_CHECK_VALUE(dtype != nullptr && dtype->safetensors[0] != '\0', "\"", item.name, "\" is of dtype ",
                       dtype_text(item.tensor.scalar_type()),
@@ -367,7 +396,7 @@ Json convert_to_safetensors(const Layers& layers, const ConvertOptions& options)
     base::put_number(length, static_cast<std::uint64_t>(text.size()));
     stream << length << text;
     Progress progress("writing", static_cast<std::int64_t>(header.size()) - 1);
-    each_tensor(layers, options, [&](const Item& item) {
+    each_with_beside(layers, options, [&](const Item& item) {
       const at::Tensor plain = item.tensor.contiguous();
       stream.write(static_cast<const char*>(plain.data_ptr()), static_cast<std::streamsize>(plain.nbytes()));
       progress.advance();
@@ -388,7 +417,7 @@ void add_convert(CLI::App& app) {
       ->check(CLI::ExistingPath);
   command->add_option("--to", options->format, "Output format")
       ->required()
-      ->check(CLI::IsMember({"npy", "safetensors", "csv", "tensorboard"}));
+      ->check(CLI::IsMember({"npy", "safetensors", "csv", "tensorboard", "parquet"}));
   command->add_option("--entry", options->entry, "One module only, by its path or index");
   command->add_option("-o,--save", options->save, "Output folder, or output file for safetensors")
       ->required()
@@ -396,6 +425,9 @@ void add_convert(CLI::App& app) {
   add_overwrite(*command, options->overwrite);
   command->add_flag("--json", options->json, "Report the files written as JSON");
   command->callback([options] {
+    TORCH_CHECK_VALUE(options->format != "parquet",
+                      "--to parquet: Python's pyarrow writes parquet: rows = torchtap.load(\"", options->path,
+                      "\")[\"PATH\"].rows; pyarrow.parquet.write_table(rows.arrow(), \"PATH.parquet\").");
     check_output(*options);
     const Layers layers = open_layers(options->path);
     const bool one_file = options->format == "safetensors";

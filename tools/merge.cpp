@@ -143,18 +143,19 @@ void add_merge(CLI::App& app) {
     }
     std::int64_t samples = 0;
     const storage::Recording merged = storage::load(options->save);
-    for (const auto& entry : merged) samples += entry.samples();
+    std::int64_t modules = 0;
+    for (const auto& entry : merged) {
+      if (storage::is_beside(entry.kind())) continue;
+      samples += entry.samples();
+      ++modules;
+    }
     if (!options->json) {
-      std::cout << counted(static_cast<std::int64_t>(merged.size()), "module") << ", "
-                << counted(samples, "sample") << " of "
+      std::cout << counted(modules, "module") << ", " << counted(samples, "sample") << " of "
                 << counted(static_cast<std::int64_t>(options->parts.size()), "recording") << " in "
                 << printable(options->save) << '\n';
       return;
     }
-    print({{"saved", options->save},
-           {"parts", options->parts},
-           {"modules", merged.size()},
-           {"samples", samples}});
+    print({{"saved", options->save}, {"parts", options->parts}, {"modules", modules}, {"samples", samples}});
   });
 }
 

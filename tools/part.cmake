@@ -11,5 +11,5 @@ if(missing)
   list(JOIN missing ", " missing)
   set(lacks "it needs ${missing} (Debian: libcli11-dev, nlohmann-json3-dev, zlib1g-dev)")
 endif()
-torchtap_part(tools NEEDS torchscript statistics transparent trace report stream compare monitor quantization WANTS explorer exported LACKS "${lacks}"
+torchtap_part(tools NEEDS torchscript statistics rows transparent trace report stream compare monitor quantization WANTS explorer exported LACKS "${lacks}"
               DESCRIPTION "is the torchtap command")

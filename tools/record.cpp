@@ -74,6 +74,8 @@ Examples:
           --reduce 'by(expert, moments)' --save experts/
   torchtap record a.pt --beside b.pt --input x.pt --batch 64 --reduce 'cka(beside)' --save cka/
   torchtap record model.pt2 --input batch.pt --reduce moments --save maps/
+  torchtap record model.pt --input tokens.npy --batch 32 --rows 0,1 --where mask=mask.npy --beside label=labels.npy \
+          --save dump/
   torchtap record model.pt --random 8x3x224x224 --count 1000 --stream resnet
   torchtap record model.pt --input validation/*.pt --learn reference/
   torchtap record model.pt --random 4x16:int64:30522 --what grad-output --reduce abs_max --save gradients/
@@ -89,7 +91,9 @@ struct RecordOptions {
   std::string method = "forward";
   std::string reduce;
   std::vector<std::string> with;
-  std::string beside;
+  std::vector<std::string> beside;  // a model, or NAME=FILE with rows
+  std::vector<std::int64_t> rows;
+  std::string where;
   std::vector<std::int64_t> over;
   bool elementwise = false;
   bool all_tensors = false;
@@ -254,7 +258,7 @@ void summarize(Run& run) {
 
 void keep_samples(recorders::RecorderOptions& how, const RecordOptions& options) {
   const auto spool = storage::SpoolOptions().mkdir(true).overwrite(options.overwrite);
-  if (options.memory == 0) {
+  if (options.memory == 0 || !options.rows.empty()) {
     how.spool(options.save, spool);
   } else {
     how.memory_budget(options.memory << 20, options.save, spool);
@@ -277,12 +281,29 @@ void add_companions(Run& run, recorders::RecorderOptions& how) {
   if (!run.beside.empty()) given("beside", recorders::output(run.beside));
 }
 
+/// Has rows kept, and leaves the files of --where and --beside to `Companions`.
+void add_rows(Run& run, recorders::RecorderOptions& how) {
+  const RecordOptions& options = run.options;
+  how.rows(options.rows);
+  const auto named = [&](const char* option, const std::string& text) {
+    const auto equals = text.find('=');
+    TORCH_CHECK_VALUE(equals != 0 && equals != std::string::npos && equals + 1 < text.size(), option, " ",
+                      text, ": with --rows, expected NAME=FILE, such as label=labels.npy.");
+    run.with.push_back(text);
+    run.needed.push_back(text.substr(0, equals));
+    return run.needed.back();
+  };
+  if (!options.where.empty()) how.where(named("--where", options.where));
+  for (const auto& text : options.beside) how.beside({named("--beside", text)});
+}
+
 recorders::RecorderOptions how_to_record(Run& run) {
   const RecordOptions& options = run.options;
   recorders::RecorderOptions how;
   if (run.publisher.has_value()) how.stream(*run.publisher).device(at::kCPU);
   if (options.reduce.empty()) {
     if (!run.publisher.has_value()) keep_samples(how, options);
+    if (!options.rows.empty()) add_rows(run, how);
   } else {
     auto reduction = make_reduction(options.reduce, options.over, options.elementwise);
     run.needed = reduction.companions();
@@ -320,7 +341,8 @@ void save(const Run& run) {
 /// Calls the model until the inputs end or a signal arrives, then saves.
 void run_model(Run& run, Inputs& inputs, const std::function<c10::IValue(const Batch&)>& call_model) {
   const RecordOptions& options = run.options;
-  Companions companions(run.with, run.needed, options.inputs, inputs.count());
+  Companions companions(run.with, run.needed, options.inputs, inputs.count(),
+                        options.rows.empty() ? "--with" : "--where/--beside");
   const Interrupt interrupt;
   try {
     const at::AutoGradMode mode(run.gradients() || options.enable_grad);
@@ -363,14 +385,15 @@ void publish(Run& run) {
 /// Loads the model of --beside.
 void load_beside(Run& run, at::Device device) {
   const RecordOptions& options = run.options;
-  if (options.beside.empty()) return;
-  if (is_package(options.beside)) {
-    const auto package = std::make_shared<Package>(options.beside);
+  if (options.beside.empty() || !options.rows.empty()) return;
+  const std::string& file = options.beside.front();
+  if (is_package(file)) {
+    const auto package = std::make_shared<Package>(file);
     run.beside = package->modules();
     run.call_beside = [package, device](const Batch& batch) { package->call(batch, device); };
     return;
   }
-  const auto model = std::make_shared<torch::jit::Module>(load_model(options.beside, device));
+  const auto model = std::make_shared<torch::jit::Module>(load_model(file, device));
   const std::string called = called_method(*model, options.method);
   find_method(*model, called);  // throws if it does not exist
   model->train(options.train);
@@ -453,6 +476,10 @@ int record(const RecordOptions& options) {
       "--stream sends samples and keeps none, so --save has nothing to save; add --reduce, or save what "
       "arrives: torchtap tail ",
       options.stream, " --save ", options.save, ".");
+  TORCH_CHECK_VALUE(options.beside.empty() || !options.rows.empty() || !options.reduce.empty(),
+                    "--beside names a model for --reduce, or with --rows NAME=FILE; add one of them.");
+  TORCH_CHECK_VALUE(options.beside.size() <= 1 || !options.rows.empty(), "--beside was given ",
+                    options.beside.size(), " times; one model can be beside another.");
   if (!options.save.empty()) check_free(options.save, options.overwrite);
   Run run(options);
   if (is_package(options.model)) {
@@ -481,8 +508,24 @@ void add_reduction_options(CLI::App& command, RecordOptions& options) {
       .add_option(
           "--beside", options.beside,
           "A second model, called with the same inputs; --reduce finds the output of its module at the "
-          "same path as 'beside': cka(beside), cross_covariance(beside), joint(beside, covariance)")
-      ->needs(reduce);
+          "same path as 'beside': cka(beside), cross_covariance(beside), joint(beside, covariance). With "
+          "--rows "
+          "NAME=FILE: what to keep beside each row, split as --input is; may be given several times")
+      ->type_name("FILE|NAME=FILE");
+  auto* rows =
+      command
+          .add_option("--rows", options.rows,
+                      "Keep rows of tensors as samples: the dimensions whose elements are rows, '0' or "
+                      "'0,1' of [B, T, C]; with --where and --beside a dump, see torchtap show --rows")
+          ->delimiter(',')
+          ->transform(whole_number())
+          ->excludes(reduce)
+          ->excludes("--with");
+  command
+      .add_option("--where", options.where,
+                  "NAME=FILE: keep only the rows that are true in this tensor, split as --input is")
+      ->type_name("NAME=FILE")
+      ->needs(rows);
   auto* over = command
                    .add_option("--over", options.over,
                                "Dimensions of a sample that count as rows: '0' or '0,2,3'; without this or "
@@ -536,6 +579,8 @@ void add_record(CLI::App& app) {
                     "Record all tensors of an input or output; otherwise only the first");
   command->add_option("-o,--save", options->save, "Directory of the recording")->check(place());
   add_stream_options(*command, *options);
+  for (const char* const other : {"--stream", "--all-tensors"})
+    command->get_option("--rows")->excludes(command->get_option(other));
   auto* learn = command->add_option_function<std::string>(
       "--learn",
       [options](const std::string& folder) {
@@ -550,7 +595,7 @@ void add_record(CLI::App& app) {
       "unless --types or --names say otherwise. Use data that the model was not trained on");
   learn->check(place());
   for (const char* const other :
-       {"--save", "--what", "--reduce", "--stream", "--over", "--elementwise", "--beside"})
+       {"--save", "--what", "--reduce", "--stream", "--over", "--elementwise", "--beside", "--rows"})
     learn->excludes(command->get_option(other));
   add_overwrite(*command, options->overwrite);
   command

@@ -22,6 +22,7 @@
 #include "files/dtypes.hpp"
 #include "files/json.hpp"
 #include "options/option_checks.hpp"
+#include "recordings/dump.hpp"
 #include "recordings/large_results.hpp"
 #include "recordings/manifest.hpp"
 #include "recordings/recordings.hpp"
@@ -44,7 +45,8 @@ bin to the highest. The column "mark" names the rules that torchtap check would 
 the table say what each means.
 Reductions by key have one row for each key, such as "fc labels=3".
 --sort COLUMN puts the largest first, --sort -COLUMN the smallest; several numbers are sorted by the largest of them.
-A recording of samples gets one row per module with the number, dtype and shape of its samples.
+A recording of samples gets one row per module with the number, dtype and shape of its samples. In a dump (record --rows)
+samples are rows, and a line below says what is beside them.
 
 A table fits the terminal, or $COLUMNS columns: values that are the same in all rows move below it, long paths are cut
 at their front, and a line below names the columns left out. --json and --csv have all columns, with all digits.
@@ -64,6 +66,7 @@ Examples:
   torchtap show raw/ --stats
   torchtap show raw/ --entry '#3' --sample 0 --json
   torchtap show raw/ --entry fc --histogram
+  torchtap show dump/ --module layer2 --rows 0:5 --beside
 
 Exit status: 0, or 2 if something cannot be read or found.)";
 
@@ -74,6 +77,8 @@ struct ShowOptions {
   std::string entry;
   std::string result;
   std::optional<std::int64_t> sample;
+  std::string rows;
+  bool beside = false;
   std::string sort;
   bool stats = false;
   bool histogram = false;
@@ -352,6 +357,8 @@ void show(const Layers& layers, const ShowOptions& options) {
   const bool statistics = has_statistics(layers);
   TORCH_CHECK_VALUE(options.sort.empty() || statistics, "--sort sorts the results of reductions, but \"",
                     options.path, "\" is a recording of samples; omit --sort.");
+  if (!options.rows.empty())
+    return print_rows(layers.at(options.entry), options.rows, options.beside, options.json);
   if (options.stats) return show_stats(layers, options);
   if (options.histogram) return show_histogram(layers, options);
   const bool results = wants_results(layers, options) || wants_column(layers, options);
@@ -372,7 +379,7 @@ void add_show(CLI::App& app) {
       ->required()
       ->check(CLI::ExistingPath);
   auto* entry =
-      command->add_option("--entry", options->entry,
+      command->add_option("--entry,--module", options->entry,
                           "One module, by path or, if no path matches, by index; '#3' is always an index");
   command->add_option("--result", options->result,
                       "One result of a reduction, or a column of the table: variance, std");
@@ -388,9 +395,22 @@ void add_show(CLI::App& app) {
       ->type_name("COLUMN")
       ->excludes(stats)
       ->excludes(histogram);
+  auto* rows = command
+                   ->add_option("--rows", options->rows,
+                                "Rows of a module: BEGIN:END as in Python, or one number; of a dump, or of "
+                                "samples by their first dimension")
+                   ->type_name("BEGIN:END")
+                   ->needs(entry)
+                   ->excludes(stats)
+                   ->excludes(histogram)
+                   ->excludes("--sample")
+                   ->excludes("--result");
+  command->add_flag("--beside", options->beside, "With what is beside each row, and where it is from")
+      ->needs(rows);
   auto* json = command->add_flag("--json", options->json, "Write JSON");
   command->add_flag("--csv", options->csv, "Write comma-separated values")
       ->excludes(json)
+      ->excludes(rows)
       ->excludes(histogram);
   command->callback([options] { show(open_layers(options->path), *options); });
 }

@@ -15,5 +15,5 @@ if(Torch_VERSION VERSION_GREATER_EQUAL 2.11 AND TORCHTAP_TORCH_PYTHON_LIBRARY AN
     set(lacks "it needs the headers of the Python that the wheel is for (python3-dev)")
   endif()
 endif()
-torchtap_part(python NEEDS statistics LACKS "${lacks}" WANTS distributed cuda torchscript
+torchtap_part(python NEEDS statistics LACKS "${lacks}" WANTS distributed cuda torchscript rows
               AFTER report trace compare explorer monitor stream DESCRIPTION "records and views models of Python")

@@ -56,6 +56,21 @@ void set_handler(RecorderOptions& options, const py::object& handler) {
   });
 }
 
+#ifdef TORCHTAP_PYTHON_ROWS
+void set_rows(RecorderOptions& options, const py::dict& given) {
+  if (!given["rows"].is_none()) options.rows(option<std::vector<std::int64_t>>(given, "rows"));
+  if (!given["where"].is_none()) options.where(option<std::string>(given, "where"));
+  if (!given["beside"].is_none()) options.beside(option<std::vector<std::string>>(given, "beside"));
+}
+#else
+void set_rows(RecorderOptions&, const py::dict& given) {
+  for (const char* const name : {"rows", "where", "beside"}) {
+    TORCH_CHECK_NOT_IMPLEMENTED(given[name].is_none(), "torchtap: ", name,
+                                "= needs the component rows, without which this torchtap was built.");
+  }
+}
+#endif
+
 RecorderOptions options_of(const py::dict& given) {
   RecorderOptions options;
   const auto is_given = [&](const char* name) { return given.contains(name) && !given[name].is_none(); };
@@ -87,6 +102,7 @@ RecorderOptions options_of(const py::dict& given) {
     options.spool(spool, spool_options);
   }
   options.defer(option<std::int64_t>(given, "defer"));
+  set_rows(options, given);
   return options;
 }
 

@@ -51,6 +51,7 @@ void define_storage(py::module_& module) {
       .def_property_readonly("aliases", [](const RecordedEntry& entry) { return entry.aliases(); })
       .def_property_readonly("type", [](const RecordedEntry& entry) { return entry.type(); })
       .def_property_readonly("kind", [](const RecordedEntry& entry) { return entry.kind(); })
+      .def_property_readonly("directory", [](const RecordedEntry& entry) { return entry.directory(); })
       .def_property_readonly("samples", &RecordedEntry::samples)
       .def_property_readonly("dropped", &RecordedEntry::dropped)
       .def_property_readonly("reduction", [](const RecordedEntry& entry) { return entry.reduction(); })
@@ -70,6 +71,10 @@ void define_storage(py::module_& module) {
           "__iter__", [](const Recording& all) { return py::make_iterator(all.begin(), all.end()); },
           py::keep_alive<0, 1>())
       .def_property_readonly("paths", &Recording::paths)
+      .def_property_readonly("directory",
+                             [](const Recording& all) {
+                               return all.empty() ? std::string() : all.at(std::int64_t{0}).directory();
+                             })
       .def_property_readonly("created", [](const Recording& all) { return all.created(); })
       .def_property_readonly("complete", &Recording::complete);
   module.def(

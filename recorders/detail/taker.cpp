@@ -71,6 +71,8 @@ std::unique_ptr<Taker> make_taker(Slots& slots, Prepare& prepare, const std::sha
                                   std::int64_t module) {
   const RecorderOptions& options = *slots.options;
   const bool folds = options.reduction() != nullptr;
+  if (options.takes() != nullptr && !folds && store->spooling())
+    return options.takes()->spooling_taker(slots, prepare, store->spool(), *store->stream(module));
   if (options.takes() != nullptr)
     return options.takes()->taker(slots, prepare, folds ? make_fold(slots, prepare) : nullptr);
   if (folds) return make_fold(slots, prepare);
@@ -84,6 +86,11 @@ std::unique_ptr<Taker> make_taker(Slots& slots, Prepare& prepare, const std::sha
 namespace torchtap::recorders {
 
 void extend::Takes::check(const std::string& /*kind*/, const RecorderOptions& /*options*/) const {}
+std::unique_ptr<extend::Taker> extend::Takes::spooling_taker(Slots& slots, Prepare& prepare,
+                                                             storage::Spool& /*spool*/,
+                                                             storage::Spool::Stream& /*stream*/) const {
+  return taker(slots, prepare, nullptr);
+}
 std::string extend::Takes::elsewhere(const RecorderOptions& /*options*/) const {
   return "";
 }

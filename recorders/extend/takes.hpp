@@ -13,6 +13,7 @@
 #include <torchtap/recorders/detail/taker.hpp>
 #include <torchtap/recorders/detail/until_recorded.hpp>
 #include <torchtap/recorders/options.hpp>
+#include <torchtap/storage/spool.hpp>
 
 namespace torchtap::recorders::extend {
 
@@ -39,6 +40,10 @@ class TORCHTAP_API Takes {
   /// The taker of a recorder that is being attached to a module. `folds` leads to the reductions of the
   /// options; null if there are none. Throws if the options or the kind of the recorder do not allow it.
   virtual std::unique_ptr<Taker> taker(Slots& slots, Prepare& prepare, std::unique_ptr<Fold> folds) const = 0;
+  /// The same where samples are spooled at once: `stream` of `spool` is the module's, and both live longer.
+  /// `taker` unless a part says otherwise.
+  virtual std::unique_ptr<Taker> spooling_taker(Slots& slots, Prepare& prepare, storage::Spool& spool,
+                                                storage::Spool::Stream& stream) const;
 };
 
 }  // namespace torchtap::recorders::extend

@@ -30,7 +30,11 @@ using Key = std::pair<std::string, int>;
 std::vector<Key> keys_of(const Recording& recording) {
   std::map<std::string, int> seen;
   std::vector<Key> keys;
-  for (const auto& entry : recording) keys.emplace_back(entry.path(), seen[entry.path()]++);
+  for (const auto& entry : recording) {
+    // What is beside rows may come in any order.
+    const std::string name = entry.path() + (is_beside(entry.kind()) ? '\0' + entry.kind() : "");
+    keys.emplace_back(name, seen[name]++);
+  }
   return keys;
 }
 
@@ -99,6 +103,11 @@ std::vector<JoinedEntry> joined_by_module(const std::vector<std::string>& paths,
   std::optional<Recording> first;
   for (const auto& path : paths) {
     const Recording recording = load(path);
+    const bool dump = std::any_of(recording.begin(), recording.end(),
+                                  [](const auto& entry) { return is_calls(entry.kind()); });
+    TORCH_CHECK_VALUE(!dump || recording.complete(), "merge: \"", path,
+                      "\" has rows and is not finished, so rows and their calls may end at different places; "
+                      "run torchtap recover, or storage::recover, first.");
     const std::vector<Key> keys = keys_of(recording);
     if (!first.has_value()) first = recording;
     const std::size_t known = joined.size();

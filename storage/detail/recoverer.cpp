@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -24,6 +27,7 @@ namespace torchtap::storage::detail {
 namespace {
 
 constexpr const char* kCall = "recover";
+constexpr const char* kRowsFormat = "rows 1";
 
 class Recoverer {
  public:
@@ -34,6 +38,7 @@ class Recoverer {
     contents_ = read_contents(kCall, path_, directory_, /*lenient=*/true);
     result_.finished = contents_.has_manifest && !contents_.has_journal && contents_.damage.empty();
     result_.missing = contents_.damage;
+    pair_rows();
     for (std::size_t i = 0; i < contents_.entries.size(); ++i) {
       check(contents_.entries[i], contents_.described[i]);
     }
@@ -41,15 +46,19 @@ class Recoverer {
     put_aside();  // last, because a file of a newer format throws and must change nothing
     if (contents_.has_journal) adopt_parts();
     put_aside();
-    for (auto& entry : contents_.entries) {
-      sort(entry);
+    for (auto& entry : contents_.entries) sort(entry);
+    if (options_.repair() && contents_.has_journal) {
+      for (const auto& [calls, rows] : rows_of_) agree(calls, rows);
+    }
+    for (const auto& entry : contents_.entries) {
       for (const auto& shard : entry.shards) {
         ++result_.shards;
         result_.bytes += shard.bytes;
       }
+      if (is_beside(entry.kind)) continue;
       result_.samples += entry.samples();
+      ++result_.entries;
     }
-    result_.entries = static_cast<std::int64_t>(contents_.entries.size());
     if (options_.repair() && contents_.has_journal) {
       const std::string text = manifest_of(contents_.created, contents_.entries);
       write_manifest(kCall, path_, directory_, text, /*sync=*/true);
@@ -129,6 +138,10 @@ class Recoverer {
     std::vector<ShardInfo> whole;
     for (auto& shard : entry.shards) {
       claimed_.insert(shard.file);
+      if (behind_lost(entry, shard.file)) {
+        lost_.push_back(shard.file);
+        continue;
+      }
       const std::string why = wrong(shard, said.file == shard.file ? &said : nullptr);
       if (why.empty()) {
         whole.push_back(std::move(shard));
@@ -137,8 +150,71 @@ class Recoverer {
       result_.missing.push_back(c10::str(shard.file, " with ", shard.samples, " samples of \"", entry.path,
                                          "\" is damaged: ", why));
       lost_.push_back(shard.file);
+      last_.try_emplace(&entry, parse_shard_name(shard.file).value_or(ShardName{0, std::nullopt, -1}).number);
     }
     entry.shards = std::move(whole);
+  }
+
+  /// Whether a shard comes behind a lost one of rows, or of their calls: these have to match from the first
+  /// one on.
+  bool behind_lost(const SpooledEntry& entry, const std::string& file) {
+    const auto last = last_.find(&entry);
+    const auto place = parse_shard_name(file);
+    if (dump_.count(&entry) == 0 || last == last_.end() || !place || place->number <= last->second)
+      return false;
+    result_.missing.push_back(c10::str(file, " of \"", entry.path,
+                                       "\" is left out: rows before it are lost, so nothing says which "
+                                       "calls its rows are of"));
+    return true;
+  }
+
+  /// Finds the entries of rows and those of their calls.
+  void pair_rows() {
+    auto& entries = contents_.entries;
+    for (std::size_t calls = 0; calls < entries.size(); ++calls) {
+      const std::string& kind = entries[calls].kind;
+      if (!is_calls(kind) || entries[calls].type != kRowsFormat) continue;
+      for (std::size_t rows = 0; rows < entries.size(); ++rows) {
+        if (entries[rows].path != entries[calls].path || entries[rows].kind + ".calls" != kind) continue;
+        rows_of_.emplace(calls, rows);
+        dump_.insert({&entries[calls], &entries[rows]});
+      }
+    }
+  }
+
+  /// Has an entry of calls have as many rows as the entry of these, by a further line
+  /// (extras/rows/FORMAT.md).
+  void agree(std::size_t calls, std::size_t rows) {
+    SpooledEntry& entry = contents_.entries[calls];
+    std::int64_t more = contents_.entries[rows].samples();
+    for (const auto& shard : entry.shards) {
+      for (const at::Tensor& line : read_value(open(shard.file)).tensors())
+        more -= (line.dim() == 2 ? line.select(1, 4).sum() : line[4]).item<std::int64_t>();
+    }
+    if (more == 0) return;
+    result_.missing.push_back(more > 0 ? c10::str(named(rows), ": ", more, " rows are of calls that are lost")
+                                       : c10::str(named(rows), ": the last ", -more, " rows are lost"));
+    ShardName name{static_cast<std::int64_t>(calls), std::nullopt, 0};
+    for (const auto& file : base::names_in(kCall, path_)) {
+      const auto place = parse_shard_name(file.substr(0, file.rfind('.')) + ".pt");
+      if (place && place->entry == name.entry) name.number = std::max(name.number, place->number + 1);
+    }
+    Shard shard(folder(), name.stem(), -1);
+    const std::array<std::int64_t, 5> line{0, 0, -1, 0, more};
+    shard.write(c10::ScalarType::Long, line.data(), sizeof line);
+    shard.commit({Run{true, c10::ScalarType::Long, {5}, 1}});
+    shard.complete();
+    shard.sync();
+    shard.place();
+    entry.shards.push_back(shard.info());
+  }
+
+  std::shared_ptr<const ShardFolder> folder() const {
+    auto folder = std::make_shared<ShardFolder>();
+    folder->call = kCall;
+    folder->path = path_;
+    folder->fd = base::Descriptor(::fcntl(directory_, F_DUPFD_CLOEXEC, 0));
+    return folder;
   }
 
   bool known(std::int64_t entry) const {
@@ -153,6 +229,11 @@ class Recoverer {
       if (!place.has_value() || is_part(name) || claimed_.count(name) != 0) continue;
       std::string why = "the journal names no entry " + std::to_string(place->entry);
       std::optional<ShardInfo> shard;
+      if (known(place->entry) &&
+          behind_lost(contents_.entries[static_cast<std::size_t>(place->entry)], name)) {
+        lost_.push_back(name);
+        continue;
+      }
       if (known(place->entry)) shard = read(name, place->slot.value_or(-1), why);
       if (shard.has_value()) {
         contents_.entries[static_cast<std::size_t>(place->entry)].shards.push_back(std::move(*shard));
@@ -165,13 +246,16 @@ class Recoverer {
 
   /// Adds shards that were being filled.
   void adopt_parts() {
-    auto folder = std::make_shared<ShardFolder>();
-    folder->call = kCall;
-    folder->path = path_;
-    folder->fd = base::Descriptor(::fcntl(directory_, F_DUPFD_CLOEXEC, 0));
+    const auto folder = this->folder();
     for (const auto& name : base::names_in(kCall, path_)) {
       const auto place = parse_shard_name(name);
-      if (place.has_value() && is_part(name)) adopt_part(folder, name, *place);
+      if (!place.has_value() || !is_part(name)) continue;
+      if (known(place->entry) &&
+          behind_lost(contents_.entries[static_cast<std::size_t>(place->entry)], name)) {
+        lost_.push_back(name);
+      } else {
+        adopt_part(folder, name, *place);
+      }
     }
   }
 
@@ -186,7 +270,7 @@ class Recoverer {
     return Run{true, *dtype, open.shape, open.stacked};
   }
 
-  void adopt_part(const std::shared_ptr<ShardFolder>& folder, const std::string& name,
+  void adopt_part(const std::shared_ptr<const ShardFolder>& folder, const std::string& name,
                   const ShardName& place) {
     Shard shard(folder, place.stem(), place.slot.value_or(-1));
     std::uint64_t left = 0;
@@ -231,6 +315,9 @@ class Recoverer {
   int directory_;
   RecoverOptions options_;
   Contents contents_;
+  std::map<std::size_t, std::size_t> rows_of_;        // the entry of rows by that of their calls
+  std::set<const SpooledEntry*> dump_;                // both
+  std::map<const SpooledEntry*, std::int64_t> last_;  // the number of the last lost shard
   std::unordered_set<std::string> claimed_;
   std::vector<std::string> lost_;  // files to put aside
   Recovery result_;

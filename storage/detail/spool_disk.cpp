@@ -82,7 +82,14 @@ bool Spool::Impl::make_room(const Piece& piece, bool alike) {
   const bool long_list =
       !stacks && (shard.samples() >= kLongestList || (shard.stacked() && shard.bytes() >= limit / 8));
   if (shard.samples() == 0 || (!full && !long_list)) return stacks;
-  seal({{&stream, piece.slot}});
+  Lanes full_and_followers{{&stream, piece.slot}};
+  for (Stream::Impl* const follower : stream.followers) {
+    for (const auto& [slot, other] : follower->lanes) {
+      if (other.shard != nullptr && other.shard->samples() > 0 && !other.shard->dirty())
+        full_and_followers.emplace_back(follower, slot);
+    }
+  }
+  seal(full_and_followers);
   return alike;
 }
 

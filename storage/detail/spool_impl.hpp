@@ -63,6 +63,8 @@ struct Spool::Stream::Impl {
   void collect(const at::Tensor& sample, std::int64_t slot);
   void collect_none(std::int64_t slot);
   void collect_large(const at::Tensor& tensor, std::int64_t slot);
+  void collect_stack(const at::Tensor& stack);
+  std::size_t grow(std::int64_t slot, std::size_t bytes);
 
   Spool::Impl* spool = nullptr;
   std::int64_t index = 0;
@@ -74,13 +76,16 @@ struct Spool::Stream::Impl {
   std::map<std::int64_t, std::unique_ptr<detail::Piece>> pieces;
   std::unique_ptr<detail::Piece>* last = nullptr;  // the piece that was appended to last,
   std::int64_t last_slot = -2;                     // and its slot
+  std::uint64_t pushed = 0;                        // pieces that went to the writer
   std::map<std::int64_t, std::size_t> capacities;
 
   // For the writer, under `Spool::Impl::disk`:
   std::map<std::int64_t, detail::Lane> lanes;
   std::map<std::int64_t, std::int64_t> next_number;  // of a shard, by slot
+  std::vector<Impl*> followers;  // whose shards are completed with full ones of this stream
   detail::SpooledEntry entry;
-  core::NotRecorded before;        // of earlier spools of a continued recording
+  core::NotRecorded before;        // of earlier spools of a continued recording,
+  Spool::Stream::Before held;      // and what they left
   core::NotRecorded not_recorded;  // of this spool, but `dropped`
 };
 

@@ -145,6 +145,8 @@ void Spool::Impl::go_on(bool cut_off) {
     impl->index = static_cast<std::int64_t>(streams.size());
     impl->entry = entry;
     impl->before = entry.not_recorded;
+    const detail::Description left = detail::describe(entry, 0);
+    impl->held = {left.samples, left.form.dtype, left.form.shape};
     streams.emplace_back(new Stream(std::move(impl)));
     waiting[{entry.path, entry.kind}].push_back(streams.back().get());
   }

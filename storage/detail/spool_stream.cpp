@@ -30,16 +30,17 @@ at::Tensor plain(const at::Tensor& sample) {
   return tensor.resolve_conj().resolve_neg().to(at::kCPU).contiguous();
 }
 
-void count(std::vector<Run>& runs, bool defined, c10::ScalarType dtype, at::IntArrayRef sizes) {
+void count(std::vector<Run>& runs, bool defined, c10::ScalarType dtype, at::IntArrayRef sizes,
+           std::int64_t more = 1) {
   if (!runs.empty()) {
     Run& last = runs.back();
     if (last.defined == defined &&
         (!defined || (last.dtype == dtype && sizes == at::IntArrayRef(last.sizes)))) {
-      ++last.count;
+      last.count += more;
       return;
     }
   }
-  runs.push_back({defined, dtype, sizes.vec(), 1});
+  runs.push_back({defined, dtype, sizes.vec(), more});
 }
 
 }  // namespace
@@ -66,6 +67,37 @@ void Spool::Stream::append(const at::Tensor& sample, std::optional<std::int64_t>
   impl_->samples.fetch_add(1, std::memory_order_relaxed);
 }
 
+bool Spool::Stream::append_stack(const at::Tensor& stack) {
+  constexpr const char* kAppend = "storage::Spool::Stream::append_stack";
+  TORCH_CHECK_VALUE(stack.defined() && stack.dim() > 0, kAppend,
+                    ": expected a tensor [n, ...] of n samples, got ",
+                    stack.defined() ? "one without dimensions." : "an undefined one.");
+  Spool::Impl& spool = *impl_->spool;
+  spool.check(kAppend);
+  detail::check_value(kAppend, "the stack", core::Value(stack));
+  if (stack.size(0) == 0) return false;
+  const at::Tensor tensor = plain(stack);
+  const std::lock_guard lock(impl_->mutex);
+  spool.check(kAppend);
+  impl_->last = &impl_->pieces[-1];
+  impl_->last_slot = -1;
+  const std::uint64_t before = impl_->pushed;
+  impl_->collect_stack(tensor);
+  return impl_->pushed != before;
+}
+
+void Spool::Stream::hand_over() {
+  impl_->spool->check("storage::Spool::Stream::hand_over");
+  const std::lock_guard lock(impl_->mutex);
+  for (auto& [slot, piece] : impl_->pieces) {
+    if (piece == nullptr) continue;
+    impl_->capacities[slot] = 0;  // the next one will not be filled, either
+    impl_->last = &piece;
+    impl_->last_slot = slot;
+    impl_->push();
+  }
+}
+
 void Spool::Stream::Impl::begin(std::int64_t slot, std::unique_ptr<char[]> data, std::size_t capacity) {
   auto& piece = *last;
   piece = std::make_unique<Piece>();
@@ -76,7 +108,9 @@ void Spool::Stream::Impl::begin(std::int64_t slot, std::unique_ptr<char[]> data,
 }
 
 void Spool::Stream::Impl::push() {
-  if (*last != nullptr) spool->push(std::move(*last));
+  if (*last == nullptr) return;
+  ++pushed;
+  spool->push(std::move(*last));
 }
 
 void Spool::Stream::Impl::collect_none(std::int64_t slot) {
@@ -99,9 +133,7 @@ void Spool::Stream::Impl::collect(const at::Tensor& sample, std::int64_t slot) {
   if (piece != nullptr && (other || piece->used + bytes > piece->capacity)) push();
   if (bytes > kPiece) return collect_large(tensor, slot);
   if (piece == nullptr) {
-    std::size_t& capacity = capacities[slot];
-    const auto most = std::min(kPiece, static_cast<std::size_t>(spool->options.shard_bytes()));
-    capacity = std::max(std::min(capacity == 0 ? kFirstPiece : 2 * capacity, most), bytes);
+    const std::size_t capacity = grow(slot, bytes);
     begin(slot, capacity == kPiece ? spool->buffer() : std::unique_ptr<char[]>(new char[capacity]), capacity);
   }
   piece->dtype = dtype;
@@ -109,6 +141,48 @@ void Spool::Stream::Impl::collect(const at::Tensor& sample, std::int64_t slot) {
   piece->used += bytes;
   count(piece->runs, true, dtype, sample.sizes());
   if (piece->runs.size() >= kMostRuns) push();
+}
+
+/// The size of the next piece, which holds at least `bytes` bytes.
+std::size_t Spool::Stream::Impl::grow(std::int64_t slot, std::size_t bytes) {
+  std::size_t& capacity = capacities[slot];
+  const auto most = std::min(kPiece, static_cast<std::size_t>(spool->options.shard_bytes()));
+  return capacity = std::max(std::min(capacity == 0 ? kFirstPiece : 2 * capacity, most), bytes);
+}
+
+/// Fills pieces with whole samples.
+void Spool::Stream::Impl::collect_stack(const at::Tensor& stack) {
+  auto& piece = *last;
+  const at::IntArrayRef sizes = stack.sizes().slice(1);
+  const c10::ScalarType dtype = stack.scalar_type();
+  auto left = static_cast<std::size_t>(stack.size(0));
+  const std::size_t bytes = static_cast<std::size_t>(stack.nbytes()) / left;
+  if (piece != nullptr && piece->dtype != dtype && piece->dtype != c10::ScalarType::Undefined) push();
+  if (bytes > kPiece) {
+    push();
+    for (std::int64_t i = 0; i < stack.size(0); ++i) {
+      collect_large(stack.select(0, i), -1);
+      samples.fetch_add(1, std::memory_order_relaxed);
+    }
+    return;
+  }
+  for (const auto* data = static_cast<const char*>(stack.data_ptr()); left > 0;) {
+    if (piece != nullptr && piece->used + bytes > piece->capacity) push();
+    if (piece == nullptr) {
+      const auto most = std::min(kPiece, static_cast<std::size_t>(spool->options.shard_bytes()));
+      const std::size_t capacity = left * bytes >= most ? std::max(most, bytes) : grow(-1, bytes);
+      begin(-1, capacity == kPiece ? spool->buffer() : std::unique_ptr<char[]>(new char[capacity]), capacity);
+    }
+    const std::size_t fits = bytes == 0 ? left : std::min(left, (piece->capacity - piece->used) / bytes);
+    piece->dtype = dtype;
+    if (bytes != 0) std::memcpy(piece->data.get() + piece->used, data, fits * bytes);
+    piece->used += fits * bytes;
+    count(piece->runs, true, dtype, sizes, static_cast<std::int64_t>(fits));
+    samples.fetch_add(static_cast<std::int64_t>(fits), std::memory_order_relaxed);
+    data += fits * bytes;
+    left -= fits;
+    if (piece->runs.size() >= kMostRuns || (bytes != 0 && piece->used + bytes > piece->capacity)) push();
+  }
 }
 
 /// Splits a large sample into pieces.

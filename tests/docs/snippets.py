@@ -79,7 +79,7 @@ HIDDEN = {"setup": "cpp", "global": "cpp", "check": "cpp", "python": "python", "
 # Parts that may not be built, and where their headers lie, if they have some.
 PARTS = {
     "python": None,
-    **{part: part for part in ("cuda", "distributed", "exported", "operations", "quantization")},
+    **{part: part for part in ("cuda", "distributed", "exported", "operations", "quantization", "rows")},
     **{view: f"views/{view}" for view in ("compare", "explorer", "monitor", "report", "stream", "trace")},
 }
 

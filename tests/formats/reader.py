@@ -373,11 +373,14 @@ def read_recording(folder):
                 opened.pop(said["shard"]["file"][:-3])
     found = {}
     for entry in entries:
+        key = entry["path"]
+        if entry["kind"] in ("Beside", "Place") or entry["kind"].endswith(".calls"):
+            key = entry["path"], entry["kind"]  # of a dump
         if entry["file"]:
             path = folder + "/" + entry["file"]
             assert os.path.getsize(path) == entry["bytes"]
             value, files = read_value(path)
-            found[entry["path"]] = (entry, value, files)
+            found[key] = (entry, value, files)
             continue
         slots = {}
         for shard in entry.get("shards", []):
@@ -388,7 +391,7 @@ def read_recording(folder):
             samples = value if isinstance(value, list) else list(value.rows())
             assert len(samples) == shard["samples"]
             slots.setdefault(shard["slot"], []).extend(samples)
-        found[entry["path"]] = (entry, slots, None)
+        found[key] = (entry, slots, None)
     for name, said in opened.items():
         slot = found[entries[said["entry"]]["path"]][1].setdefault(said["slot"], [])
         if os.path.exists(folder + "/" + name + ".pt"):  # complete, but not in the journal yet
@@ -402,6 +405,51 @@ def read_recording(folder):
             if said["stacked"] < 0 or i < said["stacked"]:
                 slot.append(Tensor(said["dtype"], said["shape"], data[i * size : (i + 1) * size]))
     return found
+
+
+def calls_of(found, path, kind):
+    """By extras/rows/FORMAT.md: the number of the first row of each call in the files, and its line."""
+    entry, slots, _ = found[path, kind + ".calls"]
+    assert entry["type"] == "rows 1"
+    calls, first = [], 0
+    for line in (sample.numbers for sample in slots[-1]):
+        if line[2] == -1 and line[4] < 0:  # rows that are missing
+            missing = -line[4]
+            for call in reversed(calls):
+                gone = min(missing, call[1][4])
+                call[1][4] -= gone
+                missing -= gone
+            first += line[4]
+            continue
+        calls.append((first, line))
+        first += line[4]
+    rows = found[path if kind not in ("Beside", "Place") else (path, kind)]
+    assert first == rows[0]["samples"]
+    return [(first, line) for first, line in calls if line[2] != -1]
+
+
+def read_dump(folder):
+    """For each module its rows, as (run, forward, call, place, numbers, {name: numbers beside them})."""
+    found = read_recording(folder)
+    columns = {}
+    for path, kind in (key for key in found if isinstance(key, tuple) and key[1] in ("Beside", "Place")):
+        groups = {}
+        for first, line in calls_of(found, path, kind):
+            groups.setdefault((line[0], line[2]), found[path, kind][1][-1][first : first + line[4]])
+        columns[path, kind] = groups
+    modules = {}
+    for path in (key for key in found if isinstance(key, str)):
+        entry, slots, _ = found[path]
+        modules[path] = []
+        for first, (run, forward, group, call, rows) in calls_of(found, path, entry["kind"]):
+            for i in range(rows):
+                beside = {
+                    key: of[run, group][i].numbers for key, of in columns.items() if i < len(of.get((run, group), ()))
+                }
+                (place,) = beside.pop(("place", "Place"), [i])
+                beside = {name: numbers for (name, _), numbers in beside.items()}
+                modules[path].append((run, forward, call, place, slots[-1][first + i].numbers, beside))
+    return modules
 
 
 def read_snapshot(path):
@@ -898,6 +946,15 @@ def main(folder):
     mixed = spooled["mixed"][1][-1]
     assert [tensor and (tensor.dtype, tensor.shape) for tensor in mixed] == [("float32", [2]), None, ("int64", [3, 1])]
     assert spooled["slots"][1][1][0].numbers == [number + 1 for number in samples[0]]
+
+    for path, rows in read_dump(folder + "/dump").items():
+        assert len(rows) == {"first": 20, "twice": 40}[path] and len({run for run, *_ in rows}) == 2
+        for _, forward, call, place, row, beside in rows:
+            (number,) = beside["id"]
+            assert number == row[0] + 128 * row[2] and number % 100 == 6 * forward + place
+            assert (call < 2 if path == "twice" else call == 0) and row[1] == {"first": 1, "twice": 2 + call}[path]
+            text = bytes(beside["name"]).rstrip(b"\0").decode()
+            assert len(beside["name"]) == 64 and text == ("größe" if place < 3 else "b")
 
     unfinished = read_recording(folder + "/unfinished")
     assert [tensor.numbers for tensor in unfinished["cut off"][1][-1]] == samples

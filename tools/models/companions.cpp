@@ -55,13 +55,14 @@ std::optional<std::pair<std::string, recorders::Companion>> companion_of_module(
 }
 
 Companions::Companions(const std::vector<std::string>& named, const std::vector<std::string>& needed,
-                       const InputOptions& inputs, std::int64_t batches) {
+                       const InputOptions& inputs, std::int64_t batches, const std::string& option)
+    : option_(option) {
   for (const auto& text : named) {
     auto [name, value] = name_and_value(text);
     One one{std::move(name), text, std::nullopt, {}};
     TORCH_CHECK_VALUE(
         std::none_of(all_.begin(), all_.end(), [&](const One& other) { return other.name == one.name; }),
-        "--with ", text, ": \"", one.name, "\" was given before; give each name once.");
+        option_, " ", text, ": \"", one.name, "\" was given before; give each name once.");
     TORCH_CHECK_VALUE(std::find(needed.begin(), needed.end(), one.name) != needed.end(), "--with ", text,
                       ": --reduce does not use \"", one.name, "\"; it uses ", base::quoted(needed),
                       ". Write by(", one.name, ", …) or where(", one.name, ", …), or leave it out.");
@@ -73,8 +74,8 @@ Companions::Companions(const std::vector<std::string>& named, const std::vector<
       file.batch = inputs.batch;
       file.batches = inputs.batches;
       one.file.emplace(std::move(file));
-      TORCH_CHECK_VALUE(one.file->count() == batches, "--with ", text, ": the file has ", one.file->count(),
-                        " batches, the inputs have ", batches,
+      TORCH_CHECK_VALUE(one.file->count() == batches, option_, " ", text, ": the file has ",
+                        one.file->count(), " batches, the inputs have ", batches,
                         "; it needs a row for each of theirs, and --batch splits both.");
     }
     all_.push_back(std::move(one));

@@ -29,9 +29,9 @@ class Companions {
  public:
   /// `named` has "labels=FILE", split as the inputs are, or "domain=2", one number for all batches. `needed`
   /// are the names that the reductions look up. Throws `c10::ValueError` if a name is missing, superfluous or
-  /// given twice, or if a file has another number of batches.
+  /// given twice, or if a file has another number of batches; `option` begins the message.
   Companions(const std::vector<std::string>& named, const std::vector<std::string>& needed,
-             const InputOptions& inputs, std::int64_t batches);
+             const InputOptions& inputs, std::int64_t batches, const std::string& option = "--with");
 
   /// The names for the next batch.
   core::Context::Names next();
@@ -42,6 +42,7 @@ class Companions {
     std::optional<Inputs> file;  // or a number
     at::Tensor number;
   };
+  std::string option_;
   std::vector<One> all_;
 };
 

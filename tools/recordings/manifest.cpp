@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "dump.hpp"
 #include "files/checkpoint_texts.hpp"
 #include "files/csv.hpp"
 #include "terminal/message_text.hpp"
@@ -60,16 +61,22 @@ void print_manifest(const Layers& layers, const std::string& path, const std::st
   const auto chosen = layers.chosen(entry);
   if (format == Format::table) {
     print_table(chosen);
+    print_beside(layers);
     return print_texts(layers);
   }
   Json entries = Json::array();
   for (const Layer* layer : chosen) entries.push_back(describe(*layer));
   if (format == Format::csv) return print_csv(entries);
-  print(Json{{"path", path},
-             {"library", layers.library},
-             {"created", layers.created},
-             {"entries", std::move(entries)},
-             {"texts", texts_as_json(layers)}});
+  Json document{{"path", path},
+                {"library", layers.library},
+                {"created", layers.created},
+                {"entries", std::move(entries)},
+                {"texts", texts_as_json(layers)}};
+  for (const auto& one : layers.beside) {
+    if (one.kind() == "Beside")
+      document["beside"].push_back({{"name", one.path()}, {"dtype", one.dtype()}, {"shape", one.shape()}});
+  }
+  print(document);
 }
 
 }  // namespace torchtap::tools

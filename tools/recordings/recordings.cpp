@@ -135,8 +135,14 @@ Layers open_layers(const std::string& path) {
   }
   if (!layers.all.empty()) return layers;
   const auto recording = storage::load(path, storage::LoadOptions().foreign(true));
-  layers = {{}, recording.library(), recording.created(), true};
-  for (const auto& entry : recording) add(layers, entry.path(), entry);
+  layers = {{}, {}, recording.library(), recording.created(), true};
+  for (const auto& entry : recording) {
+    if (storage::is_beside(entry.kind())) {
+      layers.beside.push_back(entry);
+    } else {
+      add(layers, entry.path(), entry);
+    }
+  }
   return layers;
 }
 

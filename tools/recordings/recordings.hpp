@@ -22,6 +22,7 @@ struct Layer {
 /// The modules of a recording in order.
 struct Layers {
   std::vector<Layer> all;
+  std::vector<storage::RecordedEntry> beside;  ///< the rows of a dump, with the calls that these are of
   std::string library;
   std::string created;
   /// Whether a manifest names the entries, in the order of the model; otherwise the names of files do.

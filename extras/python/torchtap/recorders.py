@@ -94,6 +94,11 @@ def _weakly(given):
         return given
 
 
+def _several(given, one):
+    """A list of what may be one thing or several; None stays."""
+    return None if given is None else [given] if isinstance(given, one) else list(given)
+
+
 def _end(recorder):
     """Writes what was spooled, also where Python ends without destroying its objects."""
     if (alive := recorder()) is not None:
@@ -123,6 +128,9 @@ class Recorder(_C.Recorder):
     on_error        receives (path, exception) instead of an exception out of `forward` or `backward`
     spool           a folder that samples are written to as they come
     memory_budget   bytes of kept samples, beyond which an error is raised, or samples go to `spool`
+    rows            dimensions whose elements are kept as rows, (0, 1) of [B, T, C]; into `spool`, see torchtap.rows
+    where           a name of torchtap.Context: only the rows that are true in it
+    beside          names of torchtap.Context, kept beside the rows: ("label", "id")
     defer           bytes of samples on a device that may wait, so that one launch of a fused kernel adds up many
 
     Tensors are found in tuples, lists, dicts, data classes and what is registered with PyTorch's pytree. Results never change:
@@ -144,6 +152,9 @@ class Recorder(_C.Recorder):
         on_error=None,
         spool=None,
         memory_budget=None,
+        rows=None,
+        where=None,
+        beside=None,
         defer=0,
     ):
         super().__init__(
@@ -163,6 +174,9 @@ class Recorder(_C.Recorder):
             on_error=_weakly(on_error),
             spool=None if spool is None else os.fspath(spool),
             memory_budget=memory_budget,
+            rows=_several(rows, int),
+            where=where,
+            beside=_several(beside, str),
             defer=defer,
         )
         self._callables = condition, reduction, transform, on_error
