@@ -56,7 +56,12 @@ class Writer:
         shards = [self.stacked(number, i, part.clone()) for i, part in enumerate(stack.split(self.shard)) if len(part)]
         about = {"index": number, "path": path, "aliases": [], "type": type, "kind": kind, "samples": len(stack)}
         about |= {"reduction": "", "holds": "list", "number": len(stack), "keys": [], "dtype": name_of(stack.dtype)}
-        about |= {"shape": [*stack.shape[1:]], "ragged": False, "file": "", "bytes": sum(one["bytes"] for one in shards)}
+        about |= {
+            "shape": [*stack.shape[1:]],
+            "ragged": False,
+            "file": "",
+            "bytes": sum(one["bytes"] for one in shards),
+        }
         self.entries.append({**about, "shards": shards})
 
     def with_index(self, path, kind, type, stack, lines):
@@ -72,7 +77,9 @@ class Writer:
         """Instead of a manifest. Of the entries in `cut` the last shard is still being filled, and has so many samples."""
         lines = [{"recording": {"format": 2, "library": "0.1.0", "created": "2026-01-01T00:00:00Z"}}]
         for entry in self.entries:
-            lines.append({"entry": {"entry": entry["index"], **{k: entry[k] for k in ("path", "aliases", "type", "kind")}}})
+            lines.append(
+                {"entry": {"entry": entry["index"], **{k: entry[k] for k in ("path", "aliases", "type", "kind")}}}
+            )
         for entry in self.entries:
             for shard in entry["shards"]:
                 part = shard is entry["shards"][-1] and cut.get((entry["path"], entry["kind"]))
@@ -167,7 +174,15 @@ def test_items_and_slices(rows, plain):
     assert len(of) == len(want) == sum(SIZES) > 64 and of.shape == (5,) and of.dtype == torch.float32
     for i in (0, 3, 63, 64, len(of) - 1, -1, -len(of), numpy.int64(7), torch.tensor(65)):
         assert torch.equal(of[i], want[int(i)])
-    for one in (slice(10, 20), slice(60, 70), slice(None), slice(-5, None), slice(0, 100, 7), slice(50, 50), slice(90, 1, -3)):
+    for one in (
+        slice(10, 20),
+        slice(60, 70),
+        slice(None),
+        slice(-5, None),
+        slice(0, 100, 7),
+        slice(50, 50),
+        slice(90, 1, -3),
+    ):
         assert torch.equal(of[one], want[[*range(len(want))[one]]])
     generator = torch.Generator().manual_seed(0)
     index = torch.randint(-len(of), len(of), (500,), generator=generator)
@@ -210,7 +225,9 @@ def test_what_is_beside(rows, tmp_path, path, masked, runs):
     assert torch.equal(of.beside("label", [5, 3]), y["label"][[5, 3]])
     assert torch.equal(of.beside("forward"), where.forward)
     x, y, where = of.take(torch.tensor([7, 2]), beside="weights")
-    assert [*y] == ["weights"] and y["weights"].tolist() == [[expected[path][i].place, -expected[path][i].forward] for i in (7, 2)]
+    assert [*y] == ["weights"] and y["weights"].tolist() == [
+        [expected[path][i].place, -expected[path][i].forward] for i in (7, 2)
+    ]
     assert where.place.tolist() == [expected[path][i].place for i in (7, 2)] and len(numbers) == len(runs)
     assert torch.equal(of.take(3), stack_of(expected[path][:3])) and len(of.take(0)) == 0
 
@@ -221,8 +238,15 @@ def test_dtypes(rows, tmp_path, dtype):
     _, expected = write(tmp_path, dtype=dtype, shard=30)
     of, want = rows.open(tmp_path)["twice"], stack_of(expected["twice"], dtype)
     index = torch.randperm(len(of), generator=torch.Generator().manual_seed(1))
-    assert of.dtype == dtype and torch.equal(of[:], want) and torch.equal(of[index], want[index]) and torch.equal(of[31], want[31])
-    assert torch.equal(torch.cat([*of.shuffled(9)]).to(torch.complex128).abs().sum(), want.to(torch.complex128).abs().sum())
+    assert (
+        of.dtype == dtype
+        and torch.equal(of[:], want)
+        and torch.equal(of[index], want[index])
+        and torch.equal(of[31], want[31])
+    )
+    assert torch.equal(
+        torch.cat([*of.shuffled(9)]).to(torch.complex128).abs().sum(), want.to(torch.complex128).abs().sum()
+    )
     if dtype == torch.bfloat16:
         with pytest.raises(TypeError, match=r"NumPy has no bfloat16.*float\(\)"):
             of.numpy()
@@ -233,7 +257,9 @@ def test_dtypes(rows, tmp_path, dtype):
 @pytest.mark.parametrize("shape", [(), (1,), (3, 2, 5), (7,), (2, 0)])
 def test_shapes(rows, tmp_path, shape):
     writer, n = Writer(tmp_path, 10), 33
-    want = torch.arange(n * max(numpy.prod(shape, dtype=int), 1), dtype=torch.int16)[: n * numpy.prod(shape, dtype=int)].view(n, *shape)
+    want = torch.arange(n * max(numpy.prod(shape, dtype=int), 1), dtype=torch.int16)[
+        : n * numpy.prod(shape, dtype=int)
+    ].view(n, *shape)
     writer.with_index("m", "ForwardOutput", "Linear", want, [(1, i, i, 0, 3) for i in range(11)])
     writer.manifest()
     of = rows.open(tmp_path)["m"]
@@ -301,7 +327,10 @@ def test_where(rows, plain):
     of, expected = open_plain(rows, plain, "twice")
     check(of.where(label=3), [row for row in expected if label_of(row) == 3])
     check(of.where(label=[1, 2], call=1), [row for row in expected if label_of(row) in (1, 2) and row.call == 1])
-    check(of.where(label=torch.tensor([1, 2])).where(forward=3), [r for r in expected if label_of(r) in (1, 2) and r.forward == 3])
+    check(
+        of.where(label=torch.tensor([1, 2])).where(forward=3),
+        [r for r in expected if label_of(r) in (1, 2) and r.forward == 3],
+    )
     check(of.where(weights=lambda w: w[:, 0] > 3), [row for row in expected if row.place > 3])
     wanted = [id_of(expected[9]), id_of(expected[40]), "none", "x" * 99]
     check(of.where(id=wanted), [row for row in expected if id_of(row) in wanted])
@@ -380,7 +409,12 @@ def test_gone_and_damaged(rows, tmp_path):
     with pytest.raises(FileNotFoundError, match=f"{file} is gone"):
         rows.open(tmp_path)["once"]
     assert len(rows.open(tmp_path)["twice"]) == len(expected["twice"]), "other modules are read"
-    for damaged in (content[:-1], b"", b"x" * len(content), content[: len(content) // 2] + bytes(len(content) - len(content) // 2)):
+    for damaged in (
+        content[:-1],
+        b"",
+        b"x" * len(content),
+        content[: len(content) // 2] + bytes(len(content) - len(content) // 2),
+    ):
         file.write_bytes(damaged)
         with pytest.raises(ValueError, match=f"{file} is damaged"):
             rows.open(tmp_path)["once"]
@@ -430,8 +464,19 @@ def test_recordings_without_rows(rows, tmp_path):
     writer.entry("scalar", "ForwardOutput", "Linear", torch.arange(5.0))
     writer.manifest()
     of = rows.open(tmp_path)["unequal"]
-    assert of[:, ][:, 0].tolist() == [3] * 3 + [1] + [4] * 4 if False else of[:][:, 0].tolist() == [3] * 3 + [1] + [4] * 4
-    assert of.beside("forward").tolist() == [0, 0, 0, 1, 2, 2, 2, 2] and of.beside("place").tolist() == [0, 1, 2, 0, 0, 1, 2, 3]
+    assert (
+        of[:,][:, 0].tolist() == [3] * 3 + [1] + [4] * 4 if False else of[:][:, 0].tolist() == [3] * 3 + [1] + [4] * 4
+    )
+    assert of.beside("forward").tolist() == [0, 0, 0, 1, 2, 2, 2, 2] and of.beside("place").tolist() == [
+        0,
+        1,
+        2,
+        0,
+        0,
+        1,
+        2,
+        3,
+    ]
     assert rows.open(tmp_path)["scalar"][:].tolist() == [0, 1, 2, 3, 4]
 
 
@@ -450,7 +495,10 @@ def test_data_loader(rows, plain, how):
     wanted = [row for row in expected if label_of(row) in (1, 2, 3)]
     assert sorted(torch.cat([x for x, _ in batches]).tolist()) == sorted(stack_of(wanted).tolist())
     for x, y in batches:
-        assert y["label"].tolist() == [label_of(Row(*map(int, row[:4]))) for row in x] and y["place"].tolist() == x[:, 3].tolist()
+        assert (
+            y["label"].tolist() == [label_of(Row(*map(int, row[:4]))) for row in x]
+            and y["place"].tolist() == x[:, 3].tolist()
+        )
 
 
 def long_dump(folder, count=5000, width=8, shard=700):
@@ -577,7 +625,9 @@ print((most - before) / 1e6)
 def test_memory_is_that_of_the_buffer(tmp_path):
     long_dump(tmp_path, 100_000, 256, 20_000)  # 205 MB
     shutil.copy(FILE, tmp_path)
-    done = subprocess.run([sys.executable, "-c", MEMORY, tmp_path], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, tmp_path], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert float(done.stdout) < 32 + 64, done.stdout
 
 
@@ -613,7 +663,14 @@ def test_the_file_alone(tmp_path, python):
 def test_table(rows, plain):
     pandas = pytest.importorskip("pandas")
     table = rows.open(plain[0].folder).table()
-    assert isinstance(table, pandas.DataFrame) and [*table.columns] == ["path", "kind", "rows", "shape", "dtype", "bytes"]
+    assert isinstance(table, pandas.DataFrame) and [*table.columns] == [
+        "path",
+        "kind",
+        "rows",
+        "shape",
+        "dtype",
+        "bytes",
+    ]
     assert table.path.tolist() == ["once", "twice", "some", "label", "weights", "id"]
     assert table.rows.tolist()[:2] == [sum(SIZES), 2 * sum(SIZES)] and table["shape"].tolist()[-1] == (64,)
     assert table.bytes.sum() == sum(entry["bytes"] for entry in plain[0].entries if not entry["kind"].endswith("calls"))
@@ -625,7 +682,10 @@ def test_arrow_without_a_copy(rows, plain):
     of, expected = open_plain(rows, plain)
     table = of.arrow(texts=("id",))
     assert table.num_rows == len(of) and isinstance(table, pyarrow.Table)
-    assert table["once"].to_pylist() == stack_of(expected).tolist() and table["label"].to_pylist() == of.beside("label").tolist()
+    assert (
+        table["once"].to_pylist() == stack_of(expected).tolist()
+        and table["label"].to_pylist() == of.beside("label").tolist()
+    )
     assert table["id"].to_pylist() == of.texts("id") and table["place"].to_pylist() == [row.place for row in expected]
     chunk = next(one for one in table["once"].chunks if len(one))
     assert chunk.values.buffers()[1].address == of[0].data_ptr()
@@ -645,5 +705,7 @@ def test_dataset(rows, plain):
 def test_packages_that_are_not_installed(rows, plain, monkeypatch, package, call):
     monkeypatch.setitem(sys.modules, package, None)
     of = rows.open(plain[0].folder)
-    with pytest.raises(ImportError, match=rf"{call}\(\) needs {package}, which is not installed: pip install {package}"):
+    with pytest.raises(
+        ImportError, match=rf"{call}\(\) needs {package}, which is not installed: pip install {package}"
+    ):
         getattr(of if call == "table" else of["once"], call)()
