@@ -62,7 +62,9 @@ def draw(file, layers):
 
     figure, axis = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
     depth = range(len(layers))
-    axis.plot(depth, [train for _, _, train, _ in layers], "o--", color="#9db4c8", label="images that trained the probe")
+    axis.plot(
+        depth, [train for _, _, train, _ in layers], "o--", color="#9db4c8", label="images that trained the probe"
+    )
     axis.plot(depth, [test for _, _, _, test in layers], "o-", color="#1f5f8b", label="other images")
     for i, (_, _, _, test) in enumerate(layers):
         axis.annotate(f"{test:.1%}", (i, test), (0, -13), textcoords="offset points", ha="center", size=8)

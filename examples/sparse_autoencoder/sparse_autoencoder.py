@@ -25,7 +25,11 @@ class Block(torch.nn.Module):
         super().__init__()
         self.norm1, self.norm2 = torch.nn.LayerNorm(WIDTH), torch.nn.LayerNorm(WIDTH)
         self.attention = torch.nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
-        self.up, self.act, self.down = torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.GELU(), torch.nn.Linear(4 * WIDTH, WIDTH)
+        self.up, self.act, self.down = (
+            torch.nn.Linear(WIDTH, 4 * WIDTH),
+            torch.nn.GELU(),
+            torch.nn.Linear(4 * WIDTH, WIDTH),
+        )
 
     def forward(self, x, mask):
         y = self.norm1(x)
@@ -167,7 +171,9 @@ def main():
     coder = train_autoencoder(rows, arguments.epochs)
     explained, fires, values, places = survey(coder, rows)
     alive = int((fires > 0).sum())
-    print(f"{explained:.1%} of the variance explained by {ACTIVE} of {len(fires)} features at a time; {alive} ever fire\n")
+    print(
+        f"{explained:.1%} of the variance explained by {ACTIVE} of {len(fires)} features at a time; {alive} ever fire\n"
+    )
     # The strongest of those that fire in one row out of 100 to 2000.
     rare = (fires > 1 / 2000) & (fires < 1 / 100)
     for feature in (values.mean(0) * rare).topk(min(arguments.features, int(rare.sum()))).indices.tolist():

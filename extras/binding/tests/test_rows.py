@@ -248,7 +248,7 @@ def test_dtypes(rows, tmp_path, dtype):
         torch.cat([*of.shuffled(9)]).to(torch.complex128).abs().sum(), want.to(torch.complex128).abs().sum()
     )
     if dtype == torch.bfloat16:
-        with pytest.raises(TypeError, match=r"NumPy has no bfloat16.*float\(\)"):
+        with pytest.raises(TypeError, match="BFloat16"):
             of.numpy()
     else:
         assert (of.numpy() == want.numpy()).all()

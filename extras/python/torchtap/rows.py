@@ -127,6 +127,27 @@ def _tensors(path, shard):
 _threads = {}  # of a process
 
 
+def _pick(source, rows):
+    """source[rows], of an array of V[bytes] by int64 [n]. Threads share the work: those of PyTorch would wait for each other,
+    for long where other programs use the machine."""
+    helpers = min(torch.get_num_threads() - 1, 7, len(rows) * source.itemsize >> 21)
+    if not helpers:
+        return source[rows]
+    out, step = numpy.empty(len(rows), source.dtype), (1 << 18) // source.itemsize + 1
+    begins = iter(range(0, len(rows), step))
+
+    def work():
+        for i in begins:
+            out[i : i + step] = source[rows[i : i + step]]
+
+    if os.getpid() not in _threads:
+        _threads[os.getpid()] = concurrent.futures.ThreadPoolExecutor(7)
+    helping = [_threads[os.getpid()].submit(work) for _ in range(helpers)]
+    work()
+    concurrent.futures.wait([one for one in helping if not one.cancel()])
+    return out
+
+
 class _Column:
     """The rows of an entry in order, as `pieces`: (tensor [rows, ...], file, where its bytes begin), whose first rows are
     `firsts`. `calls` are int64 [calls, 5] as in an index; the rows of call i are begins[i] up to begins[i + 1]."""
@@ -205,28 +226,16 @@ class _Column:
             yield tensor[skip : skip + end - begin], path, None if byte is None else byte + skip * self.each
             begin, number = begin + len(tensor) - skip, number + 1
 
-    def gather(self, rows, held=None):
-        """Rows by their numbers, int64 [n], here or in an array of V[bytes]: a tensor [n, ...]. Threads share the work; those
-        of PyTorch would wait for each other, for long where other programs use the machine."""
-        if self.source is None or not len(rows):
+    def gather(self, rows):
+        """Rows by their numbers, int64 [n]: a tensor [n, ...]."""
+        if self.source is None:
             return torch.empty((len(rows), *self.shape), dtype=self.dtype)
-        source = self.source if held is None else held
-        if held is None:
-            rows = self.offsets[numpy.searchsorted(self.firsts, rows, "right") - 1] + rows * self.step
-        out, step = numpy.empty(len(rows), source.dtype), (1 << 18) // self.each + 1
-        begins = iter(range(0, len(rows), step))
+        places = self.offsets[numpy.searchsorted(self.firsts, rows, "right") - 1] + rows * self.step
+        return self.tensor(_pick(self.source, places))
 
-        def work():
-            for i in begins:
-                out[i : i + step] = source[rows[i : i + step]]
-
-        if helpers := min(torch.get_num_threads() - 1, 7, out.nbytes >> 21):
-            if os.getpid() not in _threads:
-                _threads[os.getpid()] = concurrent.futures.ThreadPoolExecutor(7)
-            helping = [_threads[os.getpid()].submit(work) for _ in range(helpers)]
-        work()
-        concurrent.futures.wait([one for one in helping if not one.cancel()] if helpers else [])
-        return torch.from_numpy(out.view(numpy.uint8)).view(self.dtype).view(-1, *self.shape)
+    def tensor(self, array):
+        """Rows in an array of V[bytes], as a tensor [n, ...]."""
+        return torch.from_numpy(array.view(numpy.uint8)).view(self.dtype).view(len(array), *self.shape)
 
     def rows_in(self, other, rows):
         """The numbers in another column of what belongs to these rows, int64 [n]; -1 where it has nothing."""
@@ -513,6 +522,8 @@ class Shuffled(torch.utils.data.IterableDataset):
         sizes = numpy.diff(blocks, append=len(self.rows))[order]
         blocks, ends = blocks[order], sizes.cumsum()
 
+        memory = [numpy.empty(fit * self.batch, f"V{own.each}") for _ in range(2)] if chosen is None else [None] * 2
+
         def window(at):
             """The rows of some batches, an array of V[bytes], their numbers, and the order to hand them out."""
             low, high = (min(self.part.start + one * self.batch, self.part.stop) for one in (at, min(at + fit, last)))
@@ -522,19 +533,24 @@ class Shuffled(torch.utils.data.IterableDataset):
             pairs = sorted(zip(begin.tolist(), end.tolist()))
             rows = numpy.concatenate([numpy.arange(*pair) for pair in pairs])
             mixed = numpy.random.default_rng([self.seed, epoch, 1 + low]).permutation(len(rows))
-            held, filled = numpy.empty(len(rows), f"V{own.each}"), 0
             if chosen is not None:
-                held.view(numpy.uint8)[:] = own.gather(chosen[rows]).view(-1).view(torch.uint8).numpy()
-                return held, chosen[rows], mixed
-            for view, path, byte in (view for pair in pairs for view in own.views(*pair)):
-                part = held[filled : filled + len(view)].view(numpy.uint8)
-                if byte is None:
-                    part[:] = view.reshape(-1).view(torch.uint8).numpy()
-                else:
-                    with pathlib.Path(path).open("rb", 0) as file:
-                        if file.seek(byte) != byte or file.readinto(part) != len(part):
-                            raise ValueError(f"{path} is damaged: it ends too early.")
-                filled += len(view)
+                return (
+                    own.gather(chosen[rows]).flatten().view(torch.uint8).numpy().view(f"V{own.each}"),
+                    chosen[rows],
+                    mixed,
+                )
+            held, filled = memory[at // fit % 2], 0
+            with contextlib.ExitStack() as stack:
+                files = {}
+                for view, path, byte in (view for pair in pairs for view in own.views(*pair)):
+                    part = held[filled : (filled := filled + len(view))].view(numpy.uint8)
+                    if byte is None:
+                        part[:] = view.flatten().view(torch.uint8).numpy()
+                        continue
+                    if path not in files:
+                        files[path] = stack.enter_context(pathlib.Path(path).open("rb", 0))
+                    if files[path].seek(byte) != byte or files[path].readinto(part) != len(part):
+                        raise ValueError(f"{path} is damaged: it ends too early.")
             return held, rows, mixed
 
         starts = [at for at in range(first, last, fit) if at + fit > first + done]
@@ -546,6 +562,6 @@ class Shuffled(torch.utils.data.IterableDataset):
                 for i in range(max(at, first + done), min(at + fit, last)):
                     part = mixed[(i - at) * self.batch : (i - at + 1) * self.batch]
                     self._now = (epoch, i + 1 - first)
-                    x = own.gather(part, held)
+                    x = own.tensor(_pick(held, part))
                     y = {name: self.rows._read(name, rows[part])[0] for name in self.beside}
                     yield (x, y[self.beside[0]] if self.single else y) if y else x
