@@ -11,6 +11,7 @@
 
 Recorders, reductions and selectors are here; `load` reads recordings and files, whichever language made them.
 
+torchtap.rows     reads dumps, row by row, as a dataset; needs NumPy and PyTorch, and not the library
 torchtap.stream   reads what a program publishes while it runs; needs numpy
 torchtap.export   taps models for AOTInductor packages; needs PyTorch 2.6 and libtorchtap_taps.so
 """
@@ -55,7 +56,7 @@ def __getattr__(name):
         raise AttributeError(f"module 'torchtap' has no attribute {name!r}")
     if name in _VIEWS:
         return _view(name)
-    if name in (*_MODULES, "hooks", "stream", "export"):
+    if name in (*_MODULES, "hooks", "rows", "stream", "export"):
         return _module(name)
     try:
         return getattr(_public()[name], name)
@@ -64,7 +65,7 @@ def __getattr__(name):
 
 
 def __dir__():
-    names = {*globals(), *_MODULES, "hooks", "stream", "export"}
+    names = {*globals(), *_MODULES, "hooks", "rows", "stream", "export"}
     try:
         built = _module("_library")._C.views
         return sorted({*names, *_public(), *(name for name, component in _VIEWS.items() if component in built)})

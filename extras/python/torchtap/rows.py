@@ -1,0 +1,567 @@
+"""Rows of a dump as a dataset: mapped, not read, with what was known beside each row.
+
+This file needs PyTorch (1.13 or newer) and NumPy only: copied beside a dump, it works without the library.
+
+    import rows                                   # or torchtap.load("dump")["layer2"].rows
+
+    layer2 = rows.open("dump")["layer2"]          # a torch.utils.data.Dataset
+    layer2[7], layer2[10:20], layer2[[3, 1, 2]]   # [C], [10, C], [3, C]
+    x, y, where = layer2.take(1024, beside=True)  # the first rows, {"label": [1024], ...}, where they come from
+    for x, y in layer2.shuffled(batch=4096, beside=("label",)): ...
+"""
+
+import collections.abc
+import concurrent.futures
+import contextlib
+import copy
+import ctypes
+import importlib
+import itertools
+import json
+import math
+import mmap
+import os
+import pathlib
+import re
+import typing
+import zipfile
+import zlib
+
+import numpy
+import torch
+
+__all__ = ["Dump", "Rows", "Shuffled", "Where", "open"]
+
+
+class Where(typing.NamedTuple):
+    """Where rows come from: int64 tensors [n]. The place is that in the call, as it was before a mask."""
+
+    run: torch.Tensor
+    forward: torch.Tensor
+    call: torch.Tensor
+    place: torch.Tensor
+
+
+def _need(package, what):
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        raise ImportError(f"{what} needs {package}, which is not installed: pip install {package}.") from None
+
+
+def _entries(directory):
+    """Entries of the manifest and the journal, each with its shards."""
+    found = {"journal.jsonl": b"", "manifest.json": b""}  # in this order: the manifest has what is finished meanwhile
+    for name in found:
+        with contextlib.suppress(FileNotFoundError):
+            found[name] = pathlib.Path(directory, name).read_bytes()
+    journal, text = found.values()
+    if not journal and not text:
+        raise FileNotFoundError(f"{directory} is no recording: it has neither a manifest nor a journal.")
+    whole = itertools.takewhile(lambda line: line[:8] == b"%08x" % zlib.crc32(line[9:]), journal.splitlines())
+    events = [json.loads(line[9:]) for line in whole]
+    try:
+        manifest = json.loads(text or '{"format": 1, "entries": []}')
+        if "crc32" in manifest and manifest["crc32"] != f"{zlib.crc32(text[: text.rindex(b'crc32') - 1]):08x}":
+            raise ValueError("its checksum is another one")
+    except ValueError as error:
+        raise ValueError(f"{directory}/manifest.json is damaged: {error}.") from None
+    if max(manifest["format"], *(event["recording"]["format"] for event in events[:1]), 0) > 2:
+        raise ValueError(f"{directory} was written by a newer torchtap: this one reads formats up to 2.")
+    entries, opened = manifest["entries"], {}
+    for entry in entries:
+        entry["shards"] = entry.get("shards") or ([{**entry}] if entry.get("file") else [])
+    for event in events:
+        if "entry" in event and event["entry"]["entry"] >= len(entries):
+            entries.append({**event["entry"], "shards": []})
+        elif "open" in event:
+            opened[event["open"]["name"]] = event["open"]
+        elif "shard" in event:
+            of, shard = entries[event["shard"]["entry"]]["shards"], event["shard"]["shard"]
+            opened.pop(shard["file"][: -len(".pt")], None)
+            of += [shard] if shard["file"] not in [one["file"] for one in of] else []
+    for name, shard in opened.items():  # rows count in complete shards, calls and columns as far as they are there
+        if re.search(_OTHERS, entries[shard["entry"]]["kind"]):
+            file = name + (".pt" if os.path.exists(os.path.join(directory, name + ".pt")) else ".part")
+            entries[shard["entry"]]["shards"].append({**shard, "file": file, "holds": "tensor"})
+    return entries
+
+
+_OTHERS = r"^Beside$|^Place$|\.calls$"  # kinds of entries that are not of modules
+
+
+def _tensors(path, shard):
+    """A stack [samples, ...], and where its bytes begin in the file; or one sample or a list of them, and None."""
+    try:
+        if os.path.basename(shard["file"]) != shard["file"]:
+            raise ValueError("the manifest names no file in the directory")
+        with pathlib.Path(path).open("rb") as file:
+            size, begin = os.fstat(file.fileno()).st_size, 128
+            if size != shard.get("bytes", size):
+                raise ValueError(f"it has {size} bytes instead of {shard['bytes']}")
+            if shard["holds"] != "tensor" or "slot" not in shard:
+                return torch.load(path, weights_only=True), None
+            if path.endswith(".part"):  # read, since its writer may cut it
+                held = bytearray(file.read())
+            else:  # pages that are written to become this process's own, as with torch.load(mmap=True)
+                held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+                with zipfile.ZipFile(file) as archive:
+                    (record,) = (one for one in archive.infolist() if re.search(r"/data/\d+$", one.filename))
+                header, size = record.header_offset, record.file_size
+                begin = header + 30 + sum(numpy.frombuffer(held[header + 26 : header + 30], "<u2").tolist())
+        one = torch.empty(shard["shape"], dtype=getattr(torch, shard["dtype"]))
+        each = one.numel() * one.element_size()
+        count = shard.get("samples", max(min(size, len(held) - begin), 0) // max(each, 1))
+        if begin + count * each > len(held) or ("samples" in shard and count * each != size):
+            raise ValueError(f"it lacks some of its {count} samples")
+        if not count * each:
+            return one.new_empty((count, *one.shape)), begin
+        flat = torch.frombuffer(held, dtype=one.dtype, count=count * one.numel(), offset=begin)
+        return flat.view(-1, *one.shape), begin
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} is gone: copy it again from where the dump was written.") from None
+    except Exception as error:
+        raise ValueError(f"{path} is damaged: {error}.") from None
+
+
+_threads = {}  # of a process
+
+
+def _pick(source, rows):
+    """source[rows], of an array of V[bytes] by int64 [n]. Threads share the work: those of PyTorch would wait for each other,
+    for long where other programs use the machine."""
+    helpers = min(torch.get_num_threads() - 1, 7, len(rows) * source.itemsize >> 21)
+    if not helpers:
+        return source[rows]
+    out, step = numpy.empty(len(rows), source.dtype), (1 << 18) // source.itemsize + 1
+    begins = iter(range(0, len(rows), step))
+
+    def work():
+        for i in begins:
+            out[i : i + step] = source[rows[i : i + step]]
+
+    if os.getpid() not in _threads:
+        _threads[os.getpid()] = concurrent.futures.ThreadPoolExecutor(7)
+    helping = [_threads[os.getpid()].submit(work) for _ in range(helpers)]
+    work()
+    concurrent.futures.wait([one for one in helping if not one.cancel()])
+    return out
+
+
+class _Column:
+    """The rows of an entry in order, as `pieces`: (tensor [rows, ...], file, where its bytes begin), whose first rows are
+    `firsts`. `calls` are int64 [calls, 5] as in an index; the rows of call i are begins[i] up to begins[i + 1]."""
+
+    def __init__(self, directory, entry, index):
+        what, pieces, samples, self.matches = f"{entry['path']!r} ({entry['kind']}) of {directory}", [], [], {}
+        if entry.get("reduction") or entry.get("holds") in ("dict", "text"):
+            raise ValueError(
+                f"{what} has no rows, but {entry['reduction'] or entry['holds']}: keep samples of one slot."
+            )
+        for shard in entry["shards"]:
+            path = os.path.join(directory, shard["file"])
+            value, begin = _tensors(path, shard)
+            if begin is not None and index is None:  # a sample is a call, and its first dimension has the rows
+                samples += [value.shape[1] if value.dim() > 1 else 1] * len(value)
+                value = value.flatten(0, 1) if value.dim() > 1 else value
+            for one in [value] if torch.is_tensor(value) else [one for one in value if one is not None]:
+                pieces.append((one if one.dim() else one.reshape(1), path, begin))
+                samples += [len(pieces[-1][0])] if begin is None else []
+        kinds = {(one.dtype, *one.shape[1:]) for one, _, _ in pieces} or {(torch.get_default_dtype(),)}
+        if len(kinds) > 1 or len({shard.get("slot", -1) for shard in entry["shards"]}) > 1:
+            raise ValueError(
+                f"{what} has no rows: its samples differ in slot, dtype or shape, {sorted(map(str, kinds))}."
+            )
+        self.dtype, *shape = kinds.pop()
+        self.shape, self.each = tuple(shape), math.prod(shape) * torch.empty(0, dtype=self.dtype).element_size()
+        if index is None:
+            lines = numpy.zeros((len(samples), 5), numpy.int64)
+            lines[:, 1] = lines[:, 2] = numpy.arange(len(samples))
+            lines[:, 4] = samples
+        elif index["type"] != "rows 1":
+            raise ValueError(
+                f"{what} was written by a newer torchtap: it is of {index['type']!r}, this reads 'rows 1'."
+            )
+        else:
+            lines = [_tensors(os.path.join(directory, one["file"]), one)[0].numpy() for one in index["shards"]]
+            lines = numpy.concatenate([numpy.zeros((0, 5), numpy.int64), *lines])
+            torn = (lines[:, 0] <= 0) & (lines[:, 2] >= 0)  # zeros, where the disk lost power
+            lines = lines[: int(torn.argmax())] if torn.any() else lines
+        # The calls whose rows are there, and the rows that belong to calls.
+        count, at, self.pieces, self.source = lines[:, 4].copy(), 0, [], None
+        for i in (count < 0).nonzero()[0].tolist():  # a correction: so many rows are missing in front of it
+            missing, count[i] = -count[i], 0
+            while missing and (i := i - 1) >= 0:
+                cut = min(missing, count[i])
+                missing, count[i] = missing - cut, count[i] - cut
+        ends = count.cumsum()
+        count = numpy.minimum(count, (sum(len(piece[0]) for piece in pieces) - ends + count).clip(0))
+        kept, holes = (lines[:, 2] >= 0) & (count > 0), (lines[:, 2] < 0) & (count > 0)
+        edges = [0, *numpy.stack([ends - count, ends], 1)[holes].flatten().tolist(), int(count.sum())]
+        self.calls, self.counts, self.begins = lines[kept], count[kept], numpy.append(0, count[kept].cumsum())
+        for tensor, path, byte in pieces:
+            for begin, end in zip(edges[::2], edges[1::2]):
+                begin, end = max(begin - at, 0), min(end - at, len(tensor))
+                if begin < end:
+                    self.pieces.append((tensor[begin:end], path, None if byte is None else byte + begin * self.each))
+            at += len(tensor)
+        self.firsts = numpy.cumsum([0, *(len(piece[0]) for piece in self.pieces)])[:-1]
+        if self.pieces and self.each:  # all memory from the first piece to the last one, as rows that overlap
+            places = numpy.array([piece[0].data_ptr() for piece in self.pieces])
+            base, end = int(places.min()), max(one[0].data_ptr() + len(one[0]) * self.each for one in self.pieces)
+            step = math.gcd(self.each, *(places - base).tolist())
+            memory = (ctypes.c_char * (end - base)).from_address(base)
+            self.source = numpy.ndarray(((end - base - self.each) // step + 1,), f"V{self.each}", memory, 0, (step,))
+            self.step, self.offsets = self.each // step, (places - base) // step - self.firsts * (self.each // step)
+
+    def __len__(self):
+        return int(self.begins[-1])
+
+    def views(self, begin, end):
+        """Rows begin up to end, as mapped (tensor, file, where its bytes begin) of one piece after the other."""
+        number = numpy.searchsorted(self.firsts, begin, "right") - 1
+        while begin < end:
+            tensor, path, byte = self.pieces[number]
+            skip = int(begin - self.firsts[number])
+            yield tensor[skip : skip + end - begin], path, None if byte is None else byte + skip * self.each
+            begin, number = begin + len(tensor) - skip, number + 1
+
+    def gather(self, rows):
+        """Rows by their numbers, int64 [n]: a tensor [n, ...]."""
+        if self.source is None:
+            return torch.empty((len(rows), *self.shape), dtype=self.dtype)
+        places = self.offsets[numpy.searchsorted(self.firsts, rows, "right") - 1] + rows * self.step
+        return self.tensor(_pick(self.source, places))
+
+    def tensor(self, array):
+        """Rows in an array of V[bytes], as a tensor [n, ...]."""
+        return torch.from_numpy(array.view(numpy.uint8)).view(self.dtype).view(len(array), *self.shape)
+
+    def rows_in(self, other, rows):
+        """The numbers in another column of what belongs to these rows, int64 [n]; -1 where it has nothing."""
+        if not len(other) or not len(rows):
+            return numpy.full_like(rows, -1)
+        if other not in self.matches:  # for each call its call there, of the same run and group
+            calls = numpy.concatenate([self.calls, other.calls])
+            runs = numpy.unique(calls[:, 0], return_inverse=True)[1].reshape(-1)
+            mine, theirs = numpy.split(runs * (calls[:, 2].max() + 1) + calls[:, 2], [len(self.calls)])
+            order = theirs.argsort(kind="stable")
+            found = order[numpy.searchsorted(theirs[order], mine).clip(0, len(order) - 1)]
+            self.matches[other] = numpy.where(theirs[found] == mine, found, -1)
+        call = numpy.searchsorted(self.begins, rows, "right") - 1
+        there, place = self.matches[other][call], rows - self.begins[call]
+        return numpy.where((there >= 0) & (place < other.counts[there]), other.begins[there] + place, -1)
+
+
+class Dump(collections.abc.Mapping):
+    """What a recorder wrote: Rows by path, or by (path, kind) where a path has several kinds."""
+
+    def __init__(self, directory):
+        self.directory, self._made = os.path.abspath(os.fspath(directory)), {}
+        self.entries = _entries(self.directory)
+        self.columns = [one["path"] for one in self.entries if one["kind"] == "Beside"]
+        self._modules = [one for one in self.entries if not re.search(_OTHERS, one["kind"])]
+
+    def __getitem__(self, path):
+        return Rows(self, *((path,) if isinstance(path, str) else path))
+
+    def __iter__(self):
+        return iter(dict.fromkeys(one["path"] for one in self._modules))
+
+    def __len__(self):
+        return len([*iter(self)])
+
+    def column(self, path, kind=None):
+        """The rows of an entry of this kind, and the kind; without one, of the only module at the path."""
+        among = self.entries if kind else self._modules
+        found = [one for one in among if path in (one["path"], *one.get("aliases", ())) and kind in (None, one["kind"])]
+        if len(found) != 1:
+            known = ", ".join(f"{one['path']!r} ({one['kind']})" for one in found or self._modules[:20])
+            raise KeyError(
+                f"{self.directory} has {'several' if found else 'no'} rows of {path!r}; ask for one of {known}."
+            )
+        path, kind = key = found[0]["path"], found[0]["kind"]
+        if key not in self._made:
+            index = [one for one in self.entries if (one["path"], one["kind"]) == (path, kind + ".calls")]
+            self._made[key] = _Column(self.directory, found[0], index[0] if index else None)
+        return self._made[key], kind
+
+    def table(self):
+        """A pandas.DataFrame of modules and columns: path, kind, rows, shape and dtype of a row, bytes."""
+        lines = []
+        for one in self.entries:
+            if not one["kind"].endswith(".calls"):
+                line = {"path": one["path"], "kind": one["kind"], "rows": None, "shape": None, "dtype": None}
+                with contextlib.suppress(ValueError):  # of a reduction, or of samples that differ
+                    of = self.column(one["path"], one["kind"])[0]
+                    line.update(rows=len(of), shape=of.shape, dtype=str(of.dtype)[6:])
+                lines.append({**line, "bytes": sum(shard.get("bytes", 0) for shard in one["shards"])})
+        return _need("pandas", "table()").DataFrame(lines).astype({"rows": "Int64"})
+
+
+open = Dump  # rows.open("dump")
+
+
+class Rows(torch.utils.data.Dataset):
+    """The rows of a module in the order of its calls: a dataset whose items are tensors of `shape` and `dtype`.
+
+        rows[7], rows[10:20], rows[[3, 1, 2]], rows[mask]    [...], [10, ...], [3, ...], [n, ...]
+
+    One row, and a slice within a shard, are mapped: read when they are used; what is written to them stays in this process.
+    `columns` are the names of what is beside the rows. Always there are "run" (a number for each time the dump was opened),
+    "forward" (its number in the run), "call" (the module's in the forward) and "place". In a recording without rows each
+    sample is a call, and its first dimension has the rows."""
+
+    def __init__(self, directory, path, kind=None, chosen=None):
+        self._dump, self.path = directory if isinstance(directory, Dump) else Dump(directory), path
+        self._own, self.kind = self._dump.column(path, kind)
+        self.directory, self.columns = self._dump.directory, self._dump.columns
+        self.shape, self.dtype, self._chosen = self._own.shape, self._own.dtype, chosen
+        if isinstance(chosen, int):  # so many had the process that this is a copy of, before its writer went on
+            self._chosen = None if chosen == len(self._own) else numpy.arange(chosen)
+
+    def __reduce__(self):
+        return Rows, (self.directory, self.path, self.kind, len(self) if self._chosen is None else self._chosen)
+
+    def __len__(self):
+        return len(self._own if self._chosen is None else self._chosen)
+
+    def __repr__(self):
+        shown = f"Rows of {self.path} ({self.kind}): {len(self)} of {[*self.shape]} {str(self.dtype)[6:]}"
+        return f"{shown}, beside {', '.join(self.columns) or 'nothing'}"
+
+    def __getitem__(self, index):
+        if isinstance(index, int) or getattr(index, "shape", None) == ():
+            (number,) = self._numbers([int(index)]).tolist()
+            return next(self._own.views(number, number + 1))[0][0]
+        if isinstance(index, slice) and self._chosen is None and index.step in (None, 1):
+            views = [view for view, _, _ in self._own.views(*index.indices(len(self))[:2])]
+            if len(views) == 1:
+                return views[0]
+        return self._own.gather(self._numbers(index))
+
+    def __getitems__(self, indices):
+        return [*self[indices]]
+
+    def _numbers(self, index=slice(None)):
+        """Numbers of these rows among all of the module, int64 [n]."""
+        index = numpy.arange(*index.indices(len(self))) if isinstance(index, slice) else numpy.asarray(index)
+        if index.dtype == bool and index.shape == (len(self),):
+            index = index.nonzero()[0]
+        if index.ndim != 1 or (index.dtype.kind not in "iu" and index.size):
+            raise IndexError(f"{index.dtype} {[*index.shape]} are no numbers of rows, and no mask of {len(self)}.")
+        if (beyond := (index < -len(self)) | (index >= len(self))).any():
+            raise IndexError(f"there is no row {index[beyond][0]}: {self.path} has {len(self)}.")
+        index = numpy.where(index < 0, index + len(self), index).astype(numpy.int64)
+        return index if self._chosen is None else self._chosen[index]
+
+    def _read(self, name, numbers, some=False):
+        """A column of these rows, and which of them have a value in it, int64 [n]: `some`, or all."""
+        own, there, at = self._own, numpy.arange(len(numbers)), None
+        if name in self.columns or (name == "place" and any(one["kind"] == "Place" for one in self._dump.entries)):
+            of = self._dump.column(name, "Beside" if name in self.columns else "Place")[0]
+            at = own.rows_in(of, numbers)
+        if name in self.columns:
+            there = (at >= 0).nonzero()[0]
+            if len(there) < len(numbers) and not some:
+                lack = f"{len(numbers) - len(there)} of {len(numbers)} rows of {self.path} have no {name!r}"
+                raise ValueError(f"{lack}: rows.where({name!r}) leaves them out.")
+            return of.gather(at[there]), there
+        if name not in Where._fields:
+            raise KeyError(f"there is no column {name!r}; there are {', '.join([*self.columns, *Where._fields])}.")
+        call = numpy.searchsorted(own.begins, numbers, "right") - 1
+        values = (
+            numbers - own.begins[call] if name == "place" else own.calls[call, "run forward - call".split().index(name)]
+        )
+        if at is not None:
+            values[at >= 0] = of.gather(at[at >= 0]).numpy()
+        return torch.from_numpy(values), there
+
+    def _names(self, beside):
+        if beside is not True:
+            return (beside,) if isinstance(beside, str) else tuple(beside or ())
+        return tuple(name for name in self.columns if len(self._read(name, self._own.begins[:-1], True)[1]))
+
+    def beside(self, name, rows=slice(None)):
+        """A column, a tensor [n, ...] aligned with these rows. ValueError where a row has no value."""
+        return self._read(name, self._numbers(rows))[0]
+
+    def texts(self, name, rows=slice(None)):
+        """A column of texts, as a list of str."""
+        return [bytes(text).rstrip(b"\0").decode() for text in self.beside(name, rows).numpy()]
+
+    def take(self, rows, beside=False):
+        """The first n rows, or those of an index: x [n, ...]; with `beside`, names or True for all columns, (x, y, where): y
+        {name: [n, ...]}, where the run, forward, call and place of each row."""
+        numbers = self._numbers(slice(0, max(rows, 0)) if isinstance(rows, int) else rows)
+        x = self._own.gather(numbers)
+        y = {name: self._read(name, numbers)[0] for name in self._names(beside)}
+        return x if beside is False else (x, y, Where(*(self._read(name, numbers)[0] for name in Where._fields)))
+
+    def where(self, *names, **values):
+        """The rows that have a value in the columns named, and in others this one: a number, a text, a list of them, or a
+        function of the values [n, ...] that returns bool [n]. Rows again, in the same order."""
+        view = copy.copy(self)
+        view._chosen = self._numbers()
+        for name, value in [*dict.fromkeys(names).items(), *values.items()]:
+            held, there = self._read(name, view._chosen, True)
+            several = value if isinstance(value, list) else [value]
+            if name not in values:
+                keep = torch.ones(len(held), dtype=torch.bool)
+            elif isinstance(several[0], str):
+                keep = numpy.isin(held.numpy().view(f"S{held.shape[1]}")[:, 0], [one.encode() for one in several])
+            else:
+                keep = value(held) if callable(value) else torch.isin(held, torch.as_tensor(value))
+            if (keep := numpy.asarray(keep)).dtype != bool or keep.shape != (len(held),):
+                raise ValueError(
+                    f"{name!r} is {[*held.shape]}: give where() a function that returns bool [{len(held)}]."
+                )
+            view._chosen = view._chosen[there[keep]]
+        return view
+
+    def shuffled(self, batch=256, seed=0, buffer="256 MB", beside=(), **options):
+        """Batches of all rows in random order, in constant memory: see Shuffled."""
+        return Shuffled(self, batch, seed, buffer, beside, **options)
+
+    def numpy(self):
+        """An array [n, ...]: a numpy.memmap where the rows lie in one shard, else an array that is read."""
+        if self._chosen is not None or len(self._own.pieces) != 1 or self._own.pieces[0][2] is None:
+            return self._own.gather(self._numbers()).numpy()
+        tensor, path, begin = self._own.pieces[0]
+        return numpy.memmap(path, tensor.numpy().dtype, "r", begin, tuple(tensor.shape))
+
+    def arrow(self, texts=()):
+        """A pyarrow.Table: the rows under the module's path, the columns, run, forward, call and place. Rows are mapped, not
+        copied (but bool, and views of where()). `texts` are columns to decode."""
+        arrow = _need("pyarrow", "arrow()")
+
+        def array(tensor):
+            values = arrow.array(tensor.reshape(-1).numpy())
+            for size in reversed(tensor.shape[1:]):
+                values = arrow.FixedSizeListArray.from_arrays(values, size)
+            return values
+
+        views = [one for one, _, _ in self._own.views(0, len(self))] if self._chosen is None else [self[:]]
+        made = {self.path: arrow.chunked_array([array(view) for view in [self[:0], *views]])}
+        for name in [*self._names(True), *Where._fields]:
+            made.setdefault(name, self.texts(name) if name in texts else array(self.beside(name)))
+        return arrow.table(made)
+
+    def dataset(self, texts=()):
+        """A datasets.Dataset of Hugging Face: arrow() as it is."""
+        return _need("datasets", "dataset()").Dataset(self.arrow(texts))
+
+
+def _bytes(size):
+    number, unit = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?)B?\s*", str(size)).groups()
+    return int(float(number) * 1000 ** " KMGT".index(unit or " "))
+
+
+class Shuffled(torch.utils.data.IterableDataset):
+    """Batches of rows in random order: x [batch, ...]; (x, y) with `beside` a name, (x, {name: y}) with a tuple of names.
+
+    Blocks of neighbours come in random order. Half of the buffer is mixed and handed out, while the other half is read. Each
+    `iter` is an epoch in another order; the same seed gives the same orders.
+
+    batch         rows of a batch; the last one has fewer
+    buffer        bytes in memory, also "1 GB"; workers of a DataLoader (batch_size=None) share them, and the batches
+    rank, world   which part of the rows, of how many
+    block         bytes that are read together
+
+    state_dict() between two batches and load_state_dict() go on in the middle of an epoch. Workers are copies, which count no
+    epochs: set_epoch() before each."""
+
+    def __init__(self, rows, batch, seed, buffer, beside, rank=0, world=1, block="256 KB"):
+        self.rows, self.batch, self.seed, self.single = rows, batch, seed, isinstance(beside, str)
+        self.buffer, self.block, self.beside = _bytes(buffer), _bytes(block), rows._names(beside)
+        if batch < 1 or not 0 <= rank < world:
+            raise ValueError(f"a batch of {batch} rows has to have one, and rank {rank} to be one of {world}.")
+        for name in self.beside:  # what is missing is said now
+            calls = numpy.append(rows._own.begins[:-1], rows._own.begins[1:] - 1)
+            rows._read(name, calls if rows._chosen is None else rows._chosen)
+        self.part = range(rank * len(rows) // world, (rank + 1) * len(rows) // world)
+        self.least = 2 * batch * (rows._own.each + 24)  # with three numbers for each row
+        if self.buffer < self.least:
+            raise ValueError(f"buffer={self.buffer} holds no two batches: these take {self.least} bytes.")
+        self._of, self._now, self._next = [len(rows), batch, seed, self.buffer, self.block, world], (0, 0), (0, 0)
+
+    def __len__(self):
+        return -(-len(self.part) // self.batch)
+
+    def set_epoch(self, epoch):
+        """The next `iter` begins this epoch."""
+        self._next = (epoch, 0)
+
+    def state_dict(self):
+        """Where the next batch is, for load_state_dict() of an equal object."""
+        epoch, batch = self._next or self._now
+        return {"epoch": epoch + (batch >= len(self)), "batch": batch % max(len(self), 1), "of": self._of}
+
+    def load_state_dict(self, state):
+        """The next `iter` goes on there."""
+        if state["of"] != self._of:
+            raise ValueError(f"the state is of other rows or options: {state['of']}, not {self._of}.")
+        self._next = (state["epoch"], state["batch"])
+
+    def __iter__(self):
+        self._now, self._next = self._next or (self._now[0] + 1, 0), None
+        return self._run(*self._now)
+
+    def _run(self, epoch, done):
+        worker = torch.utils.data.get_worker_info()
+        number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        first, last = (one * len(self) // workers for one in (number, number + 1))
+        own, chosen, fit = self.rows._own, self.rows._chosen, max(self.buffer // self.least // workers, 1)
+        # Blocks of neighbours in random order: their first rows, and the places in the epoch where they begin and end.
+        edges, most = (
+            [0, len(chosen)] if chosen is not None else [*own.firsts, len(own)],
+            self.block // max(own.each, 1) + 1,
+        )
+        blocks = numpy.concatenate([numpy.arange(*pair, most) for pair in zip(edges, edges[1:])])
+        order = numpy.random.default_rng([self.seed, epoch]).permutation(len(blocks))
+        sizes = numpy.diff(blocks, append=len(self.rows))[order]
+        blocks, ends = blocks[order], sizes.cumsum()
+
+        memory = [numpy.empty(fit * self.batch, f"V{own.each}") for _ in range(2)] if chosen is None else [None] * 2
+
+        def window(at):
+            """The rows of some batches, an array of V[bytes], their numbers, and the order to hand them out."""
+            low, high = (min(self.part.start + one * self.batch, self.part.stop) for one in (at, min(at + fit, last)))
+            here = slice(numpy.searchsorted(ends, low, "right"), numpy.searchsorted(ends, high) + 1)
+            begin = blocks[here] + numpy.maximum(low - ends[here] + sizes[here], 0)
+            end = blocks[here] + sizes[here] - numpy.maximum(ends[here] - high, 0)
+            pairs = sorted(zip(begin.tolist(), end.tolist()))
+            rows = numpy.concatenate([numpy.arange(*pair) for pair in pairs])
+            mixed = numpy.random.default_rng([self.seed, epoch, 1 + low]).permutation(len(rows))
+            if chosen is not None:
+                return (
+                    own.gather(chosen[rows]).flatten().view(torch.uint8).numpy().view(f"V{own.each}"),
+                    chosen[rows],
+                    mixed,
+                )
+            held, filled = memory[at // fit % 2], 0
+            with contextlib.ExitStack() as stack:
+                files = {}
+                for view, path, byte in (view for pair in pairs for view in own.views(*pair)):
+                    part = held[filled : (filled := filled + len(view))].view(numpy.uint8)
+                    if byte is None:
+                        part[:] = view.flatten().view(torch.uint8).numpy()
+                        continue
+                    if path not in files:
+                        files[path] = stack.enter_context(pathlib.Path(path).open("rb", 0))
+                    if files[path].seek(byte) != byte or files[path].readinto(part) != len(part):
+                        raise ValueError(f"{path} is damaged: it ends too early.")
+            return held, rows, mixed
+
+        starts = [at for at in range(first, last, fit) if at + fit > first + done]
+        with concurrent.futures.ThreadPoolExecutor(1) as reader:
+            coming = reader.submit(window, starts[0]) if starts else None
+            for at, following in zip(starts, [*starts[1:], None]):
+                held, rows, mixed = coming.result()
+                coming = following and reader.submit(window, following)
+                for i in range(max(at, first + done), min(at + fit, last)):
+                    part = mixed[(i - at) * self.batch : (i - at + 1) * self.batch]
+                    self._now = (epoch, i + 1 - first)
+                    x = own.tensor(_pick(held, part))
+                    y = {name: self.rows._read(name, rows[part])[0] for name in self.beside}
+                    yield (x, y[self.beside[0]] if self.single else y) if y else x
