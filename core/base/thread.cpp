@@ -41,8 +41,7 @@ std::thread start_thread(const char* name, std::function<void()> run) {
   sigset_t before;
   sigfillset(&all);
   // Faults of the thread itself, for which the program may have a handler.
-  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS})
-    sigdelset(&all, fault);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) sigdelset(&all, fault);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread thread;
   try {

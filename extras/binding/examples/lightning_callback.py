@@ -1,6 +1,6 @@
 """A callback for Lightning: statistics of what modules give and of its gradients, one recording an epoch.
 
-    trainer = lightning.Trainer(callbacks=[Statistics("statistics", types=torch.nn.ReLU, every=50)])
+trainer = lightning.Trainer(callbacks=[Statistics("statistics", types=torch.nn.ReLU, every=50)])
 """
 
 import os

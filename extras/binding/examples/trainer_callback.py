@@ -1,6 +1,6 @@
 """A callback for the Trainer of Hugging Face's transformers: statistics of what modules give, beside each checkpoint.
 
-    Trainer(model, arguments, train_dataset=data, callbacks=[Statistics("*.mlp", every=50)])
+Trainer(model, arguments, train_dataset=data, callbacks=[Statistics("*.mlp", every=50)])
 """
 
 import os
@@ -16,7 +16,9 @@ class Statistics(TrainerCallback):
 
     def on_train_begin(self, args, state, control, model=None, **_):
         self.recorder = torchtap.ForwardOutput(
-            reduction=torchtap.Moments(), condition=lambda: self.now, on_error=lambda path, error: print(f"{path}: {error}")
+            reduction=torchtap.Moments(),
+            condition=lambda: self.now,
+            on_error=lambda path, error: print(f"{path}: {error}"),
         )
         self.recorder.attach(model, self.selector, **self.which)
 
