@@ -41,7 +41,7 @@ def test_show(data):
     folder, _, want, label, ids = data
     shown = run("show", folder / "dump").out
     assert "Beside" not in shown and ".calls" not in shown
-    assert "beside them: label (int64 []), id (int64 []), forward, call, place" in shown
+    assert "beside them: label (int64 scalar), id (int64 scalar), forward, call, place" in shown
     entries = document("show", folder / "dump")["entries"]
     assert [entry["path"] for entry in entries] == ["", "layer1", "layer2"]
     assert {entry["samples"] for entry in entries} == {len(want)}
