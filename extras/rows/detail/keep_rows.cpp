@@ -76,7 +76,6 @@ Call KeepRows::call_of(const hooks::Event& event, at::IntArrayRef sizes) {
 Taker::Took KeepRows::take(const hooks::Event& event, c10::ArrayRef<at::Tensor> tensors,
                            std::size_t /*first_slot*/) {
   const Prepare::Turn turn(prepare_);
-  check(tensors[0]);
   const at::Tensor sample = prepare_(tensors[0]);
   check(sample);
   const base::RecordingMode quiet;

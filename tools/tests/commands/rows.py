@@ -41,7 +41,7 @@ def test_show(data):
     folder, _, want, label, ids = data
     shown = run("show", folder / "dump").out
     assert "Beside" not in shown and ".calls" not in shown
-    assert "beside them: label (int64 []), id (int64 []), forward, call, place" in shown
+    assert "beside them: label (int64 scalar), id (int64 scalar), forward, call, place" in shown
     entries = document("show", folder / "dump")["entries"]
     assert [entry["path"] for entry in entries] == ["", "layer1", "layer2"]
     assert {entry["samples"] for entry in entries} == {len(want)}
@@ -52,7 +52,7 @@ def test_show(data):
         assert row["beside"] == {"label": label[i], "id": ids[i]}
         assert (row["forward"], row["call"], row["place"]) == (ids[i] // 32, 0, ids[i] % 32)
     assert (
-        f"layer1 row 2 forward 0 call 0 place {ids[2] % 32} id={ids[2]} label={label[2]} float32 [5]"
+        f"layer1 row 2 forward 0 call 0 place {ids[2] % 32} id={ids[2]} label={label[2]} float32 5\n"
         in run("show", folder / "dump", "--module", "layer1", "--rows", "2", "--beside").out
     )
     assert len(document("show", folder / "dump", "--entry", "layer1", "--rows", "-3:")["values"]) == 3
@@ -91,7 +91,7 @@ def test_convert(data):
     files = {item["file"] for item in json.loads((folder / "npy/index.json").read_text())}
     assert "beside/call.npy" in files and "layer2.npy" in files
     run("convert", folder / "dump", "--to", "safetensors", "--save", folder / "dump.safetensors")
-    held = document("show", folder / "dump.safetensors", "--entry", "beside/label")["values"]
+    held = document("show", folder / "dump.safetensors", "--entry", "dump", "--result", "beside/label")["values"]
     assert held == label.tolist()
 
 
