@@ -6,7 +6,7 @@ usage: sparse_autoencoder.py [--text FILE] [--folder FOLDER] [--features 12]
 
 The text is the GNU General Public License unless another is given. The autoencoder has four times as many features as a row
 has numbers, and 16 of them speak at a time. Exit status 1 if it explains less than 60 % of the rows' variance, or if a row is not
-of the character that the dump says. Takes two or three minutes on two cores.
+of the character that the dump says. Took three minutes on two cores that others used, too.
 """
 
 import argparse
