@@ -1,0 +1,210 @@
+"""Reading rows beside other ways to keep them: a gather of random rows, and an epoch in random order, against an array that NumPy
+maps and against reading in order. Needs no C++: a dump is written here as a recorder writes it.
+
+usage: rows.py FOLDER [--gigabytes 1] [--row 1024] [--rounds 5] [--cold]
+
+Ways that are not installed are left out (h5py, zarr, datasets). All take turns, round by round; the median of a way's ratios to
+the first way of the same round is printed. --cold drops files from the page cache before each epoch. Memory is the most that is
+anonymous (not mapped files) while it runs, less that before.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+import numpy
+import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "extras/python"))
+from torchtap import rows as torchtap_rows
+
+BATCH, SHARD = 4096, 64 << 20
+
+
+def entry(folder, number, path, kind, type, stacks):
+    shards = []
+    for i, stack in enumerate(stacks):
+        file = folder / f"{number}-{i}.pt"
+        torch.save(stack, file)
+        about = {"file": file.name, "slot": -1, "samples": len(stack), "bytes": file.stat().st_size, "holds": "tensor"}
+        shards.append({**about, "dtype": str(stack.dtype)[6:], "shape": [*stack.shape[1:]], "ragged": False})
+    return {"path": path, "kind": kind, "type": type, "reduction": "", "shards": shards}
+
+
+def write(folder, count, width):
+    """The same rows as a dump, as an array, and as HDF5, zarr and datasets have them."""
+    (folder / "dump").mkdir(parents=True)
+    generator, per = torch.Generator().manual_seed(0), SHARD // (4 * width)
+    array = numpy.memmap(folder / "rows.bin", numpy.float32, "w+", 0, (count, width))
+    stacks = [torch.randn(min(per, count - at), width, generator=generator) for at in range(0, count, per)]
+    for i, stack in enumerate(stacks):
+        array[i * per : i * per + len(stack)] = stack.numpy()
+    array.flush()
+    calls = torch.tensor([[1, i, i, 0, min(256, count - i * 256)] for i in range(-(-count // 256))])
+    entries = [entry(folder / "dump", 0, "m", "ForwardOutput", "Linear", stacks)]
+    entries.append(entry(folder / "dump", 1, "m", "ForwardOutput.calls", "rows 1", [calls]))
+    entries.append(entry(folder / "dump", 2, "label", "Beside", "", [torch.arange(count)]))
+    entries.append(entry(folder / "dump", 3, "label", "Beside.calls", "rows 1", [calls]))
+    (folder / "dump/manifest.json").write_text(json.dumps({"format": 2, "count": 4, "entries": entries}))
+    if importlib.util.find_spec("h5py"):
+        import h5py
+
+        with h5py.File(folder / "rows.h5", "w") as file:
+            file["rows"] = array
+    if importlib.util.find_spec("zarr"):
+        import zarr
+
+        store = zarr.open_array(folder / "rows.zarr", mode="w", shape=array.shape, chunks=(256, width), dtype="f4")
+        store[:] = array
+    if importlib.util.find_spec("datasets"):
+        torchtap_rows.open(folder / "dump")["m"].dataset().save_to_disk(folder / "rows.hf")
+
+
+def ways(folder, count):
+    """{name: (gather of an index or None, batches of an epoch or None)}"""
+    rows = torchtap_rows.open(folder / "dump")["m"]
+    array = numpy.memmap(folder / "rows.bin", numpy.float32, "r").reshape(count, -1)
+
+    def in_order():
+        for i in range(0, count, BATCH):
+            yield torch.from_numpy(numpy.array(array[i : i + BATCH]))
+
+    def read():
+        with open(folder / "rows.bin", "rb", 0) as file:
+            while True:
+                batch = numpy.empty((BATCH, array.shape[1]), numpy.float32)
+                if not file.readinto(batch.reshape(-1).view(numpy.uint8)):
+                    return
+                yield batch
+
+    def permuted(source):
+        order = numpy.random.default_rng(0).permutation(count)
+        for i in range(0, count, BATCH):
+            yield source(order[i : i + BATCH])
+
+    loader = torch.utils.data.DataLoader
+    found = {
+        "numpy.memmap, in order": (lambda index: array[index], in_order),
+        "read(2), in order": (None, read),
+        "torchtap, in order": (None, lambda: (rows[i : i + BATCH].clone() for i in range(0, count, BATCH))),
+        "torchtap, shuffled": (lambda index: rows[index], lambda: rows.shuffled(BATCH)),
+        "torchtap, shuffled with a column": (None, lambda: rows.shuffled(BATCH, beside=("label",))),
+        "torchtap, shuffled, 2 workers": (None, lambda: loader(rows.shuffled(BATCH), batch_size=None, num_workers=2)),
+        "DataLoader(rows, shuffle=True)": (None, lambda: loader(rows, BATCH, shuffle=True)),
+        "DataLoader(rows, shuffle=True), 2 workers": (None, lambda: loader(rows, BATCH, shuffle=True, num_workers=2)),
+        "numpy.memmap, permuted": (None, lambda: permuted(lambda index: array[index])),
+    }
+    if (folder / "rows.h5").exists():
+        import h5py
+
+        h5 = h5py.File(folder / "rows.h5", "r")["rows"]
+
+        def from_h5(index):
+            which, back = numpy.unique(index, return_inverse=True)  # in order, and none twice
+            return h5[which][back]
+
+        found["h5py, permuted"] = (from_h5, lambda: permuted(from_h5))
+    if (folder / "rows.zarr").exists():
+        import zarr
+
+        store = zarr.open_array(folder / "rows.zarr", mode="r")
+        found["zarr, permuted"] = (
+            lambda index: store.oindex[index],
+            lambda: permuted(lambda index: store.oindex[index]),
+        )
+    if (folder / "rows.hf").exists():
+        import datasets
+
+        hf = datasets.load_from_disk(str(folder / "rows.hf")).select_columns("m").with_format("numpy")
+        found["datasets, shuffle"] = (lambda index: hf[index]["m"], lambda: hf.shuffle(seed=0).iter(BATCH))
+        streamed = hf.to_iterable_dataset(num_shards=16).shuffle(seed=0, buffer_size=BATCH * 16)
+        found["datasets, streamed shuffle"] = (None, lambda: streamed.iter(BATCH))
+    return found
+
+
+def drop(folder):
+    for file in folder.rglob("*"):
+        if file.is_file():
+            with open(file, "rb") as one:
+                os.fsync(one.fileno())
+                os.posix_fadvise(one.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def anonymous():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("RssAnon")) / 1e3
+
+
+def epoch(make, size, seconds):
+    """Bytes a second, whole or for so many seconds, and the growth of memory in MB."""
+    before, most, done, start = anonymous(), 0.0, 0, time.perf_counter()
+    for batch in make():
+        x = batch["m"] if isinstance(batch, dict) else batch[0] if isinstance(batch, tuple) else batch
+        done += len(x) * size
+        most = max(most, anonymous() - before)
+        if time.perf_counter() - start > seconds:
+            break
+    return done / (time.perf_counter() - start), most
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--gigabytes", type=float, default=1)
+    parser.add_argument("--row", type=int, default=1024, help="bytes of a row")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=5, help="of an epoch at most")
+    parser.add_argument("--cold", action="store_true")
+    arguments = parser.parse_args()
+    folder, width = arguments.folder / f"{arguments.row}", arguments.row // 4
+    count = int(arguments.gigabytes * 1e9) // arguments.row
+    if not folder.exists():
+        write(folder, count, width)
+    torch.set_num_threads(1)
+    found, generator = ways(folder, count), numpy.random.default_rng(1)
+    gathers, epochs, memory = {}, {}, {}
+    for name, (gather, _) in found.items():
+        if gather:
+            for index in generator.integers(0, count, (2, 64)):  # pages, and what is made once
+                gather(index)
+    for _ in range(arguments.rounds):
+        for _ in range(0 if arguments.cold else 10):
+            for name, (gather, _) in found.items():
+                if gather and (
+                    name not in gathers or statistics.median(gathers[name]) < 0.5 or len(gathers[name]) < 10
+                ):
+                    index = generator.integers(0, count, BATCH)
+                    start = time.perf_counter()
+                    kept = gather(index)
+                    gathers.setdefault(name, []).append(time.perf_counter() - start)
+                    del kept
+        for name, (_, make) in found.items():
+            if make:
+                if arguments.cold:
+                    drop(folder)
+                rate, grown = epoch(make, arguments.row, arguments.seconds)
+                epochs.setdefault(name, []).append(rate)
+                memory[name] = max(memory.get(name, 0), grown)
+    print(
+        f"rows of {arguments.row} bytes, {count} of them, {'from the disk' if arguments.cold else 'in the page cache'}"
+    )
+    if gathers:
+        base = gathers["numpy.memmap, in order"]
+        for name, times in gathers.items():
+            ratio = statistics.median(one / other for one, other in zip(base, times))
+            print(
+                f"gather | {name} | {1e3 * statistics.median(times):.2f} ms | least {1e3 * min(times):.2f} | {ratio:.2f} ×"
+            )
+    base = epochs["read(2), in order"]
+    for name, rates in epochs.items():
+        ratio = statistics.median(one / other for one, other in zip(rates, base))
+        print(f"epoch | {name} | {statistics.median(rates) / 1e9:.2f} GB/s | {ratio:.2f} × | {memory[name]:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
