@@ -2,7 +2,6 @@
 
 import os
 
-from torchtap import rows
 from torchtap._library import _C
 
 Context = _C.Context
@@ -30,10 +29,14 @@ def merge(parts, directory, *, mkdir=False, overwrite=False, all_modules=False):
     _C.merge([os.fspath(part) for part in parts], os.fspath(directory), mkdir, overwrite, all_modules)
 
 
-Entry.rows = property(
-    lambda entry: rows.Rows(entry.directory, entry.path, entry.kind),
-    doc="The rows of a dump as a data set, see `torchtap.rows`.",
-)
+def _rows(entry):
+    """The rows of a dump as a dataset, see `torchtap.rows`. Needs NumPy."""
+    from torchtap import rows  # NumPy is not needed for anything else
+
+    return rows.Rows(entry.directory, entry.path, entry.kind)
+
+
+Entry.rows = property(_rows)
 
 Context.__doc__ = """Names tensors for reductions, around a forward: `with torchtap.Context(labels=y): model(x)`.
 
