@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torchtap.rows import Rows
 
 version: str
 torch_version: str
@@ -150,7 +151,7 @@ class Entry:
     @property
     def directory(self) -> str: ...
     @property
-    def rows(self) -> "torchtap.rows.Rows": ...
+    def rows(self) -> Rows: ...
     @property
     def samples(self) -> int: ...
     @property
