@@ -330,7 +330,9 @@ def test_completion(folder):
         }
         missing = {word for word in options if word.startswith("--")} - set(completed(f"torchtap {command} --"))
         assert not missing
-    assert completed("torchtap convert --to ") == ["npy", "safetensors", "csv", "tensorboard"], "completion of choices"
+    assert completed("torchtap convert --to ") == ["npy", "safetensors", "csv", "tensorboard", "parquet"], (
+        "completion of choices"
+    )
     assert completed("torchtap trace --direction ") == ["bottom-up", "top-down", "left-right"], "completion of choices"
 
     words = re.findall(r'^_torchtap_choices\[.*\]="(.*)"$', script, re.M)
