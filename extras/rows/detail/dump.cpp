@@ -73,14 +73,15 @@ std::shared_ptr<Group> Dump::of_gradient(const void* module, std::int64_t call, 
   std::int64_t forward = -1;
   {
     const std::lock_guard lock(mutex_);
-    const auto of = std::find_if(of_gradients_.rbegin(), of_gradients_.rend(), [&](const OfGradients& one) {
+    const auto found = std::find_if(of_gradients_.rbegin(), of_gradients_.rend(), [&](const OfGradients& one) {
       return one.named == named && one.seen.count({module, call}) == 0;
     });
-    if (of == of_gradients_.rend()) {
-      of_gradients_.push_back({named, next_forward(), {}, {}});
-      if (of_gradients_.size() > kForwardsOfGradients) of_gradients_.pop_front();
+    OfGradients* of = found == of_gradients_.rend() ? nullptr : &*found;
+    if (of == nullptr) {
+      if (of_gradients_.size() >= kForwardsOfGradients) of_gradients_.pop_front();
+      of = &of_gradients_.emplace_back(OfGradients{named, next_forward(), {}, {}});
     }
-    OfGradients& one = of == of_gradients_.rend() ? of_gradients_.back() : *of;
+    OfGradients& one = *of;
     one.seen.insert({module, call});
     forward = one.forward;
     for (const auto& group : one.groups) {
