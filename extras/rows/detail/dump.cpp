@@ -73,9 +73,10 @@ std::shared_ptr<Group> Dump::of_gradient(const void* module, std::int64_t call, 
   std::int64_t forward = -1;
   {
     const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(of_gradients_.rbegin(), of_gradients_.rend(), [&](const OfGradients& one) {
-      return one.named == named && one.seen.count({module, call}) == 0;
-    });
+    const auto found =
+        std::find_if(of_gradients_.rbegin(), of_gradients_.rend(), [&](const OfGradients& one) {
+          return one.named == named && one.seen.count({module, call}) == 0;
+        });
     OfGradients* of = found == of_gradients_.rend() ? nullptr : &*found;
     if (of == nullptr) {
       if (of_gradients_.size() >= kForwardsOfGradients) of_gradients_.pop_front();
