@@ -69,8 +69,8 @@ TORCHTAP_API void save_value(const std::string& path, const core::Value& value,
 TORCHTAP_API bool can_hold(const at::Tensor& tensor);
 
 /// Reads the value in the file `path`, written by `save_value`, Python's `torch.save` (1.6 or later) or C++'s
-/// `torch::pickle_save` and `torch::save`. Of a module, an optimizer or a vector that `torch::save` wrote,
-/// the value is a dict of their parts.
+/// `torch::pickle_save` and `torch::save`. Of a tensor, a vector, a module or an optimizer that `torch::save`
+/// wrote, the value is a dict of their parts; a tensor's one part is called "0".
 ///
 /// Reads these Python values: tensors and parameters, lists and tuples (as lists), dicts and OrderedDicts
 /// such as a state_dict, None, str (as text), and bool, int and float (as tensors without dimensions of dtype

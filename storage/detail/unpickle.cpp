@@ -3,6 +3,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/ScalarType.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -114,6 +115,9 @@ class Unpickler : private PickleMachine {
     if (name.find("sparse") != std::string::npos) advice = "save the tensor's to_dense()";
     if (name == "_rebuild_qtensor" || name.compare(0, 2, "QI") == 0 || name.compare(0, 3, "QUI") == 0) {
       advice = "save the tensor's dequantize()";
+    }
+    if (module == "torch" && (name.compare(0, 4, "uint") == 0 || name.compare(0, 5, "float") == 0)) {
+      advice = "LibTorch " TORCH_VERSION " has no such dtype: read the file with a newer one";
     }
     if (module.compare(0, 5, "numpy") == 0) advice = "save torch.from_numpy(array)";
     if (module.compare(0, 9, "__torch__") == 0) advice = "load TorchScript with torch::jit::load";

@@ -188,6 +188,8 @@ BOOST_FIXTURE_TEST_CASE(objects_of_other_classes_are_named_where_they_may_be, Fi
   BOOST_TEST(text_of("C\1a") == "<bytes>");
   refuses("}" + text("a") + call(scaler, "") + "s", {"sklearn.Scaler"});
   refuses("}" + text("a") + name("torch._utils", "_rebuild_qtensor") + "s", {"dequantize()"});
+  refuses("}" + text("a") + name("torch", "float4_e9m9") + "s",
+          {"LibTorch " TORCH_VERSION " has no such dtype"});
   refuses("}" + text("a") + name("__torch__.m", "Net") + "s", {"torch::jit::load"});
   refuses("C\1a", {"bytes"});
 }

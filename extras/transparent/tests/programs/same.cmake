@@ -1,6 +1,6 @@
-# Runs two programs and fails unless both succeed and print the same: cmake -DA=... -DB=... -P same.cmake
+# Runs two programs and fails unless both succeed and print the same: cmake -DA=... -DB=... [-DRUN=emulator] -P same.cmake
 foreach(program IN ITEMS A B)
-  execute_process(COMMAND "${${program}}" OUTPUT_VARIABLE output_${program} ERROR_VARIABLE error RESULT_VARIABLE result)
+  execute_process(COMMAND ${RUN} "${${program}}" OUTPUT_VARIABLE output_${program} ERROR_VARIABLE error RESULT_VARIABLE result)
   if(NOT result EQUAL 0 OR output_${program} STREQUAL "")
     message(FATAL_ERROR "${${program}} ended with ${result}:\n${output_${program}}${error}")
   endif()
