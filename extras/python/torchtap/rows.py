@@ -194,17 +194,17 @@ class _Column:
                 self.pieces += [piece.part(begin, end, self.each)] if begin < end else []
             at += len(piece.rows)
         self.firsts = numpy.cumsum([0, *(len(piece.rows) for piece in self.pieces)])[:-1]
+        sizes = [len(piece.rows) for piece in self.pieces]
+        self.equal = (
+            sizes[0] if sizes and {*sizes[:-1], max(sizes)} == {sizes[0]} else 0
+        )  # rows of all shards but the last
         if self.pieces and self.each:  # all memory from the first piece to the last one, as rows that may overlap
             places = numpy.array([piece.rows.data_ptr() for piece in self.pieces])
-            step = math.gcd(self.each, *(places - places.min()).tolist())
-            last = max(piece.rows[-1].data_ptr() for piece in self.pieces)
-            memory = {"version": 3, "data": (int(places.min()), False), "typestr": f"|V{self.each}", "strides": (step,)}
-            memory["shape"] = ((last - int(places.min())) // step + 1,)
-            self.memory = numpy.asarray(types.SimpleNamespace(__array_interface__=memory))
-            self.step, self.offsets = (
-                self.each // step,
-                (places - places.min()) // step - self.firsts * (self.each // step),
-            )
+            base, step = int(places.min()), math.gcd(self.each, *(places - places.min()).tolist())
+            memory = {"version": 3, "data": (base, False), "typestr": "|u1", "strides": (step, 1)}
+            memory["shape"] = ((max(piece.rows[-1].data_ptr() for piece in self.pieces) - base) // step + 1, self.each)
+            self.memory = torch.from_numpy(numpy.asarray(types.SimpleNamespace(__array_interface__=memory)))
+            self.step, self.offsets = self.each // step, (places - base) // step - self.firsts * (self.each // step)
 
     def __len__(self):
         return int(self.begins[-1])
@@ -221,17 +221,19 @@ class _Column:
         """Rows by their numbers, int64 [n]: a tensor [n, ...]."""
         if not len(rows) or not self.each:
             return torch.empty((len(rows), *self.shape), dtype=self.dtype)
-        places = rows * self.step + self.offsets[numpy.searchsorted(self.firsts, rows, "right") - 1]
-        # take() is twice as fast as an index, but copies memory whose rows overlap.
-        found = self.memory.take(places, mode="clip") if self.step == 1 else self.memory[places]
-        return torch.from_numpy(found.view(numpy.uint8)).view(self.dtype).view(len(rows), *self.shape)
+        piece = rows // self.equal if self.equal else numpy.searchsorted(self.firsts, rows, "right") - 1
+        found = self.memory.index_select(0, torch.from_numpy(rows * self.step + self.offsets[piece]))
+        return found.view(self.dtype).view(len(rows), *self.shape)
 
-    def read_ahead(self, begin, end):
-        """Has the system read rows begin up to end of mapped files, without waiting for it."""
-        for piece in self.views(begin, end):
-            if isinstance(piece.held, mmap.mmap) and hasattr(mmap, "MADV_WILLNEED"):
-                skip = piece.begin % mmap.PAGESIZE
-                piece.held.madvise(mmap.MADV_WILLNEED, piece.begin - skip, skip + len(piece.rows) * self.each)
+    def read_ahead(self, begins, ends):
+        """Has the system read rows begins[i] up to ends[i] of mapped files, without waiting for it."""
+        pieces = numpy.searchsorted(self.firsts, begins, "right") - 1
+        starts = (begins - self.firsts[pieces]) * self.each
+        for number, start, size in zip(pieces.tolist(), starts.tolist(), ((ends - begins) * self.each).tolist()):
+            held, start = self.pieces[number].held, start + (self.pieces[number].begin or 0)
+            if isinstance(held, mmap.mmap) and hasattr(mmap, "MADV_WILLNEED"):
+                start -= start % mmap.PAGESIZE
+                held.madvise(mmap.MADV_WILLNEED, start, min(size + mmap.PAGESIZE, len(held) - start))
 
     def rows_in(self, other, rows):
         """The numbers in another column of what belongs to these rows, int64 [n]; -1 where it has nothing."""
@@ -532,24 +534,26 @@ class Shuffled(torch.utils.data.IterableDataset):
         ends = sizes.cumsum()
 
         def window(at):
-            """The numbers of the rows of some batches, mixed; from now on the system reads them."""
+            """The numbers of the rows of some batches, what is beside them, and the order to hand them out. From now on the
+            system reads the rows."""
             low, high = (min(self.part.start + one * self.batch, self.part.stop) for one in (at, min(at + fit, last)))
             here = slice(numpy.searchsorted(ends, low, "right"), numpy.searchsorted(ends, high) + 1)
             begins = blocks[here] + numpy.maximum(low - ends[here] + sizes[here], 0)
             stops = blocks[here] + sizes[here] - numpy.maximum(ends[here] - high, 0)
-            parts = [numpy.arange(*pair) for pair in zip(begins, stops)]
-            for one in parts if chosen is None else [chosen[part] for part in parts]:
-                if one[-1] - one[0] < 8 * len(one):  # not what lies between rows that are far apart
-                    own.read_ahead(int(one[0]), int(one[-1]) + 1)
-            mixed = numpy.random.default_rng([self.seed, epoch, 1 + low]).permutation(numpy.concatenate(parts))
-            return mixed if chosen is None else chosen[mixed]
+            rows = numpy.concatenate([numpy.arange(*pair) for pair in zip(begins.tolist(), stops.tolist())])
+            if chosen is not None:
+                rows, begins, stops = chosen[rows], chosen[begins], chosen[stops - 1] + 1
+            near = stops - begins < 8 * most  # not what lies between rows that are far apart
+            own.read_ahead(begins[near], stops[near])
+            mixed = numpy.random.default_rng([self.seed, epoch, 1 + low]).permutation(len(rows))
+            return rows[mixed], {name: self.rows._read(name, rows)[0] for name in self.beside}, torch.from_numpy(mixed)
 
         starts = [at for at in range(first, last, fit) if at + fit > first + done]
         coming = window(starts[0]) if starts else None
         for at, following in zip(starts, [*starts[1:], None]):
-            rows, coming = coming, None if following is None else window(following)
+            (rows, values, mixed), coming = coming, None if following is None else window(following)
             for i in range(max(at, first + done), min(at + fit, last)):
-                part = rows[(i - at) * self.batch : (i - at + 1) * self.batch]
+                part = slice((i - at) * self.batch, (i - at + 1) * self.batch)
                 self._now = (epoch, i + 1 - first)
-                x, y = own.gather(part), {name: self.rows._read(name, part)[0] for name in self.beside}
+                x, y = own.gather(rows[part]), {name: value[mixed[part]] for name, value in values.items()}
                 yield (x, y[self.beside[0]] if self.single else y) if y else x
