@@ -1,12 +1,15 @@
 """A recorder writes a dump in Python, and its rows are what PyTorch's own hooks saw."""
 
+import importlib.util
 import os
+import sys
 
 import built  # noqa: F401
 import numpy
 import pytest
 import torch
 import torchtap
+from harness import SOURCE
 
 STEPS, LENGTH = 20, 10
 
@@ -138,3 +141,28 @@ def test_what_is_refused(dump, tmp_path):
         assert (one.samples, one.left_out, one.events) == (3, 2, 3) and "label" in one.note
         lacking.save(tmp_path / "lacks")
     assert torchtap.load(tmp_path / "lacks")["layer1"].rows.beside("label").tolist() == [0, 1, 2]
+
+
+def test_the_example_of_features(tmp_path, monkeypatch, capsys):
+    """In a short form: it compares rows with the text, and how much of their variance it explains."""
+    file = SOURCE / "examples/sparse_autoencoder/sparse_autoencoder.py"
+    spec = importlib.util.spec_from_file_location("sparse_autoencoder", file)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    text = tmp_path / "text"
+    text.write_text((SOURCE / "docs/glossary.md").read_text()[:8000])
+    short = [
+        "--steps",
+        "5",
+        "--epochs",
+        "4",
+        "--features",
+        "2",
+        "--text",
+        str(text),
+        "--folder",
+        str(tmp_path / "dump"),
+    ]
+    monkeypatch.setattr(sys, "argv", [str(file), *short])
+    assert example.main() == 0, capsys.readouterr().out
+    assert "Rows of blocks.1.act (ForwardOutput): " in capsys.readouterr().out

@@ -10,6 +10,7 @@ This file needs PyTorch (1.13 or newer) and NumPy only: copied beside a dump, it
     for x, y in layer2.shuffled(batch=4096, beside=("label",)): ...
 """
 
+import bisect
 import collections.abc
 import contextlib
 import copy
@@ -90,7 +91,7 @@ def _entries(directory):
 
 
 def _samples(path, shard):
-    """A stack [samples, ...], its file as it is mapped, and where the bytes begin in it; or a list of samples, None, None."""
+    """A stack [samples, ...], its file as it is mapped, and where that begins in memory; or a list of samples, None, 0."""
     try:
         if os.path.basename(shard["file"]) != shard["file"]:
             raise ValueError("the manifest names no file in the directory")
@@ -100,7 +101,7 @@ def _samples(path, shard):
                 raise ValueError(f"it has {size} bytes instead of {shard['bytes']}")
             if shard["holds"] != "tensor" or "slot" not in shard:
                 value = torch.load(path, weights_only=True)
-                return [value] if torch.is_tensor(value) else [one for one in value if one is not None], None, None
+                return [value] if torch.is_tensor(value) else [one for one in value if one is not None], None, 0
             if path.endswith(".part"):  # read, since its writer may cut it
                 held = bytearray(file.read())
             else:  # pages that are written to become this process's own, as with torch.load(mmap=True)
@@ -115,9 +116,9 @@ def _samples(path, shard):
         if begin + count * each > len(held) or ("samples" in shard and count * each != size):
             raise ValueError(f"it lacks some of its {count} samples")
         if not count * each:
-            return one.new_empty((count, *one.shape)), None, None
+            return one.new_empty((count, *one.shape)), None, 0
         flat = torch.frombuffer(held, dtype=one.dtype, count=count * one.numel(), offset=begin)
-        return flat.view(-1, *one.shape), held, begin
+        return flat.view(-1, *one.shape), held if isinstance(held, mmap.mmap) else None, flat.data_ptr() - begin
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} is gone: copy it again from where the dump was written.") from None
     except Exception as error:
@@ -125,15 +126,12 @@ def _samples(path, shard):
 
 
 class _Piece(typing.NamedTuple):
-    """Rows [n, ...] that follow each other in memory; if they are mapped, where their bytes begin in which file."""
+    """Rows [n, ...] that follow each other in memory; if they are mapped, the file, its mapping and where that begins."""
 
     rows: torch.Tensor
     path: str
     held: typing.Any
-    begin: typing.Optional[int]
-
-    def part(self, begin, end, each):
-        return self._replace(rows=self.rows[begin:end], begin=self.begin and self.begin + begin * each)
+    address: int
 
 
 class _Column:
@@ -142,25 +140,21 @@ class _Column:
 
     def __init__(self, directory, entry, index):
         what, pieces, sizes, self.matches = f"{entry['path']!r} ({entry['kind']}) of {directory}", [], [], {}
-        if entry.get("reduction") or entry.get("holds") in ("dict", "text"):
-            raise ValueError(
-                f"{what} has no rows, but {entry['reduction'] or entry['holds']}: keep samples of one slot."
-            )
+        if held := entry.get("reduction") or entry.get("holds") in ("dict", "text") and entry["holds"]:
+            raise ValueError(f"{what} has no rows, but {held}: keep samples of one slot.")
         for shard in entry["shards"]:
             path = os.path.join(directory, shard["file"])
-            value, held, begin = _samples(path, shard)
+            value, *mapped = _samples(path, shard)
             if torch.is_tensor(value) and index is None:  # a sample is a call, and its first dimension has the rows
                 sizes += [value.shape[1] if value.dim() > 1 else 1] * len(value)
                 value = value.flatten(0, 1) if value.dim() > 1 else value
             elif index is None:
                 value = [one if one.dim() else one.reshape(1) for one in value]
                 sizes += [len(one) for one in value]
-            pieces += [_Piece(one, path, held, begin) for one in ([value] if torch.is_tensor(value) else value)]
+            pieces += [_Piece(one, path, *mapped) for one in ([value] if torch.is_tensor(value) else value)]
         kinds = {(one.rows.dtype, *one.rows.shape[1:]) for one in pieces} or {(torch.get_default_dtype(),)}
         if len(kinds) > 1 or len({shard.get("slot", -1) for shard in entry["shards"]}) > 1:
-            raise ValueError(
-                f"{what} has no rows: its samples differ in slot, dtype or shape, {sorted(map(str, kinds))}."
-            )
+            raise ValueError(f"{what} has no rows: samples differ in slot, dtype or shape, {sorted(map(str, kinds))}.")
         self.dtype, *shape = kinds.pop()
         self.shape, self.each = tuple(shape), math.prod(shape) * torch.empty(0, dtype=self.dtype).element_size()
         if index is None:
@@ -168,9 +162,7 @@ class _Column:
             lines[:, 1] = lines[:, 2] = numpy.arange(len(sizes))
             lines[:, 4] = sizes
         elif index["type"] != "rows 1":
-            raise ValueError(
-                f"{what} was written by a newer torchtap: it is of {index['type']!r}, this reads 'rows 1'."
-            )
+            raise ValueError(f"{what} was written by a newer torchtap: {index['type']!r}, and this reads 'rows 1'.")
         else:
             lines = [_samples(os.path.join(directory, one["file"]), one)[0].numpy() for one in index["shards"]]
             lines = numpy.concatenate([numpy.zeros((0, 5), numpy.int64), *lines])
@@ -191,13 +183,12 @@ class _Column:
         for piece in pieces:
             for begin, end in zip(edges[::2], edges[1::2]):
                 begin, end = max(begin - at, 0), min(end - at, len(piece.rows))
-                self.pieces += [piece.part(begin, end, self.each)] if begin < end else []
+                self.pieces += [piece._replace(rows=piece.rows[begin:end])] if begin < end else []
             at += len(piece.rows)
-        self.firsts = numpy.cumsum([0, *(len(piece.rows) for piece in self.pieces)])[:-1]
         sizes = [len(piece.rows) for piece in self.pieces]
-        self.equal = (
-            sizes[0] if sizes and {*sizes[:-1], max(sizes)} == {sizes[0]} else 0
-        )  # rows of all shards but the last
+        self.firsts = numpy.cumsum([0, *sizes])[:-1]
+        self.starts = self.firsts.tolist()
+        self.equal = sizes[0] if len({*sizes[:-1], *sizes[:1]}) == 1 and sizes[-1] <= sizes[0] else 0  # but of the last
         if self.pieces and self.each:  # all memory from the first piece to the last one, as rows that may overlap
             places = numpy.array([piece.rows.data_ptr() for piece in self.pieces])
             base, step = int(places.min()), math.gcd(self.each, *(places - places.min()).tolist())
@@ -209,13 +200,11 @@ class _Column:
     def __len__(self):
         return int(self.begins[-1])
 
-    def views(self, begin, end):
-        """Rows begin up to end, as parts of one piece after the other."""
-        number = numpy.searchsorted(self.firsts, begin, "right") - 1
-        while begin < end:
-            piece, skip = self.pieces[number], int(begin - self.firsts[number])
-            yield piece.part(skip, skip + end - begin, self.each)
-            begin, number = begin + len(piece.rows) - skip, number + 1
+    def view(self, begin, end):
+        """Rows begin up to end as they are mapped; None if they lie in several shards."""
+        number = int(numpy.searchsorted(self.firsts, begin, "right")) - 1
+        part = self.pieces[number].rows[begin - self.firsts[number] :][: end - begin] if begin < end else ()
+        return part if len(part) == end - begin > 0 else None
 
     def gather(self, rows):
         """Rows by their numbers, int64 [n]: a tensor [n, ...]."""
@@ -227,13 +216,15 @@ class _Column:
 
     def read_ahead(self, begins, ends):
         """Has the system read rows begins[i] up to ends[i] of mapped files, without waiting for it."""
-        pieces = numpy.searchsorted(self.firsts, begins, "right") - 1
-        starts = (begins - self.firsts[pieces]) * self.each
-        for number, start, size in zip(pieces.tolist(), starts.tolist(), ((ends - begins) * self.each).tolist()):
-            held, start = self.pieces[number].held, start + (self.pieces[number].begin or 0)
-            if isinstance(held, mmap.mmap) and hasattr(mmap, "MADV_WILLNEED"):
+        for begin, end in zip(begins.tolist(), ends.tolist()):
+            number = bisect.bisect_right(self.starts, begin) - 1
+            rows, _, held, address = self.pieces[number]
+            if held and hasattr(mmap, "MADV_WILLNEED"):
+                start = rows.data_ptr() - address + (begin - self.starts[number]) * self.each
                 start -= start % mmap.PAGESIZE
-                held.madvise(mmap.MADV_WILLNEED, start, min(size + mmap.PAGESIZE, len(held) - start))
+                held.madvise(
+                    mmap.MADV_WILLNEED, start, min((end - begin) * self.each + mmap.PAGESIZE, len(held) - start)
+                )
 
     def rows_in(self, other, rows):
         """The numbers in another column of what belongs to these rows, int64 [n]; -1 where it has nothing."""
@@ -275,9 +266,8 @@ class Dump(collections.abc.Mapping):
         found = [one for one in among if path in (one["path"], *one.get("aliases", ())) and kind in (None, one["kind"])]
         if len(found) != 1:
             known = ", ".join(f"{one['path']!r} ({one['kind']})" for one in found or self._modules[:20])
-            raise KeyError(
-                f"{self.directory} has {'several' if found else 'no'} rows of {path!r}; ask for one of {known}."
-            )
+            several = "several" if found else "no"
+            raise KeyError(f"{self.directory} has {several} rows of {path!r}; ask for one of {known}.")
         path, kind = key = found[0]["path"], found[0]["kind"]
         if key not in self._made:
             index = [one for one in self.entries if (one["path"], one["kind"]) == (path, kind + ".calls")]
@@ -340,11 +330,10 @@ class Rows(torch.utils.data.Dataset):
     def __getitem__(self, index):
         if isinstance(index, int) or getattr(index, "shape", None) == ():
             (number,) = self._numbers([int(index)]).tolist()
-            return next(self._own.views(number, number + 1)).rows[0]
+            return self._own.view(number, number + 1)[0]
         if isinstance(index, slice) and self._chosen is None and index.step in (None, 1):
-            views = [view.rows for view in self._own.views(*index.indices(len(self))[:2])]
-            if len(views) == 1:
-                return views[0]
+            if (view := self._own.view(*index.indices(len(self))[:2])) is not None:
+                return view
         return self._own.gather(self._numbers(index))
 
     def __getitems__(self, indices):
@@ -382,9 +371,8 @@ class Rows(torch.utils.data.Dataset):
         if name not in Where._fields:
             raise KeyError(f"there is no column {name!r}; there are {', '.join([*self.columns, *Where._fields])}.")
         call = numpy.searchsorted(own.begins, numbers, "right") - 1
-        values = (
-            numbers - own.begins[call] if name == "place" else own.calls[call, "run forward - call".split().index(name)]
-        )
+        at_call = {"run": 0, "forward": 1, "call": 3}
+        values = numbers - own.begins[call] if name == "place" else own.calls[call, at_call[name]]
         if at is not None:
             values[at >= 0] = of.gather(at[at >= 0]).numpy()
         return torch.from_numpy(values), there
@@ -425,9 +413,7 @@ class Rows(torch.utils.data.Dataset):
             else:
                 keep = value(held) if callable(value) else torch.isin(held, torch.as_tensor(value))
             if (keep := numpy.asarray(keep)).dtype != bool or keep.shape != (len(held),):
-                raise ValueError(
-                    f"{name!r} is {[*held.shape]}: give where() a function that returns bool [{len(held)}]."
-                )
+                raise ValueError(f"{name!r} is {[*held.shape]}: give where() a function of it to bool [{len(held)}].")
             view._chosen = view._chosen[there[keep]]
         return view
 
@@ -438,10 +424,10 @@ class Rows(torch.utils.data.Dataset):
     def numpy(self):
         """An array [n, ...]: a numpy.memmap where the rows lie in one shard, else an array that is read."""
         pieces = self._own.pieces if self._chosen is None else []
-        if len(pieces) != 1 or not isinstance(pieces[0].held, mmap.mmap):
+        if len(pieces) != 1 or not pieces[0].held:
             return self._own.gather(self._numbers()).numpy()
-        rows = pieces[0].rows.numpy()
-        return numpy.memmap(pieces[0].path, rows.dtype, "r", pieces[0].begin, rows.shape)
+        rows, path, _, address = pieces[0]
+        return numpy.memmap(path, rows.numpy().dtype, "r", rows.data_ptr() - address, tuple(rows.shape))
 
     def arrow(self, texts=()):
         """A pyarrow.Table: the rows under the module's path, the columns, run, forward, call and place. Rows are mapped, not
@@ -454,7 +440,7 @@ class Rows(torch.utils.data.Dataset):
                 values = arrow.FixedSizeListArray.from_arrays(values, size)
             return values
 
-        views = [view.rows for view in self._own.views(0, len(self))] if self._chosen is None else [self[:]]
+        views = [piece.rows for piece in self._own.pieces] if self._chosen is None else [self[:]]
         made = {self.path: arrow.chunked_array([array(view) for view in [self[:0], *views]])}
         for name in [*self._names(True), *Where._fields]:
             made.setdefault(name, self.texts(name) if name in texts else array(self.beside(name)))
