@@ -50,7 +50,9 @@ std::int64_t Spool::Stream::appended() const noexcept {
   return impl_->samples.load();
 }
 Spool::Stream::Before Spool::Stream::before() const {
-  return impl_->held;
+  Before before = impl_->held;
+  before.calls = impl_->spool->waiting.count({impl_->entry.path, impl_->entry.kind + ".calls"}) > 0;
+  return before;
 }
 std::int64_t Spool::Stream::index() const noexcept {
   return impl_->index;

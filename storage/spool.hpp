@@ -154,6 +154,7 @@ class TORCHTAP_API Spool::Stream {
     std::int64_t samples = 0;         ///< how many
     std::string dtype;                ///< as in the manifest: "float32", "mixed"
     std::vector<std::int64_t> shape;  ///< of a sample, with -1 where they differ
+    bool calls = false;               ///< whether an entry `KIND.calls` says which calls the samples are of
   };
   /// Of this entry.
   Before before() const;

@@ -1,7 +1,8 @@
 """Reading rows beside other ways to keep them: a gather of random rows, and an epoch in random order, against an array that NumPy
-maps and against reading in order. Needs no C++: a dump is written here as a recorder writes it.
+maps and against reading in order. Needs no C++: a dump is written here as a recorder writes it. With --write, writing rows beside
+write(2) of the same bytes, also by a recorder in Python if torchtap is installed; extras/rows/bench has the recorder in C++.
 
-usage: rows.py FOLDER [--gigabytes 1] [--row 1024] [--rounds 5] [--cold]
+usage: rows.py FOLDER [--gigabytes 1] [--row 1024] [--rounds 5] [--cold] [--write]
 
 Ways that are not installed are left out (h5py, zarr, datasets). All take turns, round by round; the median of a way's ratios to
 the first way of the same round is printed. --cold drops files from the page cache before each epoch. Memory is the most that is
@@ -13,6 +14,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import sys
 import time
@@ -20,7 +22,7 @@ import time
 import numpy
 import torch
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "extras/python"))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "extras/python"))
 from torchtap import rows as torchtap_rows
 
 BATCH, SHARD = 4096, 64 << 20
@@ -127,6 +129,78 @@ def ways(folder, count):
     return found
 
 
+def writers(folder, width):
+    """{name: writes batches of rows}. Those that wait for the disk say so."""
+    shape = (0, width)
+
+    def write(batches, sync=False):
+        with open(folder / "bare", "wb", 0) as file:
+            for one in batches:
+                file.write(one.reshape(-1).view(numpy.uint8))
+            if sync:
+                os.fsync(file.fileno())
+
+    def h5(batches):
+        import h5py
+
+        with h5py.File(folder / "h5", "w") as file:
+            rows = file.create_dataset("rows", shape, "f4", maxshape=(None, width), chunks=(256, width))
+            for one in batches:
+                rows.resize(len(rows) + len(one), 0)
+                rows[-len(one) :] = one
+
+    def zarr(batches):
+        import zarr
+
+        rows = zarr.create_array(folder / "zarr", shape=shape, chunks=(256, width), dtype="f4", compressors=None)
+        for one in batches:
+            rows.append(one)
+
+    def datasets(batches):
+        import datasets.arrow_writer
+
+        features = datasets.Features({"m": datasets.Array2D((1, width), "float32")})
+        with datasets.arrow_writer.ArrowWriter(features=features, path=str(folder / "arrow")) as writer:
+            for one in batches:
+                writer.write_batch({"m": one[:, None]})
+            writer.finalize()
+
+    def recorder(batches):
+        import torchtap
+
+        same = torch.nn.Identity()
+        with torchtap.ForwardOutput(rows=0, spool=folder / "dump") as dump:
+            dump.attach(same)
+            for one in batches:
+                same(torch.from_numpy(one))
+            dump.save(folder / "dump")
+
+    found = {"write(2)": write, "write(2), fsync": lambda batches: write(batches, sync=True)}
+    if importlib.util.find_spec("torchtap._C"):
+        found["torchtap in Python, fsync"] = recorder
+    for name, way in {"h5py": h5, "zarr": zarr, "datasets": datasets}.items():
+        if importlib.util.find_spec(name):
+            found[name] = way
+    return found
+
+
+def measure_writing(folder, row, gigabytes, rounds):
+    batch = numpy.random.default_rng(0).random((512, row // 4), numpy.float32)
+    count, rates = max(int(gigabytes * 1e9) // batch.nbytes, 1), {}
+    for _ in range(rounds):
+        for name, way in writers(folder, row // 4).items():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            start = time.perf_counter()
+            way(batch for _ in range(count))
+            rates.setdefault(name, []).append(count * batch.nbytes / (time.perf_counter() - start))
+    shutil.rmtree(folder)
+    print(f"writing rows of {row} bytes, {gigabytes} GB in batches of 512")
+    for name, of in rates.items():
+        ratio = statistics.median(one / other for one, other in zip(of, rates["write(2)"]))
+        print(f"write | {name} | {statistics.median(of) / 1e9:.2f} GB/s | most {max(of) / 1e9:.2f} | {ratio:.2f} ×")
+
+
 def drop(folder):
     for file in folder.rglob("*"):
         if file.is_file():
@@ -160,7 +234,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5, help="of an epoch at most")
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--write", action="store_true", help="measure writing")
     arguments = parser.parse_args()
+    if arguments.write:
+        return measure_writing(arguments.folder / "written", arguments.row, arguments.gigabytes, arguments.rounds)
     folder, width = arguments.folder / f"{arguments.row}", arguments.row // 4
     count = int(arguments.gigabytes * 1e9) // arguments.row
     if not folder.exists():

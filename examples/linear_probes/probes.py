@@ -70,7 +70,7 @@ def draw(file, layers):
         axis.annotate(f"{test:.1%}", (i, test), (0, -13), textcoords="offset points", ha="center", size=8)
     axis.set_xticks([*depth], [f"{path}\n{width}" for path, width, _, _ in layers])
     axis.set(xlabel="layer, and the width of its rows", ylabel="accuracy of a linear probe")
-    axis.legend(loc="lower right")
+    axis.legend(loc="best")
     axis.grid(axis="y", alpha=0.3)
     axis.margins(y=0.15)
     figure.savefig(file, metadata={"Date": None, "Creator": None} if file.endswith(".svg") else None)

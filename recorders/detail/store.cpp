@@ -1,4 +1,5 @@
 // Opens the spool of a recorder and adds its modules.
+#include <torchtap/base/error.hpp>
 #include <torchtap/recorders/detail/store.hpp>
 #include <torchtap/recorders/extend/on_devices.hpp>
 
@@ -22,14 +23,24 @@ Store::Store(std::shared_ptr<const RecorderOptions> options) : options_(std::mov
 void Store::open() {
   spool_ = std::make_unique<storage::Spool>(options_->spool_directory(), options_->spool_options());
   for (auto& module : modules_) {
-    if (!module.left_out) module.stream = &spool_->add(module.id);
+    if (!module.left_out) module.stream = stream_of(module.id);
   }
   spooling_.store(true, std::memory_order_release);
 }
 
+/// Samples behind rows would be rows of no call, which readers pass over or take for others.
+storage::Spool::Stream* Store::stream_of(const storage::EntryId& id) const {
+  storage::Spool::Stream& stream = spool_->add(id);
+  TORCH_CHECK_VALUE(options_->takes() != nullptr || !stream.before().calls, "recorders::", id.kind, ": \"",
+                    id.path, "\": the recording at \"", spool_->directory(),
+                    "\" has rows of it, and this recorder keeps samples; continue it with "
+                    "RecorderOptions::rows, or choose another directory.");
+  return &stream;
+}
+
 std::int64_t Store::add(const storage::EntryId& id) {
   const std::lock_guard lock(mutex_);
-  modules_.push_back({id, false, spool_ == nullptr ? nullptr : &spool_->add(id)});
+  modules_.push_back({id, false, spool_ == nullptr ? nullptr : stream_of(id)});
   return static_cast<std::int64_t>(modules_.size()) - 1;
 }
 

@@ -55,6 +55,7 @@ class Store {
     storage::Spool::Stream* stream = nullptr;
   };
   void open();
+  storage::Spool::Stream* stream_of(const storage::EntryId& id) const;
 
   std::shared_ptr<const RecorderOptions> options_;
   std::shared_ptr<extend::OnDevices> on_devices_;

@@ -10,11 +10,10 @@ This file needs PyTorch (1.13 or newer) and NumPy only: copied beside a dump, it
     for x, y in layer2.shuffled(batch=4096, beside=("label",)): ...
 """
 
+import bisect
 import collections.abc
-import concurrent.futures
 import contextlib
 import copy
-import ctypes
 import importlib
 import itertools
 import json
@@ -23,6 +22,7 @@ import mmap
 import os
 import pathlib
 import re
+import types
 import typing
 import zipfile
 import zlib
@@ -47,6 +47,9 @@ def _need(package, what):
         return importlib.import_module(package)
     except ImportError:
         raise ImportError(f"{what} needs {package}, which is not installed: pip install {package}.") from None
+
+
+_OTHERS = r"^Beside$|^Place$|\.calls$"  # kinds of entries that are not of modules
 
 
 def _entries(directory):
@@ -87,11 +90,8 @@ def _entries(directory):
     return entries
 
 
-_OTHERS = r"^Beside$|^Place$|\.calls$"  # kinds of entries that are not of modules
-
-
-def _tensors(path, shard):
-    """A stack [samples, ...], and where its bytes begin in the file; or one sample or a list of them, and None."""
+def _samples(path, shard):
+    """A stack [samples, ...], its file as it is mapped, and where that begins in memory; or a list of samples, None, 0."""
     try:
         if os.path.basename(shard["file"]) != shard["file"]:
             raise ValueError("the manifest names no file in the directory")
@@ -100,7 +100,8 @@ def _tensors(path, shard):
             if size != shard.get("bytes", size):
                 raise ValueError(f"it has {size} bytes instead of {shard['bytes']}")
             if shard["holds"] != "tensor" or "slot" not in shard:
-                return torch.load(path, weights_only=True), None
+                value = torch.load(path, weights_only=True)
+                return [value] if torch.is_tensor(value) else [one for one in value if one is not None], None, 0
             if path.endswith(".part"):  # read, since its writer may cut it
                 held = bytearray(file.read())
             else:  # pages that are written to become this process's own, as with torch.load(mmap=True)
@@ -115,127 +116,115 @@ def _tensors(path, shard):
         if begin + count * each > len(held) or ("samples" in shard and count * each != size):
             raise ValueError(f"it lacks some of its {count} samples")
         if not count * each:
-            return one.new_empty((count, *one.shape)), begin
+            return one.new_empty((count, *one.shape)), None, 0
         flat = torch.frombuffer(held, dtype=one.dtype, count=count * one.numel(), offset=begin)
-        return flat.view(-1, *one.shape), begin
+        return flat.view(-1, *one.shape), held if isinstance(held, mmap.mmap) else None, flat.data_ptr() - begin
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} is gone: copy it again from where the dump was written.") from None
     except Exception as error:
         raise ValueError(f"{path} is damaged: {error}.") from None
 
 
-_threads = {}  # of a process
+class _Piece(typing.NamedTuple):
+    """Rows [n, ...] that follow each other in memory; if they are mapped, the file, its mapping and where that begins."""
 
-
-def _pick(source, rows):
-    """source[rows], of an array of V[bytes] by int64 [n]. Threads share the work: those of PyTorch would wait for each other,
-    for long where other programs use the machine."""
-    helpers = min(torch.get_num_threads() - 1, 7, len(rows) * source.itemsize >> 21)
-    if not helpers:
-        return source[rows]
-    out, step = numpy.empty(len(rows), source.dtype), (1 << 18) // source.itemsize + 1
-    begins = iter(range(0, len(rows), step))
-
-    def work():
-        for i in begins:
-            out[i : i + step] = source[rows[i : i + step]]
-
-    if os.getpid() not in _threads:
-        _threads[os.getpid()] = concurrent.futures.ThreadPoolExecutor(7)
-    helping = [_threads[os.getpid()].submit(work) for _ in range(helpers)]
-    work()
-    concurrent.futures.wait([one for one in helping if not one.cancel()])
-    return out
+    rows: torch.Tensor
+    path: str
+    held: typing.Any
+    address: int
 
 
 class _Column:
-    """The rows of an entry in order, as `pieces`: (tensor [rows, ...], file, where its bytes begin), whose first rows are
-    `firsts`. `calls` are int64 [calls, 5] as in an index; the rows of call i are begins[i] up to begins[i + 1]."""
+    """The rows of an entry in order, in `pieces`, whose first rows are `firsts`. `calls` are int64 [calls, 5] as in an index;
+    the rows of call i are begins[i] up to begins[i + 1]."""
 
     def __init__(self, directory, entry, index):
-        what, pieces, samples, self.matches = f"{entry['path']!r} ({entry['kind']}) of {directory}", [], [], {}
-        if entry.get("reduction") or entry.get("holds") in ("dict", "text"):
-            raise ValueError(
-                f"{what} has no rows, but {entry['reduction'] or entry['holds']}: keep samples of one slot."
-            )
+        what, pieces, sizes, self.matches = f"{entry['path']!r} ({entry['kind']}) of {directory}", [], [], {}
+        if held := entry.get("reduction") or entry.get("holds") in ("dict", "text") and entry["holds"]:
+            raise ValueError(f"{what} has no rows, but {held}: keep samples of one slot.")
         for shard in entry["shards"]:
             path = os.path.join(directory, shard["file"])
-            value, begin = _tensors(path, shard)
-            if begin is not None and index is None:  # a sample is a call, and its first dimension has the rows
-                samples += [value.shape[1] if value.dim() > 1 else 1] * len(value)
+            value, *mapped = _samples(path, shard)
+            if torch.is_tensor(value) and index is None:  # a sample is a call, and its first dimension has the rows
+                sizes += [value.shape[1] if value.dim() > 1 else 1] * len(value)
                 value = value.flatten(0, 1) if value.dim() > 1 else value
-            for one in [value] if torch.is_tensor(value) else [one for one in value if one is not None]:
-                pieces.append((one if one.dim() else one.reshape(1), path, begin))
-                samples += [len(pieces[-1][0])] if begin is None else []
-        kinds = {(one.dtype, *one.shape[1:]) for one, _, _ in pieces} or {(torch.get_default_dtype(),)}
+            elif index is None:
+                value = [one if one.dim() else one.reshape(1) for one in value]
+                sizes += [len(one) for one in value]
+            pieces += [_Piece(one, path, *mapped) for one in ([value] if torch.is_tensor(value) else value)]
+        kinds = {(one.rows.dtype, *one.rows.shape[1:]) for one in pieces} or {(torch.get_default_dtype(),)}
         if len(kinds) > 1 or len({shard.get("slot", -1) for shard in entry["shards"]}) > 1:
-            raise ValueError(
-                f"{what} has no rows: its samples differ in slot, dtype or shape, {sorted(map(str, kinds))}."
-            )
+            raise ValueError(f"{what} has no rows: samples differ in slot, dtype or shape, {sorted(map(str, kinds))}.")
         self.dtype, *shape = kinds.pop()
         self.shape, self.each = tuple(shape), math.prod(shape) * torch.empty(0, dtype=self.dtype).element_size()
         if index is None:
-            lines = numpy.zeros((len(samples), 5), numpy.int64)
-            lines[:, 1] = lines[:, 2] = numpy.arange(len(samples))
-            lines[:, 4] = samples
+            lines = numpy.zeros((len(sizes), 5), numpy.int64)
+            lines[:, 1] = lines[:, 2] = numpy.arange(len(sizes))
+            lines[:, 4] = sizes
         elif index["type"] != "rows 1":
-            raise ValueError(
-                f"{what} was written by a newer torchtap: it is of {index['type']!r}, this reads 'rows 1'."
-            )
+            raise ValueError(f"{what} was written by a newer torchtap: {index['type']!r}, and this reads 'rows 1'.")
         else:
-            lines = [_tensors(os.path.join(directory, one["file"]), one)[0].numpy() for one in index["shards"]]
+            lines = [_samples(os.path.join(directory, one["file"]), one)[0].numpy() for one in index["shards"]]
             lines = numpy.concatenate([numpy.zeros((0, 5), numpy.int64), *lines])
             torn = (lines[:, 0] <= 0) & (lines[:, 2] >= 0)  # zeros, where the disk lost power
             lines = lines[: int(torn.argmax())] if torn.any() else lines
         # The calls whose rows are there, and the rows that belong to calls.
-        count, at, self.pieces, self.source = lines[:, 4].copy(), 0, [], None
+        self.has_index, count, at, self.pieces = index is not None, lines[:, 4].copy(), 0, []
         for i in (count < 0).nonzero()[0].tolist():  # a correction: so many rows are missing in front of it
             missing, count[i] = -count[i], 0
             while missing and (i := i - 1) >= 0:
                 cut = min(missing, count[i])
                 missing, count[i] = missing - cut, count[i] - cut
         ends = count.cumsum()
-        count = numpy.minimum(count, (sum(len(piece[0]) for piece in pieces) - ends + count).clip(0))
+        count = numpy.minimum(count, (sum(len(piece.rows) for piece in pieces) - ends + count).clip(0))
         kept, holes = (lines[:, 2] >= 0) & (count > 0), (lines[:, 2] < 0) & (count > 0)
         edges = [0, *numpy.stack([ends - count, ends], 1)[holes].flatten().tolist(), int(count.sum())]
         self.calls, self.counts, self.begins = lines[kept], count[kept], numpy.append(0, count[kept].cumsum())
-        for tensor, path, byte in pieces:
+        for piece in pieces:
             for begin, end in zip(edges[::2], edges[1::2]):
-                begin, end = max(begin - at, 0), min(end - at, len(tensor))
-                if begin < end:
-                    self.pieces.append((tensor[begin:end], path, None if byte is None else byte + begin * self.each))
-            at += len(tensor)
-        self.firsts = numpy.cumsum([0, *(len(piece[0]) for piece in self.pieces)])[:-1]
-        if self.pieces and self.each:  # all memory from the first piece to the last one, as rows that overlap
-            places = numpy.array([piece[0].data_ptr() for piece in self.pieces])
-            base, end = int(places.min()), max(one[0].data_ptr() + len(one[0]) * self.each for one in self.pieces)
-            step = math.gcd(self.each, *(places - base).tolist())
-            memory = (ctypes.c_char * (end - base)).from_address(base)
-            self.source = numpy.ndarray(((end - base - self.each) // step + 1,), f"V{self.each}", memory, 0, (step,))
+                begin, end = max(begin - at, 0), min(end - at, len(piece.rows))
+                self.pieces += [piece._replace(rows=piece.rows[begin:end])] if begin < end else []
+            at += len(piece.rows)
+        sizes = [len(piece.rows) for piece in self.pieces]
+        self.firsts = numpy.cumsum([0, *sizes])[:-1]
+        self.starts = self.firsts.tolist()
+        self.equal = sizes[0] if len({*sizes[:-1], *sizes[:1]}) == 1 and sizes[-1] <= sizes[0] else 0  # but of the last
+        if self.pieces and self.each:  # all memory from the first piece to the last one, as rows that may overlap
+            places = numpy.array([piece.rows.data_ptr() for piece in self.pieces])
+            base, step = int(places.min()), math.gcd(self.each, *(places - places.min()).tolist())
+            memory = {"version": 3, "data": (base, False), "typestr": "|u1", "strides": (step, 1)}
+            memory["shape"] = ((max(piece.rows[-1].data_ptr() for piece in self.pieces) - base) // step + 1, self.each)
+            self.memory = torch.from_numpy(numpy.asarray(types.SimpleNamespace(__array_interface__=memory)))
             self.step, self.offsets = self.each // step, (places - base) // step - self.firsts * (self.each // step)
 
     def __len__(self):
         return int(self.begins[-1])
 
-    def views(self, begin, end):
-        """Rows begin up to end, as mapped (tensor, file, where its bytes begin) of one piece after the other."""
-        number = numpy.searchsorted(self.firsts, begin, "right") - 1
-        while begin < end:
-            tensor, path, byte = self.pieces[number]
-            skip = int(begin - self.firsts[number])
-            yield tensor[skip : skip + end - begin], path, None if byte is None else byte + skip * self.each
-            begin, number = begin + len(tensor) - skip, number + 1
+    def view(self, begin, end):
+        """Rows begin up to end as they are mapped; None if they lie in several shards."""
+        number = int(numpy.searchsorted(self.firsts, begin, "right")) - 1
+        part = self.pieces[number].rows[begin - self.firsts[number] :][: end - begin] if begin < end else ()
+        return part if len(part) == end - begin > 0 else None
 
     def gather(self, rows):
         """Rows by their numbers, int64 [n]: a tensor [n, ...]."""
-        if self.source is None:
+        if not len(rows) or not self.each:
             return torch.empty((len(rows), *self.shape), dtype=self.dtype)
-        places = self.offsets[numpy.searchsorted(self.firsts, rows, "right") - 1] + rows * self.step
-        return self.tensor(_pick(self.source, places))
+        piece = rows // self.equal if self.equal else numpy.searchsorted(self.firsts, rows, "right") - 1
+        found = self.memory.index_select(0, torch.from_numpy(rows * self.step + self.offsets[piece]))
+        return found.view(self.dtype).view(len(rows), *self.shape)
 
-    def tensor(self, array):
-        """Rows in an array of V[bytes], as a tensor [n, ...]."""
-        return torch.from_numpy(array.view(numpy.uint8)).view(self.dtype).view(len(array), *self.shape)
+    def read_ahead(self, begins, ends):
+        """Has the system read rows begins[i] up to ends[i] of mapped files, without waiting for it."""
+        for begin, end in zip(begins.tolist(), ends.tolist()):
+            number = bisect.bisect_right(self.starts, begin) - 1
+            rows, _, held, address = self.pieces[number]
+            if held and hasattr(mmap, "MADV_WILLNEED"):
+                start = rows.data_ptr() - address + (begin - self.starts[number]) * self.each
+                start -= start % mmap.PAGESIZE
+                held.madvise(
+                    mmap.MADV_WILLNEED, start, min((end - begin) * self.each + mmap.PAGESIZE, len(held) - start)
+                )
 
     def rows_in(self, other, rows):
         """The numbers in another column of what belongs to these rows, int64 [n]; -1 where it has nothing."""
@@ -277,9 +266,8 @@ class Dump(collections.abc.Mapping):
         found = [one for one in among if path in (one["path"], *one.get("aliases", ())) and kind in (None, one["kind"])]
         if len(found) != 1:
             known = ", ".join(f"{one['path']!r} ({one['kind']})" for one in found or self._modules[:20])
-            raise KeyError(
-                f"{self.directory} has {'several' if found else 'no'} rows of {path!r}; ask for one of {known}."
-            )
+            several = "several" if found else "no"
+            raise KeyError(f"{self.directory} has {several} rows of {path!r}; ask for one of {known}.")
         path, kind = key = found[0]["path"], found[0]["kind"]
         if key not in self._made:
             index = [one for one in self.entries if (one["path"], one["kind"]) == (path, kind + ".calls")]
@@ -287,16 +275,25 @@ class Dump(collections.abc.Mapping):
         return self._made[key], kind
 
     def table(self):
-        """A pandas.DataFrame of modules and columns: path, kind, rows, shape and dtype of a row, bytes."""
-        lines = []
+        """A pandas.DataFrame. Where all samples are single elements, as losses and norms: a line for each step, a column for
+        each module. Else a line for each module and column: path, kind, rows, shape and dtype of a row, bytes."""
+        frame, lines, scalars = _need("pandas", "table()").DataFrame, [], {}
         for one in self.entries:
-            if not one["kind"].endswith(".calls"):
-                line = {"path": one["path"], "kind": one["kind"], "rows": None, "shape": None, "dtype": None}
-                with contextlib.suppress(ValueError):  # of a reduction, or of samples that differ
-                    of = self.column(one["path"], one["kind"])[0]
-                    line.update(rows=len(of), shape=of.shape, dtype=str(of.dtype)[6:])
-                lines.append({**line, "bytes": sum(shard.get("bytes", 0) for shard in one["shards"])})
-        return _need("pandas", "table()").DataFrame(lines).astype({"rows": "Int64"})
+            if one["kind"].endswith(".calls"):
+                continue
+            line = {"path": one["path"], "kind": one["kind"], "rows": None, "shape": None, "dtype": None}
+            with contextlib.suppress(ValueError):  # of a reduction, or of samples that differ
+                of = self.column(one["path"], one["kind"])[0]
+                line.update(rows=len(of), shape=of.shape, dtype=str(of.dtype)[6:])
+                if not of.has_index and len(of) == len(of.calls) and math.prod(of.shape) == 1:
+                    name = one["path"] if one["path"] not in scalars else f"{one['path']} ({one['kind']})"
+                    values = of.gather(numpy.arange(len(of))).flatten()
+                    scalars[name] = (values.float() if of.dtype == torch.bfloat16 else values).numpy()
+            lines.append({**line, "bytes": sum(shard.get("bytes", 0) for shard in one["shards"])})
+        if lines and len(scalars) == len(lines):  # some modules may have fewer
+            steps = {name: dict(enumerate(values)) for name, values in scalars.items()}
+            return frame(steps).rename_axis("step")
+        return frame(lines, columns=["path", "kind", "rows", "shape", "dtype", "bytes"]).astype({"rows": "Int64"})
 
 
 open = Dump  # rows.open("dump")
@@ -333,11 +330,10 @@ class Rows(torch.utils.data.Dataset):
     def __getitem__(self, index):
         if isinstance(index, int) or getattr(index, "shape", None) == ():
             (number,) = self._numbers([int(index)]).tolist()
-            return next(self._own.views(number, number + 1))[0][0]
+            return self._own.view(number, number + 1)[0]
         if isinstance(index, slice) and self._chosen is None and index.step in (None, 1):
-            views = [view for view, _, _ in self._own.views(*index.indices(len(self))[:2])]
-            if len(views) == 1:
-                return views[0]
+            if (view := self._own.view(*index.indices(len(self))[:2])) is not None:
+                return view
         return self._own.gather(self._numbers(index))
 
     def __getitems__(self, indices):
@@ -345,14 +341,19 @@ class Rows(torch.utils.data.Dataset):
 
     def _numbers(self, index=slice(None)):
         """Numbers of these rows among all of the module, int64 [n]."""
-        index = numpy.arange(*index.indices(len(self))) if isinstance(index, slice) else numpy.asarray(index)
-        if index.dtype == bool and index.shape == (len(self),):
+        index, size = (
+            numpy.arange(*index.indices(len(self))) if isinstance(index, slice) else numpy.asarray(index),
+            len(self),
+        )
+        if index.dtype == bool and index.shape == (size,):
             index = index.nonzero()[0]
         if index.ndim != 1 or (index.dtype.kind not in "iu" and index.size):
-            raise IndexError(f"{index.dtype} {[*index.shape]} are no numbers of rows, and no mask of {len(self)}.")
-        if (beyond := (index < -len(self)) | (index >= len(self))).any():
-            raise IndexError(f"there is no row {index[beyond][0]}: {self.path} has {len(self)}.")
-        index = numpy.where(index < 0, index + len(self), index).astype(numpy.int64)
+            raise IndexError(f"{index.dtype} {[*index.shape]} are no numbers of rows, and no mask of {size}.")
+        index = index.astype(numpy.int64, copy=False)
+        least, most = (index.min(), index.max()) if index.size else (0, -1)
+        if least < -size or most >= size:
+            raise IndexError(f"there is no row {least if least < -size else most}: {self.path} has {size}.")
+        index = numpy.where(index < 0, index + size, index) if least < 0 else index
         return index if self._chosen is None else self._chosen[index]
 
     def _read(self, name, numbers, some=False):
@@ -370,9 +371,8 @@ class Rows(torch.utils.data.Dataset):
         if name not in Where._fields:
             raise KeyError(f"there is no column {name!r}; there are {', '.join([*self.columns, *Where._fields])}.")
         call = numpy.searchsorted(own.begins, numbers, "right") - 1
-        values = (
-            numbers - own.begins[call] if name == "place" else own.calls[call, "run forward - call".split().index(name)]
-        )
+        at_call = {"run": 0, "forward": 1, "call": 3}
+        values = numbers - own.begins[call] if name == "place" else own.calls[call, at_call[name]]
         if at is not None:
             values[at >= 0] = of.gather(at[at >= 0]).numpy()
         return torch.from_numpy(values), there
@@ -413,9 +413,7 @@ class Rows(torch.utils.data.Dataset):
             else:
                 keep = value(held) if callable(value) else torch.isin(held, torch.as_tensor(value))
             if (keep := numpy.asarray(keep)).dtype != bool or keep.shape != (len(held),):
-                raise ValueError(
-                    f"{name!r} is {[*held.shape]}: give where() a function that returns bool [{len(held)}]."
-                )
+                raise ValueError(f"{name!r} is {[*held.shape]}: give where() a function of it to bool [{len(held)}].")
             view._chosen = view._chosen[there[keep]]
         return view
 
@@ -425,10 +423,11 @@ class Rows(torch.utils.data.Dataset):
 
     def numpy(self):
         """An array [n, ...]: a numpy.memmap where the rows lie in one shard, else an array that is read."""
-        if self._chosen is not None or len(self._own.pieces) != 1 or self._own.pieces[0][2] is None:
+        pieces = self._own.pieces if self._chosen is None else []
+        if len(pieces) != 1 or not pieces[0].held:
             return self._own.gather(self._numbers()).numpy()
-        tensor, path, begin = self._own.pieces[0]
-        return numpy.memmap(path, tensor.numpy().dtype, "r", begin, tuple(tensor.shape))
+        rows, path, _, address = pieces[0]
+        return numpy.memmap(path, rows.numpy().dtype, "r", rows.data_ptr() - address, tuple(rows.shape))
 
     def arrow(self, texts=()):
         """A pyarrow.Table: the rows under the module's path, the columns, run, forward, call and place. Rows are mapped, not
@@ -441,7 +440,7 @@ class Rows(torch.utils.data.Dataset):
                 values = arrow.FixedSizeListArray.from_arrays(values, size)
             return values
 
-        views = [one for one, _, _ in self._own.views(0, len(self))] if self._chosen is None else [self[:]]
+        views = [piece.rows for piece in self._own.pieces] if self._chosen is None else [self[:]]
         made = {self.path: arrow.chunked_array([array(view) for view in [self[:0], *views]])}
         for name in [*self._names(True), *Where._fields]:
             made.setdefault(name, self.texts(name) if name in texts else array(self.beside(name)))
@@ -453,18 +452,20 @@ class Rows(torch.utils.data.Dataset):
 
 
 def _bytes(size):
-    number, unit = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?)B?\s*", str(size)).groups()
-    return int(float(number) * 1000 ** " KMGT".index(unit or " "))
+    found = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?)B?\s*", str(size))
+    if not found:
+        raise ValueError(f"{size!r} is no number of bytes: give one, or a text such as '256 MB'.")
+    return int(float(found[1]) * 1000 ** " KMGT".index(found[2] or " "))
 
 
 class Shuffled(torch.utils.data.IterableDataset):
     """Batches of rows in random order: x [batch, ...]; (x, y) with `beside` a name, (x, {name: y}) with a tuple of names.
 
-    Blocks of neighbours come in random order. Half of the buffer is mixed and handed out, while the other half is read. Each
-    `iter` is an epoch in another order; the same seed gives the same orders.
+    Blocks of neighbours come in random order. Half of the buffer is mixed and handed out, while the system reads the other half.
+    Each `iter` is an epoch in another order; the same seed gives the same orders.
 
     batch         rows of a batch; the last one has fewer
-    buffer        bytes in memory, also "1 GB"; workers of a DataLoader (batch_size=None) share them, and the batches
+    buffer        bytes, also "1 GB", of the mapped files; workers of a DataLoader (batch_size=None) share them, and the batches
     rank, world   which part of the rows, of how many
     block         bytes that are read together
 
@@ -512,56 +513,33 @@ class Shuffled(torch.utils.data.IterableDataset):
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
         first, last = (one * len(self) // workers for one in (number, number + 1))
         own, chosen, fit = self.rows._own, self.rows._chosen, max(self.buffer // self.least // workers, 1)
-        # Blocks of neighbours in random order: their first rows, and the places in the epoch where they begin and end.
-        edges, most = (
-            [0, len(chosen)] if chosen is not None else [*own.firsts, len(own)],
-            self.block // max(own.each, 1) + 1,
-        )
-        blocks = numpy.concatenate([numpy.arange(*pair, most) for pair in zip(edges, edges[1:])])
-        order = numpy.random.default_rng([self.seed, epoch]).permutation(len(blocks))
-        sizes = numpy.diff(blocks, append=len(self.rows))[order]
-        blocks, ends = blocks[order], sizes.cumsum()
-
-        memory = [numpy.empty(fit * self.batch, f"V{own.each}") for _ in range(2)] if chosen is None else [None] * 2
+        # Blocks of neighbours in random order: their first rows, and the places in the epoch where they end.
+        most = self.block // max(own.each, 1) + 1
+        blocks = numpy.random.default_rng([self.seed, epoch]).permutation(-(-len(self.rows) // most)) * most
+        sizes = numpy.minimum(len(self.rows) - blocks, most)
+        ends = sizes.cumsum()
 
         def window(at):
-            """The rows of some batches, an array of V[bytes], their numbers, and the order to hand them out."""
+            """The numbers of the rows of some batches, what is beside them, and the order to hand them out. From now on the
+            system reads the rows."""
             low, high = (min(self.part.start + one * self.batch, self.part.stop) for one in (at, min(at + fit, last)))
             here = slice(numpy.searchsorted(ends, low, "right"), numpy.searchsorted(ends, high) + 1)
-            begin = blocks[here] + numpy.maximum(low - ends[here] + sizes[here], 0)
-            end = blocks[here] + sizes[here] - numpy.maximum(ends[here] - high, 0)
-            pairs = sorted(zip(begin.tolist(), end.tolist()))
-            rows = numpy.concatenate([numpy.arange(*pair) for pair in pairs])
-            mixed = numpy.random.default_rng([self.seed, epoch, 1 + low]).permutation(len(rows))
+            begins = blocks[here] + numpy.maximum(low - ends[here] + sizes[here], 0)
+            stops = blocks[here] + sizes[here] - numpy.maximum(ends[here] - high, 0)
+            rows = numpy.concatenate([numpy.arange(*pair) for pair in zip(begins.tolist(), stops.tolist())])
             if chosen is not None:
-                return (
-                    own.gather(chosen[rows]).flatten().view(torch.uint8).numpy().view(f"V{own.each}"),
-                    chosen[rows],
-                    mixed,
-                )
-            held, filled = memory[at // fit % 2], 0
-            with contextlib.ExitStack() as stack:
-                files = {}
-                for view, path, byte in (view for pair in pairs for view in own.views(*pair)):
-                    part = held[filled : (filled := filled + len(view))].view(numpy.uint8)
-                    if byte is None:
-                        part[:] = view.flatten().view(torch.uint8).numpy()
-                        continue
-                    if path not in files:
-                        files[path] = stack.enter_context(pathlib.Path(path).open("rb", 0))
-                    if files[path].seek(byte) != byte or files[path].readinto(part) != len(part):
-                        raise ValueError(f"{path} is damaged: it ends too early.")
-            return held, rows, mixed
+                rows, begins, stops = chosen[rows], chosen[begins], chosen[stops - 1] + 1
+            near = stops - begins < 8 * most  # not what lies between rows that are far apart
+            own.read_ahead(begins[near], stops[near])
+            mixed = numpy.random.default_rng([self.seed, epoch, 1 + low]).permutation(len(rows))
+            return rows[mixed], {name: self.rows._read(name, rows)[0] for name in self.beside}, torch.from_numpy(mixed)
 
         starts = [at for at in range(first, last, fit) if at + fit > first + done]
-        with concurrent.futures.ThreadPoolExecutor(1) as reader:
-            coming = reader.submit(window, starts[0]) if starts else None
-            for at, following in zip(starts, [*starts[1:], None]):
-                held, rows, mixed = coming.result()
-                coming = following and reader.submit(window, following)
-                for i in range(max(at, first + done), min(at + fit, last)):
-                    part = mixed[(i - at) * self.batch : (i - at + 1) * self.batch]
-                    self._now = (epoch, i + 1 - first)
-                    x = own.tensor(_pick(held, part))
-                    y = {name: self.rows._read(name, rows[part])[0] for name in self.beside}
-                    yield (x, y[self.beside[0]] if self.single else y) if y else x
+        coming = window(starts[0]) if starts else None
+        for at, following in zip(starts, [*starts[1:], None]):
+            (rows, values, mixed), coming = coming, None if following is None else window(following)
+            for i in range(max(at, first + done), min(at + fit, last)):
+                part = slice((i - at) * self.batch, (i - at + 1) * self.batch)
+                self._now = (epoch, i + 1 - first)
+                x, y = own.gather(rows[part]), {name: value[mixed[part]] for name, value in values.items()}
+                yield (x, y[self.beside[0]] if self.single else y) if y else x

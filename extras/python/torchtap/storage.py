@@ -36,7 +36,17 @@ def _rows(entry):
     return rows.Rows(entry.directory, entry.path, entry.kind)
 
 
+def _table(recording):
+    """A pandas.DataFrame: of modules, or of scalars by step where all samples are single elements. See `torchtap.rows`."""
+    if not len(recording):
+        raise ValueError("torchtap.Recording.table: the recording has no entries.")
+    from torchtap import rows
+
+    return rows.Dump(recording.directory).table()
+
+
 Entry.rows = property(_rows)
+Recording.table = _table
 
 Context.__doc__ = """Names tensors for reductions, around a forward: `with torchtap.Context(labels=y): model(x)`.
 

@@ -256,6 +256,18 @@ BOOST_AUTO_TEST_CASE(other_recordings_are_not_continued_and_samples_are_rows) {
     dump.attach(*net, "first");
   });
   BOOST_TEST(contains(error, "choose another directory"), error);
+  {
+    ForwardOutput dump(RecorderOptions().rows({0}).spool(folder / "rows", spooling()));
+    dump.attach(*net, "first");
+    net->forward(numbered(0, 3, 4), false);
+  }
+  {
+    ForwardOutput behind(RecorderOptions().spool(folder / "rows", SpoolOptions().append(true)));
+    const std::string refused = error_of([&] { behind.attach(*net, "first"); });
+    BOOST_TEST(contains(refused, "has rows of it"), refused);
+    behind.attach(*net, "last");  // of which there are none
+  }
+  BOOST_TEST(Rows(load(folder / "rows").at("first")).size() == 3);
   ForwardOutput one(RecorderOptions().rows({0}).spool(folder / "one", spooling()));
   BOOST_CHECK_THROW(
       ForwardOutput(RecorderOptions().rows({0}).spool(folder / "one", SpoolOptions().append(true))),
