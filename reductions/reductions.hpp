@@ -13,7 +13,6 @@
 #include <torchtap/reductions/from_summary.hpp>
 #include <torchtap/reductions/histogram.hpp>
 #include <torchtap/reductions/last.hpp>
-#include <torchtap/reductions/log_histogram.hpp>
 #include <torchtap/reductions/map.hpp>
 #include <torchtap/reductions/max.hpp>
 #include <torchtap/reductions/mean.hpp>

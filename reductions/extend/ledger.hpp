@@ -16,6 +16,7 @@ using detail::as_rows;
 using detail::device_rows;
 using detail::Folding;
 using detail::Intake;
+using detail::kernels_for;
 using detail::Ledger;
 using detail::mask;
 using detail::Rows;

@@ -21,6 +21,7 @@ using detail::Accepts;
 using detail::Folding;
 using detail::Intake;
 using detail::kernel_type;
+using detail::Ledger;
 using detail::Lines;
 using detail::mean_type;
 using detail::Memory;

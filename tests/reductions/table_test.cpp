@@ -108,7 +108,6 @@ const std::vector<Case>& cases() {
                                  {"edges", at::linspace(-2, 3, 8, at::kDouble)}};
           },
           false),
-      make<LogHistogram>("LogHistogram", LogHistogramOptions(), log_histogram_of, false),
       {"Series", [] { return core::make_sink(Series(Mean(), Max(), Mean())); },
        [] {
          return core::make_sink(Series(Mean(MeanOptions().over({0})), Max(MaxOptions().over({0})),

@@ -25,6 +25,7 @@ core::Results blocks_of(const at::Tensor& rows) {
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> all{
+      make<LogHistogram>("LogHistogram", LogHistogramOptions(), log_histogram_of, false),
       make<Quantiles>(
           "Quantiles", QuantilesOptions(),
           [](const at::Tensor& x) {

@@ -8,6 +8,7 @@
 #include <torchtap/statistics/cross_covariance.hpp>
 #include <torchtap/statistics/joint.hpp>
 #include <torchtap/statistics/linear_cka.hpp>
+#include <torchtap/statistics/log_histogram.hpp>
 #include <torchtap/statistics/parse.hpp>
 #include <torchtap/statistics/quantiles.hpp>
 #include <torchtap/statistics/reservoir.hpp>
