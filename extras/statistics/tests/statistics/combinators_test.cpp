@@ -3,11 +3,12 @@
 #include <ATen/ATen.h>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
-#include <reductions/support.hpp>
 
 #include <sstream>
 
 #include <torchtap/reductions/reductions.hpp>
+
+#include "tests/reductions/support.hpp"
 
 BOOST_AUTO_TEST_SUITE(combinators)
 
@@ -63,17 +64,32 @@ void reload(const R& from, R& to) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(series_names_results_by_member) {
-  Series series(Moments(), Min(), AbsMax(), Count(), Histogram(HistogramOptions(4, -1, 1)), EMA(),
-                Min(MinOptions()), window(2, Sum()), Positive());
+  Series series(Moments(), Min(), AbsMax(), Count(), LogHistogram(), EMA(), Min(MinOptions()),
+                window(2, Sum()), Positive());
   const auto x = drifting(9);
   feed(series, x);
-  BOOST_TEST(series.results().names() ==
-                 (std::vector<std::string>{
-                     "moments.mean",    "moments.variance",    "moments.skewness",   "moments.kurtosis",
-                     "min.value",       "abs_max.value",       "count.rows",         "count.elements",
-                     "count.nan",       "count.inf",           "count.zeros",        "histogram.counts",
-                     "histogram.edges", "histogram.underflow", "histogram.overflow", "histogram.nan",
-                     "ema.value",       "min_2.value",         "window.value",       "positive.value"}),
+  BOOST_TEST(series.results().names() == (std::vector<std::string>{"moments.mean",
+                                                                   "moments.variance",
+                                                                   "moments.skewness",
+                                                                   "moments.kurtosis",
+                                                                   "min.value",
+                                                                   "abs_max.value",
+                                                                   "count.rows",
+                                                                   "count.elements",
+                                                                   "count.nan",
+                                                                   "count.inf",
+                                                                   "count.zeros",
+                                                                   "log_histogram.counts",
+                                                                   "log_histogram.low",
+                                                                   "log_histogram.high",
+                                                                   "log_histogram.zeros",
+                                                                   "log_histogram.negative_infinity",
+                                                                   "log_histogram.positive_infinity",
+                                                                   "log_histogram.nan",
+                                                                   "ema.value",
+                                                                   "min_2.value",
+                                                                   "window.value",
+                                                                   "positive.value"}),
              boost::test_tools::per_element());
   BOOST_TEST(close(series.get<Moments>().mean(), x.mean(0), 1e-12));
   BOOST_TEST(close(series.get<6>().value(), x.amin(0), 0.0));
@@ -218,8 +234,7 @@ BOOST_AUTO_TEST_CASE(combinators_survive_an_archive) {
   const auto x = drifting(30);
   const auto make = [] {
     return Series(every(4, Mean()), window(5, Moments()),
-                  map([](const at::Tensor& s) { return s.abs(); }, Max()),
-                  Histogram(HistogramOptions(4, -1, 1)), over({0}, Sum()));
+                  map([](const at::Tensor& s) { return s.abs(); }, Max()), LogHistogram(), over({0}, Sum()));
   };
   auto one = make(), two = make();
   feed(one, x.narrow(0, 0, 13));
