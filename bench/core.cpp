@@ -5,7 +5,12 @@
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
 #include <malloc.h>
+#include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/any.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/pooling.h>
 
 #include <memory>
 #include <utility>
@@ -115,6 +120,42 @@ void entry_keep_few(benchmark::State& state) {
   keep(state, 100);
 }
 BENCHMARK(entry_keep_few);
+
+// Samples of a layer of convolutions, which each have memory of their own.
+void keep_64x64x28x28(benchmark::State& state) {
+  torch::nn::AnyModule module{Nothing()};
+  tap::recorders::ForwardPre recorder;
+  recorder.module(module);
+  const at::Tensor input = at::ones({64, 64, 28, 28});
+  for (auto _ : state) {
+    for (int i = 0; i < 8; ++i) module.forward(input);
+    recorder.reset();
+  }
+}
+BENCHMARK(keep_64x64x28x28)->Unit(benchmark::kMillisecond);
+
+// All outputs of an AlexNet, of four batches at a time.
+void keep_alexnet(benchmark::State& state) {
+  const c10::NoGradGuard no_grad;
+  namespace nn = torch::nn;
+  const auto convolution = [](std::int64_t from, std::int64_t to, std::int64_t size, std::int64_t stride) {
+    return nn::Conv2d(nn::Conv2dOptions(from, to, size).stride(stride).padding(size / 2));
+  };
+  const auto pool = [] { return nn::MaxPool2d(nn::MaxPool2dOptions(3).stride(2)); };
+  nn::Sequential model(convolution(3, 64, 11, 4), nn::ReLU(), pool(), convolution(64, 192, 5, 1), nn::ReLU(),
+                       pool(), convolution(192, 384, 3, 1), nn::ReLU(), convolution(384, 256, 3, 1),
+                       nn::ReLU(), convolution(256, 256, 3, 1), nn::ReLU(), pool(), nn::Flatten(),
+                       nn::Linear(9216, 4096), nn::ReLU(), nn::Linear(4096, 4096), nn::ReLU(),
+                       nn::Linear(4096, 1000));
+  tap::recorders::ForwardOutput recorder;
+  recorder.attach(*model);
+  const at::Tensor input = at::ones({8, 3, 224, 224});
+  for (auto _ : state) {
+    for (int i = 0; i < 4; ++i) benchmark::DoNotOptimize(model->forward(input));
+    recorder.reset();
+  }
+}
+BENCHMARK(keep_alexnet)->Unit(benchmark::kMillisecond);
 
 void entry_clone(benchmark::State& state) {  // the same list, written into the model by a user
   torch::nn::AnyModule module{Nothing()};

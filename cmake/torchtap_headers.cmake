@@ -48,7 +48,7 @@ function(torchtap_headers_of folder public internal)
 endfunction()
 
 # Parts have headers where those of the kernel are, in a folder include/ of theirs. Of a part that is not built, these headers are
-# errors that name it; not those that another header includes only if they are there: the part's own, and extend/.
+# errors that name it; not those that another header includes only if they are there: the part's own, and extend/named.hpp.
 set(TORCHTAP_MISSING_HEADERS "")
 foreach(part IN LISTS TORCHTAP_KNOWN_PARTS)
   set(folder "${TORCHTAP_${part}_FOLDER}/include")
@@ -56,7 +56,7 @@ foreach(part IN LISTS TORCHTAP_KNOWN_PARTS)
     continue()
   endif()
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE "${folder}" "${folder}/*.hpp")
-  list(FILTER headers EXCLUDE REGEX "/extend/|/${part}\\.hpp$")
+  list(FILTER headers EXCLUDE REGEX "/extend/named\\.hpp$|/${part}\\.hpp$")
   foreach(header IN LISTS headers)
     file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/missing/${header}" @ONLY CONTENT
          "#error \"<@header@> is of the component @part@, without which torchtap was built: use -DTORCHTAP_COMPONENTS=@part@\"\n")

@@ -8,13 +8,10 @@
 #include <torchtap/reductions/any_series.hpp>
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/ema.hpp>
-#include <torchtap/reductions/every.hpp>
 #include <torchtap/reductions/first.hpp>
 #include <torchtap/reductions/from_summary.hpp>
 #include <torchtap/reductions/histogram.hpp>
 #include <torchtap/reductions/last.hpp>
-#include <torchtap/reductions/log_histogram.hpp>
-#include <torchtap/reductions/map.hpp>
 #include <torchtap/reductions/max.hpp>
 #include <torchtap/reductions/mean.hpp>
 #include <torchtap/reductions/min.hpp>
@@ -23,8 +20,6 @@
 #include <torchtap/reductions/over.hpp>
 #include <torchtap/reductions/series.hpp>
 #include <torchtap/reductions/sum.hpp>
-#include <torchtap/reductions/where.hpp>
-#include <torchtap/reductions/window.hpp>
 #if __has_include(<torchtap/reductions/statistics.hpp>)
 #include <torchtap/reductions/statistics.hpp>
 #endif

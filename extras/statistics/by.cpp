@@ -11,10 +11,10 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/extend/state_archive.hpp>
-#include <torchtap/reductions/extend/chosen_rows.hpp>
-#include <torchtap/reductions/extend/companions.hpp>
 #include <torchtap/statistics/by.hpp>
 #include <torchtap/statistics/detail/rows_of_keys.hpp>
+#include <torchtap/statistics/extend/chosen_rows.hpp>
+#include <torchtap/statistics/extend/companions.hpp>
 
 namespace torchtap::reductions {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/reductions/extend/companions.hpp>
 #include <torchtap/statistics/detail/side_by_side.hpp>
+#include <torchtap/statistics/extend/companions.hpp>
 #include <torchtap/statistics/joint.hpp>
 
 namespace torchtap::reductions {

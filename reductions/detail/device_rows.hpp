@@ -14,7 +14,7 @@ using extend::DeviceRows;
 using extend::installed;
 
 /// The kernels that read these rows; null if there are none, or if elements are to be left out.
-DeviceKernels* kernels_for(const Rows& rows);
+TORCHTAP_API DeviceKernels* kernels_for(const Rows& rows);
 /// The rows in memory; a copy if they lie in another order.
 TORCHTAP_API DeviceRows device_rows(const Rows& rows);
 

@@ -20,6 +20,9 @@ class SharesPass;
 
 namespace detail {
 
+/// Finds the mask of this name for a sample.
+using MaskOf = at::Tensor (*)(const std::string& name, const at::Tensor& sample);
+
 /// Samples of one reduction, or of all members of a series, that are added up before it takes them in.
 ///
 /// Reductions ask for what they need, as they ask a `Pass`. When the samples are taken, they answer as one
@@ -28,8 +31,9 @@ class TORCHTAP_API Ledger {
  public:
   virtual ~Ledger() = default;
 
-  /// Takes only the rows that the companion of this name chooses. False if the ledger serves others, too.
-  virtual bool choose(const std::string& mask) = 0;
+  /// Takes only the rows that the companion of this name, as `of` finds it, chooses. False if the ledger
+  /// serves others, too.
+  virtual bool choose(const std::string& mask, MaskOf of) = 0;
   /// Says that several reductions ask.
   virtual void share() noexcept = 0;
 

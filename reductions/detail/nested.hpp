@@ -74,10 +74,6 @@ std::vector<std::string> companions(const R& reduction) {
   }
 }
 
-/// The companion of that name, whatever its shape, with the rows that `by` and `where` chose. Throws
-/// `c10::ValueError` if this thread has none; `what` is the class that asks.
-TORCHTAP_API at::Tensor any_companion(const char* what, const std::string& name);
-
 /// Throws `c10::ValueError` if `reduction` needs companions, whose rows `combinator` would lose.
 template <class R>
 void expect_no_companions(const char* combinator, const R& reduction) {

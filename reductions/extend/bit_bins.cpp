@@ -7,7 +7,6 @@
 #include <torchtap/reductions/detail/intake.hpp>
 #include <torchtap/reductions/detail/kernel_pass.hpp>
 #include <torchtap/reductions/extend/bit_bins.hpp>
-#include <torchtap/reductions/fast/bits.hpp>
 #include <torchtap/reductions/pass.hpp>
 
 namespace torchtap::reductions::extend {
@@ -24,22 +23,30 @@ double BitBins::edge(std::int64_t magnitude) const noexcept {
                     static_cast<int>(octave) - 126 - mantissa_bits);
 }
 
+void ask_bits(Pass& pass, const detail::Folding& folding, BitBins bins) {
+  detail::kernels_of(pass).ask_bits(folding, bins);
+}
+
 void ask_bits(Pass& pass, BitBins bins) {
-  detail::kernels_of(pass).ask_bits(all, bins);
+  ask_bits(pass, all, bins);
+}
+
+const std::vector<SlotCounts>* count_bits(const Pass& pass, const detail::Folding& folding, BitBins bins) {
+  return detail::kernels_of(pass).count_bits(folding, bins);
 }
 
 const SlotCounts* count_bits(const Pass& pass, BitBins bins) {
-  const auto* const found = detail::kernels_of(pass).count_bits(all, bins);
+  const auto* const found = count_bits(pass, all, bins);
   return found == nullptr ? nullptr : &found->front();
 }
 
 SlotCounts count_bits(const at::Tensor& sample, BitBins bins) {
   const bool lazy = sample.is_neg() || sample._is_zerotensor();
   at::Tensor x = lazy ? detail::own_copy(sample) : sample.contiguous();
-  if (!detail::has_bits(x.scalar_type())) x = x.to(at::kDouble);
+  if (!has_bits(x.scalar_type())) x = x.to(at::kDouble);
   std::vector<std::int64_t> counts(static_cast<std::size_t>(bins.slots()));
-  detail::bit_kernels().count(x.scalar_type(), x.data_ptr(), static_cast<std::size_t>(x.numel()), bins,
-                              counts.data());
+  bit_kernels().count(x.scalar_type(), x.data_ptr(), static_cast<std::size_t>(x.numel()), bins,
+                      counts.data());
   SlotCounts slots;
   for (std::size_t slot = 0; slot < counts.size(); ++slot) {
     if (counts[slot] != 0) slots.emplace_back(static_cast<std::uint32_t>(slot), counts[slot]);

@@ -2,6 +2,9 @@
 
 /// Defines bins that are read off the upper bits of numbers, and counts a sample in them.
 
+#include <c10/core/ScalarType.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -14,7 +17,10 @@ class Tensor;
 
 namespace torchtap::reductions {
 class Pass;
+namespace detail {
+struct Folding;
 }
+}  // namespace torchtap::reductions
 
 namespace torchtap::reductions::extend {
 
@@ -43,10 +49,28 @@ struct BitBins {
 /// Slots and their counts.
 using SlotCounts = std::vector<std::pair<std::uint32_t, std::int64_t>>;
 
-/// Asks that the pass also counts all elements of its sample in these bins, before its first result is read.
+/// Single-threaded loops over contiguous numbers: floating-point types of up to 64 bits, integers of up to 64
+/// bits and bool.
+struct BitKernels {
+  /// Adds 1 to counts[slot] for each of `n` elements.
+  void (*count)(c10::ScalarType type, const void* x, std::size_t n, BitBins bins, std::int64_t* counts);
+  /// The slot of each of `n` elements.
+  void (*find)(c10::ScalarType type, const void* x, std::size_t n, BitBins bins, std::uint32_t* slots);
+};
+
+/// There are always some: without Highway, plain loops.
+TORCHTAP_API const BitKernels& bit_kernels() noexcept;
+/// Whether the loops read this type.
+TORCHTAP_API bool has_bits(c10::ScalarType type) noexcept;
+
+/// Asks that the pass also counts its sample in these bins, before its first result is read: each kept
+/// element, or all elements.
+TORCHTAP_API void ask_bits(Pass& pass, const detail::Folding& folding, BitBins bins);
 TORCHTAP_API void ask_bits(Pass& pass, BitBins bins);
 /// The counts, in no order and without slots that count nothing; null if numbers of the sample's dtype or
 /// layout have no such bits. They live as long as the pass.
+TORCHTAP_API const std::vector<SlotCounts>* count_bits(const Pass& pass, const detail::Folding& folding,
+                                                       BitBins bins);
 TORCHTAP_API const SlotCounts* count_bits(const Pass& pass, BitBins bins);
 /// The counts of a strided tensor of real numbers on the CPU, in a pass of their own. Slots ascend.
 TORCHTAP_API SlotCounts count_bits(const at::Tensor& x, BitBins bins);

@@ -3,7 +3,6 @@
 /// What a part needs to add samples up in place of reductions, which take them in later.
 
 #include <torchtap/core/sink.hpp>
-#include <torchtap/reductions/detail/companion.hpp>
 #include <torchtap/reductions/detail/device_rows.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 #include <torchtap/reductions/detail/ledger.hpp>
@@ -12,12 +11,12 @@
 namespace torchtap::reductions::extend {
 
 using detail::Accepts;
-using detail::as_rows;
 using detail::device_rows;
 using detail::Folding;
 using detail::Intake;
+using detail::kernels_for;
 using detail::Ledger;
-using detail::mask;
+using detail::MaskOf;
 using detail::Rows;
 
 /// The reduction of a sink, if it can share a pass over a sample; else null.

@@ -7,6 +7,8 @@
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
+#include <torchtap/reductions/detail/nested.hpp>
+#include <torchtap/reductions/detail/sharing.hpp>
 #include <torchtap/reductions/pass.hpp>
 #include <torchtap/reductions/reduction.hpp>
 // A name for `parse` and `restore`, where the component statistics was built.
@@ -17,16 +19,29 @@
 namespace torchtap::reductions::extend {
 
 // For a class that derives from `Reduction`.
+using core::detail::checked_reduction;
+using core::detail::has_recipe;
 using detail::Accepts;
+using detail::all_fresh_v;
+using detail::as_reduction;
+using detail::Assignable;
+using detail::companions;
+using detail::describe;
+using detail::expect_no_companions;
 using detail::Folding;
+using detail::has_check;
 using detail::Intake;
 using detail::kernel_type;
+using detail::Ledger;
 using detail::Lines;
 using detail::mean_type;
 using detail::Memory;
 using detail::own_copy;
 using detail::Owned;
+using detail::recipe;
+using detail::recipe_of;
 using detail::Rows;
+using detail::sharing;
 using detail::tabulate;
 using detail::to_text;
 using detail::wide_type;

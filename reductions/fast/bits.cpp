@@ -445,16 +445,16 @@ void count_bits(c10::ScalarType type, const void* x, std::size_t n, BitBins bins
 #endif
 
 #if !defined(TORCHTAP_HAVE_HIGHWAY) || HWY_ONCE
-namespace torchtap::reductions::detail {
+namespace torchtap::reductions::extend {
 
 const BitKernels& bit_kernels() noexcept {
-  static const BitKernels all{count_bits, find_bits};
+  static const BitKernels all{detail::count_bits, detail::find_bits};
   return all;
 }
 
 bool has_bits(c10::ScalarType type) noexcept {
-  return with_number(type, [](auto* /*typed*/) {});
+  return detail::with_number(type, [](auto* /*typed*/) {});
 }
 
-}  // namespace torchtap::reductions::detail
+}  // namespace torchtap::reductions::extend
 #endif

@@ -137,6 +137,17 @@ class Reader {
     return std::clamp<std::int64_t>(parts(kUnits, units), 1, layout_.outer);
   }
 
+  /// Adds elements of kept element k to the answers of a piece.
+  void take(const void* x, std::int64_t n, std::int64_t k, std::int64_t piece, Tally& tally) {
+    if (read_.summarize) {
+      Summary run;
+      kernels()->run(type_, x, static_cast<std::size_t>(n), read_.needs, &run);
+      results_[static_cast<std::size_t>(piece * kept_ + k)].merge(run);
+    }
+    for (auto& counting : read_.countings) count(x, n, k, counting);  // while the piece is in the cache
+    tally.add(type_, x, n);
+  }
+
   /// Each kept element has `outer` runs of `inner` elements.
   void read_runs() {
     const auto [outer, kept, inner, columns] = layout_;
@@ -157,21 +168,12 @@ class Reader {
       const std::int64_t from = piece % segments * segment, n = std::min(segment, inner - from);
       if (n <= 0) return;
       const std::int64_t first = piece / segments * group, last = std::min(outer, first + group);
-      const auto take = [&](const void* x, std::int64_t n, std::int64_t k) {
-        if (read_.summarize) {
-          Summary run;
-          kernels()->run(type_, x, static_cast<std::size_t>(n), read_.needs, &run);
-          results_[static_cast<std::size_t>(piece * kept + k)].merge(run);
-        }
-        for (auto& counting : read_.countings) count(x, n, k, counting);  // while the piece is in the cache
-        tally.add(type_, x, n);
-      };
       const auto read_run = [&](const char* runs, std::int64_t k) {
-        if (!joins) return take(runs + (k * inner + from) * item_, n, k);
+        if (!joins) return take(runs + (k * inner + from) * item_, n, k, piece, tally);
         const std::int64_t most = kJoined / item_;
         for (std::int64_t i = 0; i < n; i += most) {
           const std::int64_t part = std::min(most, n - i);
-          take(joined(from + i, part, room), part, k);
+          take(joined(from + i, part, room), part, k, piece, tally);
         }
       };
       if (kept == 1 || read_.bit_countings.empty()) {

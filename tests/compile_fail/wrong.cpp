@@ -11,8 +11,6 @@
 #include <torchtap/hooks/register_value.hpp>
 #include <torchtap/recorders/options.hpp>
 #include <torchtap/recorders/recorder.hpp>
-#include <torchtap/reductions/every.hpp>
-#include <torchtap/reductions/map.hpp>
 #include <torchtap/reductions/mean.hpp>
 #include <torchtap/reductions/over.hpp>
 #include <torchtap/reductions/series.hpp>
@@ -79,9 +77,7 @@ void wrong() {
   using Wrong = reductions::Series<reductions::Mean, NoCount>;
   static_cast<void>(sizeof(Wrong));
   // says: a reduction needs: torchtap::core::Results results() const;
-  static_cast<void>(sizeof(reductions::Every<NoResults>));
-  // says: map takes a callable: at::Tensor(const at::Tensor& sample)
-  static_cast<void>(sizeof(reductions::Map<int (*)(const at::Tensor&, int), reductions::Mean>));
+  static_cast<void>(sizeof(reductions::Over<NoResults>));
   // says: condition needs a callable bool() or bool(const torchtap::recorders::Sample&)
   RecorderOptions().condition([](int epoch) { return epoch > 3; });
   // says: needs at least one module type

@@ -108,7 +108,6 @@ const std::vector<Case>& cases() {
                                  {"edges", at::linspace(-2, 3, 8, at::kDouble)}};
           },
           false),
-      make<LogHistogram>("LogHistogram", LogHistogramOptions(), log_histogram_of, false),
       {"Series", [] { return core::make_sink(Series(Mean(), Max(), Mean())); },
        [] {
          return core::make_sink(Series(Mean(MeanOptions().over({0})), Max(MaxOptions().over({0})),
@@ -119,14 +118,6 @@ const std::vector<Case>& cases() {
              {"mean.value", x.mean(0)}, {"max.value", x.amax(0)}, {"mean_2.value", x.mean(0)}};
        },
        false},
-      {"Map", [] { return core::make_sink(map([](const at::Tensor& x) { return x.abs(); }, Sum())); },
-       [] {
-         return core::make_sink(
-             map([](const at::Tensor& x) { return x.abs(); }, Sum(SumOptions().over({0}))));
-       },
-       [](const at::Tensor& x) {
-         return core::Results{{"value", x.abs().sum(0)}};
-       }},
       {"Over", [] { return core::make_sink(Sum()); }, [] { return core::make_sink(over({0}, Sum())); },
        [](const at::Tensor& x) {
          return core::Results{{"value", x.sum(0)}};

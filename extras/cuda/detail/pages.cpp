@@ -134,9 +134,10 @@ bool Pages::ask_all(const Intake& intake) {
   return true;
 }
 
-bool Pages::choose(const std::string& mask) {
+bool Pages::choose(const std::string& mask, reductions::extend::MaskOf of) {
   if (shared_ || !mask_.empty()) return false;
   mask_ = mask;
+  mask_of_ = of;
   return true;
 }
 
@@ -205,7 +206,7 @@ bool Pages::accepts(const at::Tensor& sample, const core::Sink& sink, bool captu
 
 /// The rows of a sample, and the mask that chooses among them. False if the pages do not fold these rows.
 bool Pages::find_rows(const at::Tensor& sample, bool captures, Part& part) const {
-  part.mask = reductions::extend::mask(mask_, sample);
+  part.mask = mask_of_(mask_, sample);
   TORCH_CHECK_NOT_IMPLEMENTED(!captures || !part.mask.is_cpu(), "reductions::Where::update: a stream of ",
                               sample.device(), " captures a graph, whose replays do not read \"", mask_,
                               "\" on the CPU; name a mask on ", sample.device(),
@@ -219,7 +220,7 @@ bool Pages::find_rows(const at::Tensor& sample, bool captures, Part& part) const
     if (!whole && !first) return false;
   }
   const base::RecordingMode quiet;
-  part.rows = reductions::extend::as_rows(sample, part.mask.dim());
+  part.rows = part.mask.dim() < 2 ? sample : sample.flatten(0, part.mask.dim() - 1);
   part.mask = part.mask.to(sample.device(), /*non_blocking=*/true).contiguous();
   return true;
 }

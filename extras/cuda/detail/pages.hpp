@@ -67,7 +67,7 @@ class Pages final : public reductions::extend::Ledger {
   /// number of samples, those of replays among them.
   std::int64_t settle(core::Sink* sink);
 
-  bool choose(const std::string& mask) override;
+  bool choose(const std::string& mask, reductions::extend::MaskOf of) override;
   void share() noexcept override { shared_ = true; }
   bool ask(const Intake& intake, Needs needs) override { return ask_page(intake, needs) != nullptr; }
   bool ask_all(const Intake& intake) override;
@@ -142,7 +142,8 @@ class Pages final : public reductions::extend::Ledger {
   std::vector<Intake> rows_asked_;  // by `ask_all`
   bool shared_ = false;
   std::string mask_;  // empty: all rows
-  Part part_;         // of the sample that was accepted
+  reductions::extend::MaskOf mask_of_ = nullptr;
+  Part part_;  // of the sample that was accepted
   std::int64_t left_out_ = 0;
   PageKernels* kernels_ = nullptr;
   std::optional<Form> form_;          // of the last sample

@@ -5,8 +5,8 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/unfit.hpp>
-#include <torchtap/reductions/extend/companions.hpp>
 #include <torchtap/statistics/detail/side_by_side.hpp>
+#include <torchtap/statistics/extend/companions.hpp>
 
 namespace torchtap::statistics::detail {
 namespace {

@@ -25,6 +25,7 @@ core::Results blocks_of(const at::Tensor& rows) {
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> all{
+      make<LogHistogram>("LogHistogram", LogHistogramOptions(), log_histogram_of, false),
       make<Quantiles>(
           "Quantiles", QuantilesOptions(),
           [](const at::Tensor& x) {
@@ -64,6 +65,14 @@ const std::vector<Case>& cases() {
                       }),
       {"Blocks", [] { return core::make_sink(Blocks()); },
        [] { return core::make_sink(over({0}, Blocks())); }, blocks_of, true, true, false},
+      {"Map", [] { return core::make_sink(map([](const at::Tensor& x) { return x.abs(); }, Sum())); },
+       [] {
+         return core::make_sink(
+             map([](const at::Tensor& x) { return x.abs(); }, Sum(SumOptions().over({0}))));
+       },
+       [](const at::Tensor& x) {
+         return core::Results{{"value", x.abs().sum(0)}};
+       }},
       {"parsed", [] { return core::make_sink(parse("mean,max,mean")); },
        [] { return core::make_sink(parse("mean,max,mean", ParseOptions().over({0}))); },
        [](const at::Tensor& x) {

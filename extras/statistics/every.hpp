@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include <torchtap/reductions/detail/nested.hpp>
+#include <torchtap/reductions/extend/own_reduction.hpp>
 
 namespace torchtap::reductions {
 
@@ -16,7 +16,7 @@ namespace torchtap::reductions {
 template <class R>
 class Every {
  public:
-  static_assert(core::detail::checked_reduction<R>());
+  static_assert(extend::checked_reduction<R>());
 
   /// Throws `c10::ValueError` unless n is positive.
   Every(std::int64_t n, R reduction) : n_(n), reduction_(std::move(reduction)) {
@@ -30,7 +30,7 @@ class Every {
   }
   /// Throws whatever `update` would throw for this sample, without changing the state. Available if the
   /// reduction has it.
-  template <class T = void, class = std::enable_if_t<detail::has_check<R>::value, T>>
+  template <class T = void, class = std::enable_if_t<extend::has_check<R>::value, T>>
   void check(const at::Tensor& sample) const {
     if (seen_ % n_ == 0) reduction_->check(sample);
   }
@@ -60,12 +60,12 @@ class Every {
   R inner() && { return std::move(*reduction_); }
   /// "Every(10, Mean)".
   std::string describe() const {
-    return "Every(" + std::to_string(n_) + ", " + detail::describe(*reduction_) + ")";
+    return "Every(" + std::to_string(n_) + ", " + extend::describe(*reduction_) + ")";
   }
   /// The names that the reduction looks up.
-  std::vector<std::string> companions() const { return detail::companions(*reduction_); }
+  std::vector<std::string> companions() const { return extend::companions(*reduction_); }
   /// Available if the reduction has it.
-  template <class T = void, class = std::enable_if_t<detail::all_fresh_v<R>, T>>
+  template <class T = void, class = std::enable_if_t<extend::all_fresh_v<R>, T>>
   Every fresh() const {
     return Every(n_, reduction_->fresh());
   }
@@ -82,17 +82,17 @@ class Every {
 
  private:
   friend struct core::Access;
-  std::string recipe() const { return detail::recipe_of("Every", detail::recipe(*reduction_)); }
+  std::string recipe() const { return extend::recipe_of("Every", extend::recipe(*reduction_)); }
 
   std::int64_t n_;
   std::int64_t seen_ = 0;
-  detail::Assignable<R> reduction_;
+  extend::Assignable<R> reduction_;
 };
 
 /// Applies `reduction`, or a callable that folds two tensors, to every n-th sample.
 template <class R>
 auto every(std::int64_t n, R&& reduction) {
-  return Every(n, detail::as_reduction(std::forward<R>(reduction)));
+  return Every(n, extend::as_reduction(std::forward<R>(reduction)));
 }
 
 }  // namespace torchtap::reductions

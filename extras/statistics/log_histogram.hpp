@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <torchtap/base/api.hpp>
-#include <torchtap/reductions/detail/bit_table.hpp>
-#include <torchtap/reductions/reduction.hpp>
+#include <torchtap/reductions/extend/own_reduction.hpp>
+#include <torchtap/statistics/detail/bit_table.hpp>
 
 namespace torchtap::reductions {
 
@@ -98,23 +98,23 @@ class TORCHTAP_API LogHistogram : public Reduction {
   struct Bins;
 
   void ask(Pass& pass) const override;
-  bool ask_ledger(detail::Ledger& ledger) const override;
+  bool ask_ledger(extend::Ledger& ledger) const override;
   void fold(const Pass& pass) override;
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
     std::int64_t mantissa_bits = table_.bins().mantissa_bits;
-    detail::BitTable::Part used;
+    statistics::detail::BitTable::Part used;
     if constexpr (!Archive::is_loading::value) used = table_.used();
     archive(intake_, mantissa_bits, used.slots, used.counts);
     if constexpr (Archive::is_loading::value) restored(mantissa_bits, used);
   }
-  void restored(std::int64_t mantissa_bits, const detail::BitTable::Part& used);
+  void restored(std::int64_t mantissa_bits, const statistics::detail::BitTable::Part& used);
   bool fold_small(const Pass& pass) override;
   Bins bins() const;
   at::Tensor column(const char* name, std::int64_t slot) const;
 
-  detail::BitTable table_;
+  statistics::detail::BitTable table_;
 };
 
 }  // namespace torchtap::reductions

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include <torchtap/reductions/detail/nested.hpp>
+#include <torchtap/statistics/extend/companions.hpp>
 
 namespace torchtap::reductions {
 
@@ -23,7 +23,7 @@ class Map {
       std::is_invocable_r_v<at::Tensor, Callable&, const at::Tensor&, const at::Tensor&>;
 
  public:
-  static_assert(core::detail::checked_reduction<R>());
+  static_assert(extend::checked_reduction<R>());
   static_assert(kTakesOne || kTakesTwo,
                 "map takes a callable: at::Tensor(const at::Tensor& sample), or at::Tensor(const at::Tensor& "
                 "sample, const at::Tensor& other) behind the other tensor's name");
@@ -47,7 +47,7 @@ class Map {
     const base::RecordingMode quiet;
     if constexpr (kTakesTwo) {
       if (!kTakesOne || !name_.empty())
-        return reduction_->update((*callable_)(sample, detail::any_companion("Map", name_)));
+        return reduction_->update((*callable_)(sample, extend::any_companion("Map", name_)));
     }
     if constexpr (kTakesOne) reduction_->update((*callable_)(sample));
   }
@@ -67,16 +67,16 @@ class Map {
   R inner() && { return std::move(*reduction_); }
   /// "Map(Mean)", "Map(weights, Sum)".
   std::string describe() const {
-    return "Map(" + name_ + (name_.empty() ? "" : ", ") + detail::describe(*reduction_) + ")";
+    return "Map(" + name_ + (name_.empty() ? "" : ", ") + extend::describe(*reduction_) + ")";
   }
   /// The other tensor's name, if there is one, and the names that the reduction looks up.
   std::vector<std::string> companions() const {
-    auto names = detail::companions(*reduction_);
+    auto names = extend::companions(*reduction_);
     if (!name_.empty()) names.insert(names.begin(), name_);
     return names;
   }
   /// Available if the reduction has it.
-  template <class T = void, class = std::enable_if_t<detail::all_fresh_v<R>, T>>
+  template <class T = void, class = std::enable_if_t<extend::all_fresh_v<R>, T>>
   Map fresh() const {
     Map fresh = *this;
     fresh.reduction_ = reduction_->fresh();
@@ -91,22 +91,22 @@ class Map {
 
  private:
   std::string name_;  // empty if the callable takes only the sample
-  detail::Assignable<Callable> callable_;
-  detail::Assignable<R> reduction_;
+  extend::Assignable<Callable> callable_;
+  extend::Assignable<R> reduction_;
 };
 
 /// Applies `reduction`, or a callable that folds two tensors, to `callable(sample)`.
 template <class Callable, class R>
 auto map(Callable&& callable, R&& reduction) {
   return Map(std::decay_t<Callable>(std::forward<Callable>(callable)),
-             detail::as_reduction(std::forward<R>(reduction)));
+             extend::as_reduction(std::forward<R>(reduction)));
 }
 
 /// Applies `reduction`, or a callable that folds two tensors, to `callable(sample, tensor called other)`.
 template <class Callable, class R>
 auto map(std::string other, Callable&& callable, R&& reduction) {
   return Map(std::move(other), std::decay_t<Callable>(std::forward<Callable>(callable)),
-             detail::as_reduction(std::forward<R>(reduction)));
+             extend::as_reduction(std::forward<R>(reduction)));
 }
 
 }  // namespace torchtap::reductions

@@ -8,11 +8,12 @@
 #include <cstdint>
 #include <vector>
 
-#include <torchtap/reductions/detail/intake.hpp>
-#include <torchtap/reductions/fast/bits.hpp>
-#include <torchtap/reductions/fast/reader.hpp>
+#include <torchtap/reductions/extend/bit_bins.hpp>
+#include <torchtap/reductions/extend/own_reduction.hpp>
 
-namespace torchtap::reductions::detail {
+namespace torchtap::statistics::detail {
+
+using reductions::extend::BitBins;
 
 /// The counts of `LogHistogram`: for each kept element one number for each slot of `BitBins`.
 ///
@@ -38,12 +39,13 @@ class BitTable {
   /// [slots] of the only kept element, on the CPU; null if there are more.
   std::int64_t* whole() noexcept;
   /// Adds counts of each kept element.
-  void add(const std::vector<SlotCounts>& kept);
+  void add(const std::vector<reductions::extend::SlotCounts>& kept);
   void add(const Part& part);
-  /// Adds 1 for each element in memory, in a table on the CPU. If it throws, the counts are unchanged.
-  void add(c10::ScalarType type, const char* data, const Layout& layout);
+  /// Adds 1 for each element of rows in memory, each of all kept elements, in a table on the CPU. If it
+  /// throws, the counts are unchanged.
+  void add(c10::ScalarType type, const char* data, std::int64_t rows, std::int64_t kept);
   /// Adds 1 for each element of real numbers on any device.
-  void add(const Rows& rows);
+  void add(const reductions::extend::Rows& rows);
 
   /// The slots that have counts.
   Part used() const;
@@ -64,12 +66,12 @@ class BitTable {
 
   BitBins bins_;
   bool dense_ = false;
-  std::vector<std::int64_t> first_;  // the column where each octave begins; -1 for an octave without values
-  std::int64_t columns_ = 0;         // in use
-  Owned counts_;                     // [kept elements, at least `columns_`]
+  std::vector<std::int64_t> first_;   // the column where each octave begins; -1 for an octave without values
+  std::int64_t columns_ = 0;          // in use
+  reductions::extend::Owned counts_;  // [kept elements, at least `columns_`]
 };
 
 /// The slots of real numbers on any device, int64, made of ATen's operations.
 at::Tensor bit_slots(const at::Tensor& x, BitBins bins);
 
-}  // namespace torchtap::reductions::detail
+}  // namespace torchtap::statistics::detail

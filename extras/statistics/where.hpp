@@ -9,7 +9,7 @@
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/reductions/any.hpp>
-#include <torchtap/reductions/pass.hpp>
+#include <torchtap/reductions/extend/own_reduction.hpp>
 
 namespace torchtap::reductions {
 
@@ -67,8 +67,8 @@ class TORCHTAP_API Where : public SharesPass {
   std::string recipe() const;
   template <class F>
   std::int64_t with_rows(const at::Tensor& sample, const F& f) const;
-  bool ask_ledger(detail::Ledger& ledger) const override;
-  void fold_ledger(const detail::Ledger& ledger) override;
+  bool ask_ledger(extend::Ledger& ledger) const override;
+  void fold_ledger(const extend::Ledger& ledger) override;
   void ask(Pass& /*pass*/) const override {}
   void check_sample(const Pass& pass) const override { check(pass.sample()); }
   void fold(const Pass& pass) override { update(pass.sample()); }

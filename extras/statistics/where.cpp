@@ -6,23 +6,22 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/reductions/detail/companion.hpp>
-#include <torchtap/reductions/detail/ledger.hpp>
-#include <torchtap/reductions/detail/nested.hpp>
-#include <torchtap/reductions/detail/sharing.hpp>
-#include <torchtap/reductions/where.hpp>
+#include <torchtap/reductions/extend/ledger.hpp>
+#include <torchtap/statistics/extend/chosen_rows.hpp>
+#include <torchtap/statistics/extend/companions.hpp>
+#include <torchtap/statistics/where.hpp>
 
 namespace torchtap::reductions {
 
 Where::Where(std::string mask, Any reduction) : name_(std::move(mask)), reduction_(std::move(reduction)) {
-  detail::expect_other_names("reductions::where", name_, reduction_);
+  extend::expect_other_names("reductions::where", name_, reduction_);
 }
 
 /// Calls `f` with a pass over the rows that the mask takes, if there are any. Returns how many it leaves out.
 /// On a device the pass is over a copy of these rows.
 template <class F>
 std::int64_t Where::with_rows(const at::Tensor& sample, const F& f) const {
-  const at::Tensor mask = detail::on_cpu("Where", name_, detail::mask(name_, sample), sample);
+  const at::Tensor mask = extend::on_cpu("Where", name_, statistics::detail::mask(name_, sample), sample);
   const auto* const chosen = mask.data_ptr<bool>();
   const auto all = static_cast<std::size_t>(mask.numel());
   std::vector<std::int64_t> rows(all + 1);
@@ -34,10 +33,10 @@ std::int64_t Where::with_rows(const at::Tensor& sample, const F& f) const {
   rows.resize(taken);
   if (taken != 0) {
     const base::RecordingMode quiet;
-    const detail::Selection selection(mask.sizes(), rows);
-    at::Tensor source = mask.dim() == 0 ? sample : detail::as_source(sample, mask.dim());
+    const extend::Selection selection(mask.sizes(), rows);
+    at::Tensor source = mask.dim() == 0 ? sample : extend::as_source(sample, mask.dim());
     const bool copied = taken != all && !source.is_cpu();
-    if (copied) source = detail::choose_rows(source, rows);
+    if (copied) source = extend::choose_rows(source, rows);
     Pass whole(source);
     if (taken == all || copied) {
       f(whole);
@@ -50,9 +49,9 @@ std::int64_t Where::with_rows(const at::Tensor& sample, const F& f) const {
 }
 
 void Where::update(const at::Tensor& sample) {
-  const detail::Beginning beginning("Where", name_ + ".left_out", reduction_);
+  const extend::Beginning beginning("Where", name_ + ".left_out", reduction_);
   const std::int64_t left_out = with_rows(sample, [&](Pass& pass) {
-    if (auto* const sharing = detail::sharing(reduction_)) {
+    if (auto* const sharing = extend::sharing(reduction_)) {
       pass.ask(*sharing);
       pass.fold_into(*sharing);
     } else {
@@ -65,7 +64,7 @@ void Where::update(const at::Tensor& sample) {
 
 void Where::check(const at::Tensor& sample) const {
   with_rows(sample, [&](Pass& pass) {
-    if (const auto* const sharing = detail::sharing(reduction_)) {
+    if (const auto* const sharing = extend::sharing(reduction_)) {
       pass.ask(*sharing);
       pass.check(*sharing);
     } else {
@@ -74,16 +73,16 @@ void Where::check(const at::Tensor& sample) const {
   });
 }
 
-bool Where::ask_ledger(detail::Ledger& ledger) const {
-  const auto* const sharing = detail::sharing(reduction_);
-  return sharing != nullptr && ledger.choose(name_) && sharing->ask_ledger(ledger);
+bool Where::ask_ledger(extend::Ledger& ledger) const {
+  const auto* const sharing = extend::sharing(reduction_);
+  return sharing != nullptr && ledger.choose(name_, &statistics::detail::mask) && sharing->ask_ledger(ledger);
 }
 
-void Where::fold_ledger(const detail::Ledger& ledger) {
+void Where::fold_ledger(const extend::Ledger& ledger) {
   left_out_ += ledger.left_out();
   if (ledger.elements() == 0) return;
-  const detail::Beginning beginning("Where", name_ + ".left_out", reduction_);
-  detail::sharing(reduction_)->fold_ledger(ledger);
+  const extend::Beginning beginning("Where", name_ + ".left_out", reduction_);
+  extend::sharing(reduction_)->fold_ledger(ledger);
   beginning.check(reduction_);
 }
 
@@ -111,7 +110,7 @@ std::vector<std::string> Where::companions() const {
 }
 
 std::string Where::recipe() const {
-  return detail::recipe_of("Where", core::Access::recipe(reduction_));
+  return extend::recipe_of("Where", core::Access::recipe(reduction_));
 }
 
 void Where::save(core::OutputArchive& archive) const {
@@ -127,7 +126,7 @@ void Where::load(core::InputArchive& archive) {
   loaded.reduction_.load(archive);
   TORCH_CHECK_VALUE(loaded.left_out_ >= 0, "restore: the archive claims that ", loaded.left_out_,
                     " rows were left out; it is damaged.");
-  detail::expect_other_names("restore", loaded.name_, loaded.reduction_);
+  extend::expect_other_names("restore", loaded.name_, loaded.reduction_);
   *this = std::move(loaded);
 }
 

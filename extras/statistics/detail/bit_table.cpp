@@ -7,18 +7,19 @@
 #include <mutex>
 
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/reductions/detail/bit_table.hpp>
-#include <torchtap/reductions/detail/device_rows.hpp>
+#include <torchtap/reductions/extend/ledger.hpp>
+#include <torchtap/statistics/detail/bit_table.hpp>
 
-namespace torchtap::reductions::detail {
+namespace torchtap::statistics::detail {
 namespace {
+
+using reductions::extend::bit_kernels;
+using reductions::extend::own_copy;
+using reductions::extend::parallel;
+using reductions::extend::SlotCounts;
 
 constexpr std::int64_t kChunk = 256;   // elements whose slots are found at a time
 constexpr std::int64_t kMany = 65536;  // elements: below, one thread is faster
-
-std::int64_t product(const Layout& layout) {
-  return layout.outer * layout.kept * layout.inner * layout.columns;
-}
 
 at::Tensor to_tensor(const std::vector<std::int64_t>& numbers, const at::Device& device) {
   at::Tensor result =
@@ -120,61 +121,49 @@ BitTable::Octaves BitTable::missing(c10::ScalarType type, const char* data, std:
   return all;
 }
 
-void BitTable::add(c10::ScalarType type, const char* data, const Layout& layout) {
-  const std::int64_t numel = product(layout);
+void BitTable::add(c10::ScalarType type, const char* data, std::int64_t rows, std::int64_t kept) {
+  const std::int64_t numel = rows * kept;
   const auto item = static_cast<std::int64_t>(c10::elementSize(type));
   if (std::int64_t* const all = whole())
     return bit_kernels().count(type, data, static_cast<std::size_t>(numel), bins_, all);
   reserve(missing(type, data, numel));
-  const auto [outer, kept, inner, columns] = layout;
   std::int64_t* const counts = counts_->data_ptr<std::int64_t>();
   const std::int64_t width = counts_->size(1);
   // Threads share out the kept elements, so that no two have the same counts.
-  const auto part = [&, outer = outer, kept = kept, inner = inner, columns = columns](
-                        std::int64_t k0, std::int64_t k1, std::int64_t c0, std::int64_t c1) {
+  const auto part = [&](std::int64_t begin, std::int64_t end) {
     std::uint32_t slots[kChunk];
-    // A contiguous piece has all columns of some kept elements, or some columns of one row.
-    const bool whole = c1 - c0 == columns;
-    const std::int64_t rows = whole ? 1 : (k1 - k0) * inner;
-    const std::int64_t length = whole ? (k1 - k0) * inner * columns : c1 - c0;
-    for (std::int64_t i = 0; i < outer; ++i) {
-      for (std::int64_t row = 0; row < rows; ++row) {
-        std::int64_t at = (i * kept + k0) * inner * columns + row * columns + c0;
-        std::int64_t k = k0 + row / inner, j = row % inner, c = c0;
-        for (std::int64_t done = 0; done < length; done += kChunk) {
-          const std::int64_t n = std::min(kChunk, length - done);
-          bit_kernels().find(type, data + at * item, static_cast<std::size_t>(n), bins_, slots);
-          at += n;
-          for (std::int64_t x = 0; x < n; ++x) {
-            ++counts[(k * columns + c) * width + column_of(slots[x])];
-            if (++c < c1) continue;
-            c = c0;
-            if (++j < inner) continue;
-            j = 0;
-            ++k;
-          }
+    // All kept elements of all rows are one contiguous piece; some of them are one piece of each row.
+    const bool whole = end - begin == kept;
+    const std::int64_t pieces = whole ? 1 : rows, length = whole ? numel : end - begin;
+    for (std::int64_t piece = 0; piece < pieces; ++piece) {
+      const char* from = data + (piece * kept + begin) * item;
+      std::int64_t k = begin;
+      for (std::int64_t done = 0; done < length; done += kChunk) {
+        const std::int64_t n = std::min(kChunk, length - done);
+        bit_kernels().find(type, from, static_cast<std::size_t>(n), bins_, slots);
+        from += n * item;
+        for (std::int64_t i = 0; i < n; ++i) {
+          ++counts[k * width + column_of(slots[i])];
+          if (++k == end) k = begin;
         }
       }
     }
   };
   if (numel < kMany) {
-    part(0, kept, 0, columns);
-  } else if (kept > 1) {
-    parallel(kept, numel,
-             [&, columns = columns](std::int64_t begin, std::int64_t end) { part(begin, end, 0, columns); });
+    part(0, kept);
   } else {
-    parallel(columns, numel, [&](std::int64_t begin, std::int64_t end) { part(0, 1, begin, end); });
+    parallel(kept, numel, part);
   }
 }
 
-void BitTable::add(const Rows& sample) {
-  if (auto* const kernels = kernels_for(sample))
-    return kernels->count_bits(device_rows(sample), bins_, *counts_);
+void BitTable::add(const reductions::extend::Rows& sample) {
+  if (auto* const kernels = reductions::extend::kernels_for(sample))
+    return kernels->count_bits(reductions::extend::device_rows(sample), bins_, *counts_);
   const at::Tensor rows = sample.flat(sample.view);
   if (counts_->device().is_cpu()) {
     at::Tensor x = rows.is_neg() || rows._is_zerotensor() ? own_copy(rows) : rows.contiguous();
-    if (!has_bits(x.scalar_type())) x = x.to(at::kDouble);
-    return add(x.scalar_type(), static_cast<const char*>(x.data_ptr()), {1, 1, x.size(0), x.size(1)});
+    if (!reductions::extend::has_bits(x.scalar_type())) x = x.to(at::kDouble);
+    return add(x.scalar_type(), static_cast<const char*>(x.data_ptr()), x.size(0), x.size(1));
   }
   const at::Tensor slots = bit_slots(rows, bins_);
   counts_->scatter_add_(1, slots.t(),
@@ -229,4 +218,4 @@ at::Tensor bit_slots(const at::Tensor& x, BitBins bins) {
   return slots.masked_fill_(at::eq(magnitude, 0), bins.zero());
 }
 
-}  // namespace torchtap::reductions::detail
+}  // namespace torchtap::statistics::detail

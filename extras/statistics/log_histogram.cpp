@@ -4,21 +4,19 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/reductions/detail/infinity.hpp>
-#include <torchtap/reductions/detail/ledger.hpp>
-#include <torchtap/reductions/fast/small.hpp>
-#include <torchtap/reductions/log_histogram.hpp>
-#include <torchtap/reductions/pass.hpp>
+#include <torchtap/reductions/extend/ledger.hpp>
+#include <torchtap/statistics/log_histogram.hpp>
 
 namespace torchtap::reductions {
 namespace {
 
-using detail::kInfinity;
-using detail::kNaN;
+constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
+constexpr double endless = std::numeric_limits<double>::infinity();
 
-detail::BitBins checked(std::int64_t mantissa_bits) {
+extend::BitBins checked(std::int64_t mantissa_bits) {
   TORCH_CHECK_VALUE(mantissa_bits >= 0 && mantissa_bits <= 7,
                     "LogHistogram: expected 0 to 7 mantissa bits, got ", mantissa_bits, ".");
   return {static_cast<int>(mantissa_bits)};
@@ -54,28 +52,28 @@ struct LogHistogram::Bins {
 };
 
 LogHistogram::LogHistogram(LogHistogramOptions options)
-    : Reduction(detail::Intake("LogHistogram", options.folding(), detail::Accepts::real)),
+    : Reduction(extend::Intake("LogHistogram", options.folding(), extend::Accepts::real)),
       table_(checked(options.mantissa_bits())) {}
 
 void LogHistogram::ask(Pass& pass) const {
-  if (!intake_.knows(pass)) detail::kernels_of(pass).ask_bits(intake_.folding(), table_.bins());
+  if (!intake_.knows(pass)) extend::ask_bits(pass, intake_.folding(), table_.bins());
 }
 
-bool LogHistogram::ask_ledger(detail::Ledger& ledger) const {
+bool LogHistogram::ask_ledger(extend::Ledger& ledger) const {
   return ledger.ask_bits(intake_, table_.bins());
 }
 
 void LogHistogram::fold(const Pass& pass) {
   if (fold_small(pass)) return;
   const base::RecordingMode quiet;
-  const detail::Rows rows = intake_.open(pass.sample());
+  const extend::Rows rows = intake_.open(pass.sample());
   if (rows.count == 0) return;
   if (count() == 0) {
     std::int64_t kept = 1;
     for (const auto size : rows.kept()) kept *= size;
     table_.start(kept, rows.view.device());
   }
-  if (const auto* const found = detail::kernels_of(pass).count_bits(intake_.folding(), table_.bins())) {
+  if (const auto* const found = extend::count_bits(pass, intake_.folding(), table_.bins())) {
     table_.add(*found);
   } else {
     table_.add(rows);
@@ -85,15 +83,15 @@ void LogHistogram::fold(const Pass& pass) {
 
 /// A small sample like those before, without ATen. Returns false for any other sample, and does nothing then.
 bool LogHistogram::fold_small(const Pass& pass) {
-  if (!table_ || !detail::has_bits(detail::kernels_of(pass).type())) return false;
+  if (!table_ || !extend::has_bits(intake_.dtype())) return false;
   if (const auto lines = intake_.adjacent_lines(pass)) {
-    table_.add(lines->type, lines->data, {1, 1, lines->rows, lines->numel});
+    table_.add(lines->type, lines->data, lines->rows, lines->numel);
     intake_.count_rows(lines->rows);
     return true;
   }
-  const detail::Memory* const all = intake_.whole(pass);
+  const extend::Memory* const all = intake_.whole(pass);
   if (all == nullptr) return false;
-  table_.add(all->type, all->data, {1, 1, all->numel, 1});
+  table_.add(all->type, all->data, all->numel, 1);
   intake_.count_rows(all->numel);
   return true;
 }
@@ -111,8 +109,8 @@ void LogHistogram::merge(const LogHistogram& other) {
 }
 
 LogHistogram::Bins LogHistogram::bins() const {
-  const detail::BitBins bins = table_.bins();
-  const detail::BitTable::Part used = table_.used();
+  const extend::BitBins bins = table_.bins();
+  const statistics::detail::BitTable::Part used = table_.used();
   struct Bin {
     double low, high;
     std::int64_t column;
@@ -125,8 +123,8 @@ LogHistogram::Bins LogHistogram::bins() const {
     const std::int64_t magnitude = negative ? slot - bins.negative() : slot;
     Bin bin{0.0, 0.0, static_cast<std::int64_t>(i)};
     if (slot != bins.zero()) {
-      bin.low = magnitude == bins.infinity() ? kInfinity : bins.edge(magnitude);
-      bin.high = magnitude == bins.infinity() ? kInfinity : bins.edge(magnitude + 1);
+      bin.low = magnitude == bins.infinity() ? endless : bins.edge(magnitude);
+      bin.high = magnitude == bins.infinity() ? endless : bins.edge(magnitude + 1);
       if (negative) bin = {-bin.high, 0.0 - bin.low, bin.column};
     }
     all.push_back(bin);
@@ -200,7 +198,7 @@ at::Tensor LogHistogram::quantiles(const std::vector<double>& levels) const {
   for (std::size_t i = 0; i < middle.size(); ++i)
     middle[i] = all.low[i] == all.high[i] ? all.low[i] : (all.low[i] + all.high[i]) / 2;
   if (middle.empty()) {  // for elements that are all NaN
-    middle.push_back(kNaN);
+    middle.push_back(no_number);
     all.counts = at::zeros({all.counts.size(0), 1}, all.counts.options());
   }
   const at::Tensor values = to_tensor(middle, device), ranks = all.counts.cumsum(1);
@@ -215,10 +213,10 @@ at::Tensor LogHistogram::quantiles(const std::vector<double>& levels) const {
   const at::Tensor low = value_at(below), high = value_at(position.ceil());
   at::Tensor result =
       at::where(at::eq(low, high), low, at::add(low, at::mul(at::sub(high, low), at::sub(position, below))));
-  result.masked_fill_(at::eq(total, 0).expand(result.sizes()), kNaN);
+  result.masked_fill_(at::eq(total, 0).expand(result.sizes()), no_number);
   auto sizes = intake_.kept().vec();
   sizes.insert(sizes.begin(), static_cast<std::int64_t>(levels.size()));
-  return detail::own_copy(result.t().reshape(sizes));
+  return extend::own_copy(result.t().reshape(sizes));
 }
 
 at::Tensor LogHistogram::quantile(double q) const {
@@ -251,8 +249,8 @@ LogHistogram LogHistogram::fresh() const {
   return fresh;
 }
 
-void LogHistogram::restored(std::int64_t mantissa_bits, const detail::BitTable::Part& used) {
-  table_ = detail::BitTable(checked(mantissa_bits));
+void LogHistogram::restored(std::int64_t mantissa_bits, const statistics::detail::BitTable::Part& used) {
+  table_ = statistics::detail::BitTable(checked(mantissa_bits));
   const auto& slots = used.slots;
   if (count() == 0) return intake_.check_restored(slots.empty() && !used.counts.defined());
   intake_.check_restored(

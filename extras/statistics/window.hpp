@@ -7,8 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/reductions/detail/intake.hpp>
-#include <torchtap/reductions/detail/nested.hpp>
+#include <torchtap/reductions/extend/own_reduction.hpp>
 
 namespace torchtap::reductions {
 
@@ -19,15 +18,15 @@ namespace torchtap::reductions {
 template <class R>
 class Window {
  public:
-  static_assert(core::detail::checked_reduction<R>());
+  static_assert(extend::checked_reduction<R>());
 
   /// Throws `c10::ValueError` unless n is positive and `reduction` has no samples and needs no names of a
   /// `core::Context`.
   Window(std::int64_t n, R reduction) : n_(n), empty_(std::move(reduction)) {
     TORCH_CHECK_VALUE(n_ > 0, "window: expected a positive number of samples, got ", n_, ".");
     TORCH_CHECK_VALUE(empty_->count() == 0, "window: expected a reduction without samples, got ",
-                      detail::describe(*empty_), " with ", empty_->count(), "; pass a new one.");
-    detail::expect_no_companions("window", *empty_);
+                      extend::describe(*empty_), " with ", empty_->count(), "; pass a new one.");
+    extend::expect_no_companions("window", *empty_);
   }
 
   /// Throws whatever the reduction throws on this sample after the previous one, leaving the state unchanged.
@@ -36,7 +35,7 @@ class Window {
     R trial = *empty_;
     if (seen_ != 0) trial.update(samples_[index(seen_ - 1)]);
     trial.update(sample);
-    place(detail::own_copy(sample));
+    place(extend::own_copy(sample));
   }
   /// Merges `other` as if its samples had followed this object's, keeping the last n of both. Throws
   /// `c10::ValueError` if the configuration differs, and whatever the reduction throws if the samples do not
@@ -73,7 +72,7 @@ class Window {
   core::Results results() const { return reduced().results(); }
   /// "Window(100, Mean)".
   std::string describe() const {
-    return "Window(" + std::to_string(n_) + ", " + detail::describe(*empty_) + ")";
+    return "Window(" + std::to_string(n_) + ", " + extend::describe(*empty_) + ")";
   }
   Window fresh() const { return Window(n_, *empty_); }
 
@@ -81,7 +80,7 @@ class Window {
   void serialize(Archive& archive) {
     core::state_version(archive, "Window", 1);
     archive(n_, seen_, samples_);
-    if constexpr (core::detail::has_recipe<R>::value) archive(*empty_);  // its configuration
+    if constexpr (extend::has_recipe<R>::value) archive(*empty_);  // its configuration
     if constexpr (Archive::is_loading::value) {
       TORCH_CHECK_VALUE(n_ > 0 && seen_ >= 0 && empty_->count() == 0 &&
                             static_cast<std::int64_t>(samples_.size()) == std::min(seen_, n_),
@@ -92,7 +91,7 @@ class Window {
 
  private:
   friend struct core::Access;
-  std::string recipe() const { return detail::recipe_of("Window", detail::recipe(*empty_)); }
+  std::string recipe() const { return extend::recipe_of("Window", extend::recipe(*empty_)); }
 
   std::size_t index(std::int64_t i) const { return static_cast<std::size_t>(i % n_); }
   void place(at::Tensor sample) {
@@ -106,7 +105,7 @@ class Window {
 
   std::int64_t n_;
   std::int64_t seen_ = 0;
-  detail::Assignable<R> empty_;
+  extend::Assignable<R> empty_;
   std::vector<at::Tensor>
       samples_;  // ring buffer: sample i at i % n. Never changed in place, so copies may share them
 };
@@ -114,7 +113,7 @@ class Window {
 /// Applies `reduction`, or a callable that folds two tensors, to the last n samples.
 template <class R>
 auto window(std::int64_t n, R&& reduction) {
-  return Window(n, detail::as_reduction(std::forward<R>(reduction)));
+  return Window(n, extend::as_reduction(std::forward<R>(reduction)));
 }
 
 }  // namespace torchtap::reductions

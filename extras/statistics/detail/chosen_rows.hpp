@@ -10,14 +10,8 @@
 #include <vector>
 
 #include <torchtap/base/api.hpp>
-#include <torchtap/reductions/any.hpp>
-#include <torchtap/reductions/extend/companions.hpp>
 
-namespace torchtap::reductions::detail {
-
-using extend::Beginning;
-using extend::expect_other_names;
-using extend::expect_plain;
+namespace torchtap::statistics::detail {
 
 /// While it lives, companions in this thread have only the chosen rows: a reduction inside of `by` and
 /// `where` sees the same rows of the sample and of its companions.
@@ -50,6 +44,9 @@ TORCHTAP_API at::Tensor as_source(const at::Tensor& sample, std::int64_t dims);
 /// tensor itself if they are all of its rows, in order.
 TORCHTAP_API at::Tensor choose_rows(const at::Tensor& tensor, c10::ArrayRef<std::int64_t> rows);
 
+/// The companion of that name, whatever its shape, with the rows that `by` and `where` chose. Throws
+/// `c10::ValueError` if this thread has none; `what` is the class that asks.
+TORCHTAP_API at::Tensor any_companion(const char* what, const std::string& name);
 /// The companion of that name, whose shape is how the sample's begins, on the CPU or on the sample's device.
 /// `what` is the class that asks, to choose rows. Throws `c10::ValueError` if there is no companion, its
 /// shape is another, or it is elsewhere; `c10::TypeError` if it or the sample is sparse or quantized.
@@ -61,4 +58,4 @@ TORCHTAP_API at::Tensor mask(const std::string& name, const at::Tensor& sample);
 TORCHTAP_API at::Tensor on_cpu(const char* what, const std::string& name, const at::Tensor& companion,
                                const at::Tensor& sample);
 
-}  // namespace torchtap::reductions::detail
+}  // namespace torchtap::statistics::detail

@@ -9,12 +9,12 @@
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/reductions/any.hpp>
-#include <torchtap/reductions/detail/nested.hpp>
+#include <torchtap/reductions/extend/own_reduction.hpp>
+#include <torchtap/statistics/detail/chosen_rows.hpp>
 
 namespace torchtap::reductions::extend {
 
-using detail::any_companion;
-using detail::recipe_of;
+using statistics::detail::any_companion;
 
 /// Throws `c10::TypeError` unless the tensor is a plain strided one; `what` is the class that asks.
 TORCHTAP_API void expect_plain(const char* what, const at::Tensor& sample);

@@ -11,10 +11,10 @@
 #include <torchtap/base/strided.hpp>
 #include <torchtap/core/context.hpp>
 #include <torchtap/core/unfit.hpp>
-#include <torchtap/reductions/detail/companion.hpp>
-#include <torchtap/reductions/detail/nested.hpp>
+#include <torchtap/statistics/detail/chosen_rows.hpp>
+#include <torchtap/statistics/extend/companions.hpp>
 
-namespace torchtap::reductions::detail {
+namespace torchtap::statistics::detail {
 namespace {
 
 thread_local const Selection* innermost_selection = nullptr;
@@ -88,7 +88,7 @@ at::Tensor any_companion(const char* what, const std::string& name) {
 }
 
 at::Tensor companion(const char* what, const std::string& name, const at::Tensor& sample) {
-  expect_plain(what, sample);
+  reductions::extend::expect_plain(what, sample);
   at::Tensor found = any_companion(what, name);
   TORCH_CHECK_TYPE(found.layout() == c10::kStrided, "reductions::", what, "::update: \"", name, "\" is a ",
                    found.toString(), "; convert it with to_dense() first.");
@@ -119,4 +119,4 @@ at::Tensor on_cpu(const char* what, const std::string& name, const at::Tensor& c
   return companion.cpu().contiguous();
 }
 
-}  // namespace torchtap::reductions::detail
+}  // namespace torchtap::statistics::detail

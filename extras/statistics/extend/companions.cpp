@@ -5,7 +5,7 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/strided.hpp>
 #include <torchtap/core/unfit.hpp>
-#include <torchtap/reductions/extend/companions.hpp>
+#include <torchtap/statistics/extend/companions.hpp>
 
 namespace torchtap::reductions::extend {
 

@@ -4,7 +4,6 @@
 #include <ATen/Parallel.h>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
-#include <reductions/support.hpp>
 
 #include <cmath>
 #include <limits>
@@ -13,6 +12,8 @@
 #include <utility>
 
 #include <torchtap/reductions/reductions.hpp>
+
+#include "tests/reductions/support.hpp"
 
 BOOST_AUTO_TEST_SUITE(log_histogram)
 

@@ -3,11 +3,12 @@
 #include <ATen/ATen.h>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
-#include <reductions/support.hpp>
 
 #include <sstream>
 
 #include <torchtap/reductions/reductions.hpp>
+
+#include "tests/reductions/support.hpp"
 
 BOOST_AUTO_TEST_SUITE(combinators)
 

@@ -1,0 +1,5 @@
+#pragma once
+
+/// Applies a reduction to every n-th sample.
+
+#include <torchtap/statistics/every.hpp>

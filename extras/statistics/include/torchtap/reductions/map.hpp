@@ -1,0 +1,5 @@
+#pragma once
+
+/// Applies a callable to each sample before a reduction.
+
+#include <torchtap/statistics/map.hpp>

@@ -1,0 +1,5 @@
+#pragma once
+
+/// Applies a reduction to the last n samples.
+
+#include <torchtap/statistics/window.hpp>
