@@ -65,8 +65,10 @@ void set_rows(RecorderOptions& options, const py::dict& given) {
 #else
 void set_rows(RecorderOptions&, const py::dict& given) {
   for (const char* const name : {"rows", "where", "beside"}) {
-    TORCH_CHECK_NOT_IMPLEMENTED(given[name].is_none(), "torchtap: ", name,
-                                "= needs the component rows, without which this torchtap was built.");
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        given[name].is_none(), "torchtap: ", name,
+        "= needs the component rows, which this torchtap was built without. Install it in the source with "
+        "`pip install . --config-settings cmake.define.TORCHTAP_COMPONENTS=\"python;rows\"`.");
   }
 }
 #endif
