@@ -5,6 +5,7 @@
     snippets.py run PREFIX --work FOLDER --program EXE …    runs them, page by page, and the Python and shell blocks between
     snippets.py cmake PREFIX FOLDER                         builds the CMake blocks, each with the program of its page
     snippets.py project PAGE FOLDER                         writes the CMake block and the program of a page to a folder
+    snippets.py python FILE PAGE …                          writes the Python blocks of pages as one program, for type checkers
     snippets.py links                                       follows relative links and anchors, and counts words
     snippets.py names [--command EXE]                       looks up what running text and tables call `code` (names.py)
 
@@ -562,6 +563,11 @@ def build_projects(prefix, work):
     print(f"{number} projects of CMake blocks built and run")
 
 
+def write_python(file, of):
+    found = [block for page in of for block in blocks(page)[0] if block.language == "python" and not block.hidden]
+    pathlib.Path(file).write_text("".join(f"# {block.name}\n{block.text}\n\n" for block in found))
+
+
 def anchors(file):
     """The anchors that GitHub gives to headings."""
     text = re.sub(r"```.*?```", "", file.read_text(), flags=re.S)
@@ -624,6 +630,9 @@ def main():
     one = commands.add_parser("project")
     one.add_argument("page")
     one.add_argument("folder")
+    one = commands.add_parser("python")
+    one.add_argument("file")
+    one.add_argument("page", nargs="+")
     commands.add_parser("links")
     one = commands.add_parser("names")
     one.add_argument("--command", help="torchtap, whose --help says what it takes")
@@ -637,6 +646,8 @@ def main():
     elif arguments.what == "project":
         block = next(block for block in blocks(arguments.page)[0] if block.language == "cmake")
         write_project(block, pathlib.Path(arguments.folder))
+    elif arguments.what == "python":
+        write_python(arguments.file, arguments.page)
     elif arguments.what == "names":
         named.check(ROOT, pages(), arguments.command)
     else:

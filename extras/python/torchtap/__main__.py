@@ -8,7 +8,7 @@ import sys
 _HERE = pathlib.Path(__file__).resolve().parent
 
 
-def command():
+def command() -> None:
     """Runs the command torchtap."""
     program = _HERE / "bin/torchtap"
     if not program.exists():
@@ -19,7 +19,7 @@ def command():
     os.execv(program, [str(program), *sys.argv[1:]])
 
 
-def main():
+def main() -> None:
     if sys.argv[1:] != ["--cmake-prefix"]:
         sys.exit(__doc__)
     import torch

@@ -1,7 +1,10 @@
 """The hooks that recorders register with PyTorch: they run those of C++, in code that torch.compile made, too."""
 
+from __future__ import annotations
+
 import contextlib
 import functools
+import typing
 
 from torchtap._library import _C  # noqa: F401  (has the operator; says first where PyTorch is too old)
 
@@ -34,27 +37,27 @@ torch._inductor.config.custom_should_partition_ops = [
 _nothing = functools.partial(contextlib.nullcontext.__exit__, contextlib.nullcontext())
 
 
-def _tensors(values):
+def _tensors(values: object) -> list[torch.Tensor | None]:
     return [one for one in pytree.tree_leaves(values) if one is None or isinstance(one, torch.Tensor)]
 
 
 class _Hook:
     """`traceable`: the compiler may put an operator in place of the call, which breaks no graph."""
 
-    def __init__(self, hook, traceable):
+    def __init__(self, hook: _C.Hook, traceable: bool) -> None:
         self.hook, self.number, self.traceable = hook, hook.number, traceable
 
-    def __deepcopy__(self, known):
+    def __deepcopy__(self, known: typing.Any) -> _Hook:
         return self
 
-    def __reduce__(self):
+    def __reduce__(self) -> typing.Any:
         return _nothing.__reduce__()
 
     @property
-    def __name__(self):
+    def __name__(self) -> str:
         raise AttributeError("torch.jit.script compiles hooks that are Python code; detach torchtap's recorders first")
 
-    def traced(self, inputs, outputs, before):
+    def traced(self, inputs: object, outputs: object, before: bool) -> bool:
         """Whether there is nothing to do but in the code that PyTorch's compiler makes."""
         # Programs that are exported are the same with hooks and without. The compiler of 2.11 takes is_exporting() for true.
         if torch.compiler._is_exporting_flag:
@@ -65,21 +68,25 @@ class _Hook:
 
 
 class Before(_Hook):
-    def __call__(self, module, args, kwargs):
+    def __call__(
+        self, module: torch.nn.Module, args: tuple[typing.Any, ...], kwargs: dict[str, typing.Any]
+    ) -> typing.Any:
         if torch.compiler.is_dynamo_compiling() and self.traced((args, kwargs), (), True):
             return None
         return self.hook.before(module, args, kwargs)
 
 
 class After(_Hook):
-    def __call__(self, module, args, output):
+    def __call__(self, module: torch.nn.Module, args: tuple[typing.Any, ...], output: typing.Any) -> typing.Any:
         if torch.compiler.is_dynamo_compiling() and self.traced((), output, False):
             return None
         return self.hook.after(module, args, output)
 
 
 class AfterWithInputs(_Hook):
-    def __call__(self, module, args, kwargs, output):
+    def __call__(
+        self, module: torch.nn.Module, args: tuple[typing.Any, ...], kwargs: dict[str, typing.Any], output: typing.Any
+    ) -> typing.Any:
         if torch.compiler.is_dynamo_compiling() and self.traced((args, kwargs), output, False):
             return None
         return self.hook.after(module, args, kwargs, output)

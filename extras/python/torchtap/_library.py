@@ -1,9 +1,11 @@
 """Loads the C++ library for the PyTorch of this process."""
 
+from __future__ import annotations
+
 import torch
 
 
-def _minor(version):
+def _minor(version: str) -> list[str]:
     return version.split(".")[:2]
 
 
@@ -15,7 +17,7 @@ if (*map(int, _minor(torch.__version__)),) < (2, 11):
     )
 
 try:
-    from torchtap import _C
+    from torchtap import _C as _C
 except ImportError as error:
     raise ImportError(
         f"torchtap's recorders need its C++ library, which is not beside this package or was built for another PyTorch "
@@ -30,7 +32,7 @@ if _minor(_C.torch_version) != _minor(torch.__version__):
     )
 
 
-def need(component, name):
+def need(component: str, name: str) -> None:
     """Raises ImportError, which says how to get it, where the C++ library was built without the component of a view."""
     built = _C.views
     if component not in built:

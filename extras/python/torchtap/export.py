@@ -10,6 +10,8 @@ Needs PyTorch 2.6 or newer and libtorchtap_taps.so. That library is searched for
 the installation around it, and by the dynamic linker; the variable TORCHTAP_TAPS_LIBRARY names another one.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import difflib
@@ -18,6 +20,7 @@ import glob
 import json
 import os
 import pathlib
+import typing
 
 import torch
 
@@ -25,13 +28,23 @@ if not hasattr(torch, "export"):
     raise ImportError(f"torchtap.export needs PyTorch 2.6 or newer; this is {torch.__version__}.")
 from torch.utils import _pytree as pytree  # noqa: E402
 
+if typing.TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from torch.export import ExportedProgram
+    from torch.fx import Graph, Node
+
+    Model = typing.TypeVar("Model", bound=torch.nn.Module)
+    Patterns: typing.TypeAlias = str | Iterable[str]
+    Aliases: typing.TypeAlias = list[str]
+
 __all__ = ["tapped", "tap", "compile", "taps"]
 
 _FORMAT = 1
 _BREAKS = set(';|,"\\\n')  # what the text at a tap is divided by, or would break generated code
 
 
-def _find_library():
+def _find_library() -> str:
     if named := os.environ.get("TORCHTAP_TAPS_LIBRARY"):
         return named
     here = pathlib.Path(__file__).resolve().parent
@@ -45,7 +58,7 @@ def _find_library():
     return "libtorchtap_taps.so"
 
 
-def _load():
+def _load() -> None:
     if not hasattr(torch._inductor, "aoti_compile_and_package"):
         raise ImportError(
             f"torchtap.export needs PyTorch 2.6 or newer, which makes AOTInductor packages; this is "
@@ -54,7 +67,7 @@ def _load():
     library = _find_library()
     try:
         ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)  # packages refer to its symbols
-        torch.ops.load_library(library)
+        torch.ops.load_library(library)  # type: ignore[no-untyped-call,unused-ignore]
     except OSError as error:
         raise ImportError(
             f"torchtap.export cannot load its operators: {error}. Install torchtap::exported, or set "
@@ -75,16 +88,16 @@ _READ = torch.ops.torchtap.tap.default
 _WRITE = torch.ops.torchtap.tap_.default
 
 
-def _qualified(module):
+def _qualified(module: torch.nn.Module) -> str:
     return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
-def _nearest(word, words):
+def _nearest(word: str, words: Sequence[str]) -> str:
     near = difflib.get_close_matches(word, words, 5, 0.4) or list(words)[:12]
     return ", ".join(repr(one) for one in near)
 
 
-def _as_list(name, patterns):
+def _as_list(name: str, patterns: Patterns | None) -> list[str] | None:
     if patterns is None:
         return None
     if isinstance(patterns, str):
@@ -97,12 +110,12 @@ def _as_list(name, patterns):
     return patterns
 
 
-def _select(modules, names, types):
+def _select(modules: Mapping[str, tuple[Aliases, str]], names: Patterns | None, types: Patterns | None) -> list[str]:
     """Of {path: (aliases, type)} the paths that patterns select. Every pattern has to match something."""
     names, types = _as_list("names", names), _as_list("types", types)
     short = {path: qualified.rsplit(".", 1)[-1] for path, (_, qualified) in modules.items()}
 
-    def match(patterns, candidates):
+    def match(patterns: list[str] | None, candidates: Sequence[str]) -> bool:
         return patterns is None or any(fnmatch.fnmatchcase(one, p) for p in patterns for one in candidates)
 
     for what, patterns, all_of_them in (
@@ -127,22 +140,22 @@ def _select(modules, names, types):
     return chosen
 
 
-def _kind(when, slots, qualified, leaf, aliases):
+def _kind(when: str, slots: str, qualified: str, leaf: bool, aliases: Aliases) -> str:
     """The text at a tap: it tells which slots have a tensor, and what a package has to say of the module."""
     return ";".join((when, slots, qualified, "leaf" if leaf else "", ",".join(aliases)))
 
 
-def _clean(text):
+def _clean(text: str) -> str:
     return "".join("?" if one in _BREAKS else one for one in text)
 
 
-def _slots(values):
+def _slots(values: object) -> tuple[list[torch.Tensor], str]:
     """The flattened tensors, and a letter for each: T, or - for a None in the place of one."""
     found = [one for one in pytree.tree_leaves(values) if one is None or isinstance(one, torch.Tensor)]
     return [one for one in found if one is not None], "".join("-" if one is None else "T" for one in found)
 
 
-def _replaced(values, path, kind):
+def _replaced(values: object, path: str, kind: str) -> typing.Any:
     """`values` with copies of its tensors, which hooks may write to."""
     leaves, spec = pytree.tree_flatten(values)
     copies = [one.clone() if isinstance(one, torch.Tensor) else one for one in leaves]
@@ -150,9 +163,10 @@ def _replaced(values, path, kind):
     return pytree.tree_unflatten(copies, spec)
 
 
-def _named_modules(model):
+def _named_modules(model: torch.nn.Module) -> dict[str, tuple[Aliases, torch.nn.Module]]:
     """{path: (aliases, module)} of all modules but the root, whose inputs and outputs need no tap."""
-    found, paths = {}, {}
+    found: dict[str, tuple[Aliases, torch.nn.Module]] = {}
+    paths: dict[int, str] = {}
     for path, module in model.named_modules(remove_duplicate=False):
         if module is model:
             continue
@@ -165,7 +179,15 @@ def _named_modules(model):
 
 
 @contextlib.contextmanager
-def tapped(model, names=None, types=None, *, inputs=False, outputs=True, replace=False):
+def tapped(
+    model: Model,
+    names: Patterns | None = None,
+    types: Patterns | None = None,
+    *,
+    inputs: bool = False,
+    outputs: bool = True,
+    replace: bool = False,
+) -> Iterator[Model]:
     """Taps modules of `model` while it is exported inside of this context:
 
         with tapped(model, names=["layer*"], types=["Conv2d"]):
@@ -190,10 +212,10 @@ def tapped(model, names=None, types=None, *, inputs=False, outputs=True, replace
         raise ValueError("torchtap.export.tapped: the model has no submodules; its own inputs and outputs need no tap.")
     handles = []
 
-    def watch(path, module, aliases):
+    def watch(path: str, module: torch.nn.Module, aliases: Aliases) -> None:
         about = (_clean(_qualified(module)), next(module.children(), None) is None, [_clean(one) for one in aliases])
 
-        def before(_, args, kwargs):
+        def before(_: torch.nn.Module, args: tuple[typing.Any, ...], kwargs: dict[str, typing.Any]) -> typing.Any:
             tensors, slots = _slots((args, kwargs))
             if not tensors:
                 return None
@@ -203,7 +225,9 @@ def tapped(model, names=None, types=None, *, inputs=False, outputs=True, replace
             _READ(tensors, path, kind)
             return None
 
-        def after(_, args, kwargs, output):
+        def after(
+            _: torch.nn.Module, args: tuple[typing.Any, ...], kwargs: dict[str, typing.Any], output: typing.Any
+        ) -> typing.Any:
             tensors, slots = _slots(output)
             # Hooks that run after a forward see its inputs as they are then.
             entered, entered_slots = _slots((args, kwargs)) if inputs else ([], "")
@@ -246,7 +270,7 @@ def tapped(model, names=None, types=None, *, inputs=False, outputs=True, replace
             handle.remove()
 
 
-def _replaced_beside(entered, output, path, kind):
+def _replaced_beside(entered: Iterable[torch.Tensor], output: object, path: str, kind: str) -> typing.Any:
     """As `_replaced`, with the inputs of the call in front, of which hooks get copies."""
     leaves, spec = pytree.tree_flatten(output)
     copies = [one.clone() if isinstance(one, torch.Tensor) else one for one in leaves]
@@ -254,14 +278,14 @@ def _replaced_beside(entered, output, path, kind):
     return pytree.tree_unflatten(copies, spec)
 
 
-def _check_program(call, program):
+def _check_program(call: str, program: object) -> None:
     if not isinstance(program, torch.export.ExportedProgram):
         raise TypeError(
             f"torchtap.export.{call}: expected what torch.export.export returns, got {type(program).__name__}."
         )
 
 
-def _stack(node):
+def _stack(node: Node) -> list[tuple[str, str, str]]:
     """[(key, path, type)] of the modules that a node was called in, outermost first."""
     result = []
     for key, (path, qualified) in (node.meta.get("nn_module_stack") or {}).items():
@@ -281,9 +305,10 @@ def _stack(node):
     return result
 
 
-def _calls(graph):
+def _calls(graph: Graph) -> list[tuple[str, str, list[Node]]]:
     """[(path, type, nodes)] of each call of each module: runs of nodes with the same entry in their stacks."""
-    running, ended = {}, []
+    running: dict[str, tuple[str, str, list[Node]]] = {}
+    ended: list[tuple[str, str, list[Node]]] = []
     for node in graph.nodes:
         stack = _stack(node) if node.op == "call_function" else []
         if not stack:
@@ -297,7 +322,7 @@ def _calls(graph):
     return ended + list(running.values())
 
 
-def tap(program, names=None, types=None):
+def tap(program: ExportedProgram, names: Patterns | None = None, types: Patterns | None = None) -> ExportedProgram:
     """Taps the outputs of modules in a program that was exported already, or that torch.export.load read.
 
     Less is seen than with `tapped`: modules whose forward adds no node (Identity) are not there, and the outputs of a
@@ -308,7 +333,7 @@ def tap(program, names=None, types=None):
     graph = program.graph
     order = {node: number for number, node in enumerate(graph.nodes)}
     calls = _calls(graph)
-    modules = {path: ([], qualified) for path, qualified, _ in calls}
+    modules: dict[str, tuple[Aliases, str]] = {path: ([], qualified) for path, qualified, _ in calls}
     if not modules:
         raise ValueError(
             "torchtap.export.tap: the program does not say which modules its operations belong to "
@@ -329,7 +354,12 @@ def tap(program, names=None, types=None):
         if outs:
             leaf = not any(other.startswith(path + ".") for other in paths)
             placed.append(
-                (max(nodes, key=order.get), outs, path, _kind("output", "T" * len(outs), _clean(qualified), leaf, []))
+                (
+                    max(nodes, key=order.__getitem__),
+                    outs,
+                    path,
+                    _kind("output", "T" * len(outs), _clean(qualified), leaf, []),
+                )
             )
     # Where several calls end at one node, the innermost is tapped first.
     for last, outs, path, kind in sorted(placed, key=lambda one: one[2].count(".")):
@@ -343,16 +373,16 @@ def tap(program, names=None, types=None):
     return program
 
 
-def _tap_nodes(program):
+def _tap_nodes(program: ExportedProgram) -> list[Node]:
     return [node for node in program.graph.nodes if node.op == "call_function" and node.target in (_READ, _WRITE)]
 
 
-def taps(program):
+def taps(program: ExportedProgram) -> list[dict[str, typing.Any]]:
     """The modules that are tapped in an exported program: what `compile` writes into the package, as a list of dicts."""
     _check_program("taps", program)
-    found = {}
+    found: dict[str, dict[str, typing.Any]] = {}
     for node in _tap_nodes(program):
-        _, path, kind = node.args
+        _, path, kind = typing.cast("tuple[typing.Any, str, str]", node.args)
         when, slots, qualified, leaf, aliases = (kind.split(";") + [""] * 4)[:5]
         one = found.setdefault(
             path,
@@ -375,7 +405,7 @@ def taps(program):
     for one in found.values():
         one["calls"] = max(one.pop("_by").values())
     # A module before those inside of it, and otherwise as they are called first.
-    first = {}
+    first: dict[str, int] = {}
     for number, path in enumerate(found):
         parts = path.split(".")
         for end in range(1, len(parts) + 1):
@@ -386,7 +416,7 @@ def taps(program):
     )
 
 
-def _inputs(program):
+def _inputs(program: ExportedProgram) -> tuple[list[dict[str, typing.Any]], list[str]]:
     """The names, dtypes and shapes of the inputs, and their devices; ([], []) if one of them is no tensor, which a package
     lays out in its own way."""
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
@@ -406,7 +436,7 @@ def _inputs(program):
     return inputs, devices
 
 
-def _refuse_states(program, modules):
+def _refuse_states(program: ExportedProgram, modules: Iterable[dict[str, typing.Any]]) -> None:
     """On CUDA devices the tap of an LSTM gave other states h_n and c_n than eager mode (PyTorch 2.11; cause unknown)."""
     if not any(tensor.device.type == "cuda" for tensor in program.state_dict.values()):
         return
@@ -418,7 +448,7 @@ def _refuse_states(program, modules):
             )
 
 
-def _root_type(program):
+def _root_type(program: ExportedProgram) -> str:
     for node in program.graph.nodes:
         for _, path, qualified in _stack(node) if node.op == "call_function" else ():
             if path == "":
@@ -426,7 +456,11 @@ def _root_type(program):
     return ""
 
 
-def compile(program, package_path=None, inductor_configs=None):
+def compile(
+    program: ExportedProgram,
+    package_path: str | os.PathLike[str] | None = None,
+    inductor_configs: Mapping[str, typing.Any] | None = None,
+) -> str:
     """torch._inductor.aoti_compile_and_package for a tapped program: notes in the package what is tapped.
 
     Returns the path of the package. `inductor_configs` are Inductor's options, as there.

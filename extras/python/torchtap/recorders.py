@@ -6,14 +6,29 @@
 Data is by place, `recorder[0]`, or by path, `recorder["layer1.0"]`.
 """
 
+from __future__ import annotations
+
 import atexit
 import inspect
 import os
+import typing
 import weakref
 
 import torch
 from torchtap import _hooks, selectors
 from torchtap._library import _C
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from torch.distributed import ProcessGroup
+    from torch.utils.hooks import RemovableHandle
+    from torchtap.reductions import Fold
+    from torchtap.selectors import Classes, Which
+    from typing_extensions import Self
+
+    Condition: typing.TypeAlias = "Callable[[], bool] | Callable[[Sample], bool]"
+    Hooks: typing.TypeAlias = "list[tuple[_C.Hook, list[RemovableHandle]]]"
 
 Companion = _C.Companion
 Sample = _C.Sample
@@ -39,7 +54,7 @@ __all__ = [
 ]
 
 
-def _cuda(name):
+def _cuda(name: str) -> typing.Any:
     try:
         return getattr(_C, name)
     except AttributeError:
@@ -61,10 +76,10 @@ def disable_fused_kernels() -> None:
 
 def fused_kernels_enabled() -> bool:
     """Whether `enable_fused_kernels` was the later of the two."""
-    return _cuda("fused_kernels_enabled")()
+    return typing.cast("bool", _cuda("fused_kernels_enabled")())
 
 
-def _takes_sample(condition):
+def _takes_sample(condition: Condition) -> bool:
     try:
         inspect.signature(condition).bind()
         return False
@@ -78,14 +93,14 @@ class _Weakly:
     """Calls a callable that the recorder holds: Python's collector sees no references that C++ holds, and would keep an object
     for ever whose method is the condition of its own recorder."""
 
-    def __init__(self, held):
+    def __init__(self, held: Callable[..., typing.Any]) -> None:
         self._held = weakref.ref(held)
 
-    def __call__(self, *arguments):
-        return self._held()(*arguments)
+    def __call__(self, *arguments: typing.Any) -> typing.Any:
+        return self._held()(*arguments)  # type: ignore[misc]
 
 
-def _weakly(given):
+def _weakly(given: typing.Any) -> typing.Any:
     if not callable(given) or isinstance(given, (type, _C.Reduction, _C.AnyShape)):
         return given
     try:
@@ -94,18 +109,18 @@ def _weakly(given):
         return given
 
 
-def _several(given, one):
+def _several(given: typing.Any, one: type) -> list[typing.Any] | None:
     """A list of what may be one thing or several; None stays."""
     return None if given is None else [given] if isinstance(given, one) else list(given)
 
 
-def _end(recorder):
+def _end(recorder: weakref.ref[Recorder]) -> None:
     """Writes what was spooled, also where Python ends without destroying its objects."""
     if (alive := recorder()) is not None:
         alive.end()
 
 
-def _remove(hooks):
+def _remove(hooks: Hooks) -> None:
     for _, handles in hooks:
         for handle in handles:
             handle.remove()
@@ -139,24 +154,24 @@ class Recorder(_C.Recorder):
 
     def __init__(
         self,
-        condition=None,
-        reduction=None,
+        condition: Condition | None = None,
+        reduction: Fold | None = None,
         *,
-        slot=0,
-        all_tensors=False,
-        transform=None,
-        device=None,
-        dtype=None,
-        companions=None,
-        alias=False,
-        on_error=None,
-        spool=None,
-        memory_budget=None,
-        rows=None,
-        where=None,
-        beside=None,
-        defer=0,
-    ):
+        slot: int = 0,
+        all_tensors: bool = False,
+        transform: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        companions: dict[str, Companion] | None = None,
+        alias: bool = False,
+        on_error: Callable[[str, Exception], object] | None = None,
+        spool: str | os.PathLike[str] | None = None,
+        memory_budget: int | None = None,
+        rows: int | Iterable[int] | None = None,
+        where: str | None = None,
+        beside: str | Iterable[str] | None = None,
+        defer: int = 0,
+    ) -> None:
         super().__init__(
             next(
                 one.__name__ for one in type(self).__mro__ if one.__module__ == __name__
@@ -180,22 +195,23 @@ class Recorder(_C.Recorder):
             defer=defer,
         )
         self._callables = condition, reduction, transform, on_error
-        self._hooks, self._alias = [], alias
+        self._hooks: Hooks = []
+        self._alias = alias
         weakref.finalize(self, _remove, self._hooks).atexit = False
         if spool is not None:
             atexit.register(_end, weakref.ref(self))
 
     @property
-    def condition(self):
+    def condition(self) -> Condition | None:
         """What decides, as it was given."""
         return self._callables[0]
 
     @property
-    def reduction(self):
+    def reduction(self) -> Fold | None:
         """What folds, as it was given."""
         return self._callables[1]
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: typing.Any) -> None:
         if name in _OPTIONS:
             raise AttributeError(
                 f"torchtap.{self.kind}: {name} is chosen when a recorder is made; make another one, or give a callable that asks "
@@ -203,7 +219,14 @@ class Recorder(_C.Recorder):
             )
         super().__setattr__(name, value)
 
-    def attach(self, model: torch.nn.Module, selector=None, *, types=None, indices=None) -> "Recorder":
+    def attach(
+        self,
+        model: torch.nn.Module,
+        selector: Which | None = None,
+        *,
+        types: Classes | None = None,
+        indices: int | Iterable[int] | None = None,
+    ) -> Self:
         """Attaches to the modules of `model` that all of the given ones select; without any to all that have a forward.
 
         selector   a path, a glob, a selector, or a callable (path, module) -> bool
@@ -214,25 +237,45 @@ class Recorder(_C.Recorder):
         """
         return self._attach(model, selector, types, indices, children=False)
 
-    def modules(self, model: torch.nn.Module, types=None, indices=None, *, selector=None) -> "Recorder":
+    def modules(
+        self,
+        model: torch.nn.Module,
+        types: Classes | None = None,
+        indices: int | Iterable[int] | None = None,
+        *,
+        selector: Which | None = None,
+    ) -> Self:
         """Attaches as `attach` does, under torchfunc's name."""
         return self._attach(model, selector, types, indices, children=False)
 
-    def children(self, model: torch.nn.Module, types=None, indices=None, *, selector=None) -> "Recorder":
+    def children(
+        self,
+        model: torch.nn.Module,
+        types: Classes | None = None,
+        indices: int | Iterable[int] | None = None,
+        *,
+        selector: Which | None = None,
+    ) -> Self:
         """Attaches to direct children of `model`; indices count children."""
         return self._attach(model, selector, types, indices, children=True)
 
-    def _attach(self, model, selector, types, indices, children):
+    def _attach(
+        self,
+        model: torch.nn.Module,
+        selector: Which | None,
+        types: Classes | None,
+        indices: int | Iterable[int] | None,
+        children: bool,
+    ) -> Self:
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"torchtap.{self.kind}: expected a torch.nn.Module, got {type(model).__name__}.")
         chosen = selectors._combined(selector, types, indices)
         for module, hook, before, after, inputs, paired in self.attach_to(model, chosen, children):
             # Code of torch.compile uses the memory of what it computes again, and carries nothing from one side to the other.
             traceable = not (paired or self._alias)
-            handles = []
+            handles: list[RemovableHandle] = []
             if before:
-                one = _hooks.Before(hook, traceable)
-                handles.append(module.register_forward_pre_hook(one, with_kwargs=True))
+                handles.append(module.register_forward_pre_hook(_hooks.Before(hook, traceable), with_kwargs=True))
             if after:
                 one = (_hooks.AfterWithInputs if inputs else _hooks.After)(hook, traceable)
                 handles.append(module.register_forward_hook(one, with_kwargs=inputs, always_call=paired))
@@ -240,36 +283,36 @@ class Recorder(_C.Recorder):
         return self
 
     @property
-    def subrecorders(self) -> "list[Subrecorder]":
+    def subrecorders(self) -> list[Subrecorder]:
         """A `Subrecorder` for each module, in order of attachment."""
         return [self.subrecorder(index) for index in range(len(self))]
 
     @property
-    def data(self) -> list:
+    def data(self) -> list[typing.Any]:
         """The data of each subrecorder: a tensor or a dict of results if reduced, otherwise the list of samples."""
         return list(self)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[typing.Any]:
         return (one.value for one in self.subrecorders)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int | str) -> typing.Any:
         """The data of the subrecorder at a place, or of the module at a path."""
         return self.subrecorder(index).value
 
-    def __setitem__(self, index, value):
+    def __setitem__(self, index: int | str, value: object) -> None:
         self.subrecorder(index).set(value)
 
-    def samples(self, index: "int | str | None" = None) -> int:
+    def samples(self, index: int | str | None = None) -> int:
         """How many samples subrecorder `index` recorded: calls, not rows; without an index all of them did."""
         if index is None:
             return sum(self.iter_samples())
         return self.subrecorder(index).samples
 
-    def iter_samples(self):
+    def iter_samples(self) -> Iterator[int]:
         """The number of samples of each subrecorder."""
         return (one.samples for one in self.subrecorders)
 
-    def remove(self, index):
+    def remove(self, index: int) -> typing.Any:
         """Removes a subrecorder and its hook, and returns its data. Those behind it move up by one place."""
         data = self.drop(index)
         gone = [one for one in self._hooks if one[0].idle]
@@ -282,7 +325,9 @@ class Recorder(_C.Recorder):
         self.detach_all()
         _remove(self._hooks)
 
-    def save(self, path, mkdir: bool = False, *, overwrite: bool = False, sync: bool = True) -> None:
+    def save(
+        self, path: str | os.PathLike[str], mkdir: bool = False, *, overwrite: bool = False, sync: bool = True
+    ) -> None:
         """Saves a .pt file for each subrecorder and a manifest that says which module each belongs to.
 
         mkdir       make the folder, and those above it
@@ -293,15 +338,15 @@ class Recorder(_C.Recorder):
         """
         self.save_to(os.fspath(path), mkdir, overwrite, sync)
 
-    def snapshot(self, file) -> None:
+    def snapshot(self, file: str | os.PathLike[str]) -> None:
         """Writes the state of the whole recorder to a file, from which `restore` resumes it, in any process."""
         self.snapshot_to(os.fspath(file))
 
-    def restore(self, file) -> None:
+    def restore(self, file: str | os.PathLike[str]) -> None:
         """Resumes from a snapshot of a recorder of the same kind, reduction and paths of modules."""
         self.restore_from(os.fspath(file))
 
-    def merge_ranks(self, group=None, *, everywhere: bool = True, samples: int = 0) -> None:
+    def merge_ranks(self, group: ProcessGroup | None = None, *, everywhere: bool = True, samples: int = 0) -> None:
         """Merges what the ranks of a process group recorded (torch.distributed); each gets the same bits.
 
         everywhere   whether all ranks get the result, or rank 0
@@ -311,28 +356,28 @@ class Recorder(_C.Recorder):
 
         _C.merge_ranks(self, group or torch.distributed.group.WORLD, everywhere, samples)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.detach()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"torchtap.{self.kind}({len(self)} modules, {self.samples()} samples)"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         """A table of the subrecorders, for notebooks."""
         rows = ((one.path or "(model)", one.type, one.samples, _shape(one), one.note) for one in self.subrecorders)
         return _table(self.kind, ("module", "type", "samples", "recorded", "note"), rows)
 
 
-def _shape(one):
+def _shape(one: Subrecorder) -> str:
     if not one.samples:
         return ""
     return _describe(one.value)
 
 
-def _describe(value):
+def _describe(value: object) -> str:
     if isinstance(value, torch.Tensor):
         return f"{list(value.shape)} {str(value.dtype).removeprefix('torch.')}"
     if isinstance(value, dict):
@@ -340,10 +385,10 @@ def _describe(value):
     return f"{len(value)} × {_describe(value[0])}" if isinstance(value, list) and value else str(value)
 
 
-def _table(caption, head, rows):
+def _table(caption: str, head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     from html import escape
 
-    def line(cells, tag):
+    def line(cells: Iterable[object], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
 
     body = "".join(line(row, "td") for row in rows)

@@ -11,7 +11,20 @@ A reduction is given to a recorder, which makes a copy for each module, or used 
 `count`, `results()`, `reduction["mean"]`, or `reduction.value` where there is one result alone. It can be copied and pickled.
 """
 
+from __future__ import annotations
+
+import typing
+
 from torchtap._library import _C
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import torch
+
+    Function: typing.TypeAlias = "Callable[[torch.Tensor, torch.Tensor], torch.Tensor]"
+    Fold: typing.TypeAlias = "Reduction | Function"
+    NonFinite: typing.TypeAlias = typing.Literal["propagate", "omit", "raise"]
 
 Reduction = _C.Reduction
 catalogue = _C.catalogue
@@ -56,19 +69,26 @@ Reduction.__doc__ = "Any reduction; `parse` and `Entry.reductions` return it, an
 Reduction.__module__ = "torchtap"
 
 
-def _dims(over):
+def _dims(over: int | Iterable[int]) -> list[int]:
     return [over] if isinstance(over, int) else list(over)
 
 
 class _Rows(Reduction):
-    def __init__(self, *, over=(), over_all=False, **options):
+    def __init__(self, *, over: int | Iterable[int] = (), over_all: bool = False, **options: typing.Any) -> None:
         # Of a class of yours its base.
         name = next(one.__name__ for one in type(self).__mro__ if one.__module__ == __name__)
         super().__init__(name, over=_dims(over), over_all=over_all, **options)
 
 
 class _Fold(_Rows):
-    def __init__(self, *, over=(), over_all=False, non_finite="propagate", **options):
+    def __init__(
+        self,
+        *,
+        over: int | Iterable[int] = (),
+        over_all: bool = False,
+        non_finite: NonFinite = "propagate",
+        **options: typing.Any,
+    ) -> None:
         super().__init__(over=over, over_all=over_all, non_finite=non_finite, **options)
 
 
@@ -115,21 +135,43 @@ class Moments(_Fold):
     order      4, or 2 for mean and variance only
     """
 
-    def __init__(self, *, over=(), over_all=False, non_finite="propagate", unbiased=True, order=4):
+    def __init__(
+        self,
+        *,
+        over: int | Iterable[int] = (),
+        over_all: bool = False,
+        non_finite: NonFinite = "propagate",
+        unbiased: bool = True,
+        order: typing.Literal[2, 4] = 4,
+    ) -> None:
         super().__init__(over=over, over_all=over_all, non_finite=non_finite, unbiased=unbiased, order=order)
 
 
 class Norm(_Fold):
     """The p-norm; `math.inf` gives the largest magnitude."""
 
-    def __init__(self, p=2.0, *, over=(), over_all=False, non_finite="propagate"):
+    def __init__(
+        self,
+        p: float = 2.0,
+        *,
+        over: int | Iterable[int] = (),
+        over_all: bool = False,
+        non_finite: NonFinite = "propagate",
+    ) -> None:
         super().__init__(over=over, over_all=over_all, non_finite=non_finite, p=p)
 
 
 class EMA(_Fold):
     """The exponential moving average: each step keeps `decay` of the former value."""
 
-    def __init__(self, decay=0.9, *, over=(), over_all=False, non_finite="propagate"):
+    def __init__(
+        self,
+        decay: float = 0.9,
+        *,
+        over: int | Iterable[int] = (),
+        over_all: bool = False,
+        non_finite: NonFinite = "propagate",
+    ) -> None:
         super().__init__(over=over, over_all=over_all, non_finite=non_finite, decay=decay)
 
 
@@ -139,7 +181,15 @@ class Histogram(_Rows):
     Results "counts", "edges", "underflow", "overflow", "nan".
     """
 
-    def __init__(self, bins, low=None, high=None, *, over=(), over_all=False):
+    def __init__(
+        self,
+        bins: int,
+        low: float | None = None,
+        high: float | None = None,
+        *,
+        over: int | Iterable[int] = (),
+        over_all: bool = False,
+    ) -> None:
         super().__init__(over=over, over_all=over_all, bins=bins, low=low, high=high)
 
 
@@ -149,7 +199,7 @@ class LogHistogram(_Rows):
     Results "counts", "low", "high", "zeros", "negative_infinity", "positive_infinity", "nan".
     """
 
-    def __init__(self, mantissa_bits=3, *, over=(), over_all=False):
+    def __init__(self, mantissa_bits: int = 3, *, over: int | Iterable[int] = (), over_all: bool = False) -> None:
         super().__init__(over=over, over_all=over_all, mantissa_bits=mantissa_bits)
 
 
@@ -157,36 +207,65 @@ class Quantiles(_Rows):
     """Results "quantiles" at "levels" from a sketch of some `k` rows, and "nan"; `quantile(q)` gives any."""
 
     def __init__(
-        self, at=(0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0), *, k=512, seed=0, over=(), over_all=False
-    ):
+        self,
+        at: Iterable[float] = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0),
+        *,
+        k: int = 512,
+        seed: int = 0,
+        over: int | Iterable[int] = (),
+        over_all: bool = False,
+    ) -> None:
         super().__init__(over=over, over_all=over_all, at=list(at), k=k, seed=seed)
 
 
 class TopK(_Fold):
     """Results "values", the k largest (or smallest), and "indices" of the samples that had them."""
 
-    def __init__(self, k=10, *, largest=True, over=(), over_all=False, non_finite="propagate"):
+    def __init__(
+        self,
+        k: int = 10,
+        *,
+        largest: bool = True,
+        over: int | Iterable[int] = (),
+        over_all: bool = False,
+        non_finite: NonFinite = "propagate",
+    ) -> None:
         super().__init__(over=over, over_all=over_all, non_finite=non_finite, k=k, largest=largest)
 
 
 class Reservoir(_Rows):
     """Results "samples", k of them, each chosen with the same probability, and their "indices"."""
 
-    def __init__(self, k=100, *, seed=0, over=(), over_all=False):
+    def __init__(self, k: int = 100, *, seed: int = 0, over: int | Iterable[int] = (), over_all: bool = False) -> None:
         super().__init__(over=over, over_all=over_all, k=k, seed=seed)
 
 
 class Covariance(_Fold):
     """Results "mean", "covariance" and "correlation" of the features of rows."""
 
-    def __init__(self, *, over=(), over_all=False, non_finite="propagate", unbiased=True):
+    def __init__(
+        self,
+        *,
+        over: int | Iterable[int] = (),
+        over_all: bool = False,
+        non_finite: NonFinite = "propagate",
+        unbiased: bool = True,
+    ) -> None:
         super().__init__(over=over, over_all=over_all, non_finite=non_finite, unbiased=unbiased)
 
 
 class CrossCovariance(_Fold):
     """The covariance of the sample's features with those of the tensor that a `Context` or a companion calls `name`."""
 
-    def __init__(self, name, *, over=(), over_all=False, non_finite="propagate", unbiased=True):
+    def __init__(
+        self,
+        name: str,
+        *,
+        over: int | Iterable[int] = (),
+        over_all: bool = False,
+        non_finite: NonFinite = "propagate",
+        unbiased: bool = True,
+    ) -> None:
         super().__init__(over=over, over_all=over_all, non_finite=non_finite, name=name, unbiased=unbiased)
 
 
@@ -197,14 +276,14 @@ class LinearCKA(CrossCovariance):
 class Blocks(Reduction):
     """The history of a stream: summaries of at most `most` blocks of samples, which grow as more come."""
 
-    def __init__(self, most=512):
+    def __init__(self, most: int = 512) -> None:
         super().__init__("Blocks", most=most)
 
 
 class Series(Reduction):
     """Several reductions of one stream, which is read once: `Series(Moments(), Count())`. Results are "moments.mean", …"""
 
-    def __init__(self, *members):
+    def __init__(self, *members: Fold) -> None:
         super().__init__("Series", members=list(members))
 
 
@@ -215,59 +294,61 @@ class By(Reduction):
     most   at most so many different keys
     """
 
-    def __init__(self, name, reduction, *, n=None, most=None):
+    def __init__(self, name: str, reduction: Fold, *, n: int | None = None, most: int | None = None) -> None:
         super().__init__("By", name=name, reduction=reduction, n=n, most=most)
 
 
 class Where(Reduction):
     """A reduction of the rows where the mask called `name` is true."""
 
-    def __init__(self, name, reduction):
+    def __init__(self, name: str, reduction: Fold) -> None:
         super().__init__("Where", name=name, reduction=reduction)
 
 
 class Joint(Reduction):
     """A reduction of rows of the sample beside rows of the tensor called `name`."""
 
-    def __init__(self, name, reduction):
+    def __init__(self, name: str, reduction: Fold) -> None:
         super().__init__("Joint", name=name, reduction=reduction)
 
 
 class Every(Reduction):
     """A reduction of every n-th sample."""
 
-    def __init__(self, n, reduction):
+    def __init__(self, n: int, reduction: Fold) -> None:
         super().__init__("Every", n=n, reduction=reduction)
 
 
 class Window(Reduction):
     """A reduction of the last n samples, which it keeps."""
 
-    def __init__(self, n, reduction):
+    def __init__(self, n: int, reduction: Fold) -> None:
         super().__init__("Window", n=n, reduction=reduction)
 
 
 class Over(Reduction):
     """A reduction without `over` of its own, say a callable, applied to the rows of each sample along `dims`."""
 
-    def __init__(self, dims, reduction):
+    def __init__(self, dims: int | Iterable[int], reduction: Fold) -> None:
         super().__init__("Over", dims=_dims(dims), reduction=reduction)
 
 
 class Map(Reduction):
     """A reduction of `function(sample)`, or of `function(sample, other)` with the tensor called `other`."""
 
-    def __init__(self, function, reduction, *, other=None):
+    def __init__(
+        self, function: Callable[[torch.Tensor], torch.Tensor] | Function, reduction: Fold, *, other: str | None = None
+    ) -> None:
         super().__init__("Map", function=function, reduction=reduction, other=other)
 
 
-def any_shape(callable):
+def any_shape(callable: Function) -> _C.AnyShape:
     """Says that a callable (accumulated, sample) -> accumulated takes samples of any shapes, as one that concatenates them does:
     `any_shape(lambda x, y: torch.cat([x, y]))`. Otherwise a sample of another shape than the first one's is left out and counted.
     """
     return _C.any_shape(callable)
 
 
-def parse(text: str, *, over=(), over_all=False) -> Reduction:
+def parse(text: str, *, over: int | Iterable[int] = (), over_all: bool = False) -> Reduction:
     """Reductions from text, as the command takes them: `parse("mean,histogram:64:-4:4")`; `catalogue()` lists them."""
     return _C.parse(text, _dims(over), over_all)

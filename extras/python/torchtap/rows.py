@@ -10,8 +10,9 @@ This file needs PyTorch (1.13 or newer) and NumPy only: copied beside a dump, it
     for x, y in layer2.shuffled(batch=4096, beside=("label",)): ...
 """
 
+from __future__ import annotations
+
 import bisect
-import collections.abc
 import contextlib
 import copy
 import importlib
@@ -30,7 +31,21 @@ import zlib
 import numpy
 import torch
 
+if typing.TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import datasets  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    import pandas  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    from numpy.typing import NDArray
+
+    Array: typing.TypeAlias = NDArray[typing.Any]
+    Index: typing.TypeAlias = "slice | Sequence[int] | Sequence[bool] | torch.Tensor | Array"
+    Value: typing.TypeAlias = "float | str | list[int] | list[float] | list[str] | torch.Tensor | Callable[[torch.Tensor], torch.Tensor | Array]"
+
 __all__ = ["Dump", "Rows", "Shuffled", "Where", "open"]
+
+_Batch = typing.TypeVar("_Batch")
 
 
 class Where(typing.NamedTuple):
@@ -42,7 +57,7 @@ class Where(typing.NamedTuple):
     place: torch.Tensor
 
 
-def _need(package, what):
+def _need(package: str, what: str) -> typing.Any:
     try:
         return importlib.import_module(package)
     except ImportError:
@@ -52,7 +67,7 @@ def _need(package, what):
 _OTHERS = r"^Beside$|^Place$|\.calls$"  # kinds of entries that are not of modules
 
 
-def _entries(directory):
+def _entries(directory: str) -> list[dict[str, typing.Any]]:
     """Entries of the manifest and the journal, each with its shards."""
     found = {"journal.jsonl": b"", "manifest.json": b""}  # in this order: the manifest has what is finished meanwhile
     for name in found:
@@ -71,7 +86,8 @@ def _entries(directory):
         raise ValueError(f"{directory}/manifest.json is damaged: {error}.") from None
     if max(manifest["format"], *(event["recording"]["format"] for event in events[:1]), 0) > 2:
         raise ValueError(f"{directory} was written by a newer torchtap: this one reads formats up to 2.")
-    entries, opened = manifest["entries"], {}
+    entries: list[dict[str, typing.Any]] = manifest["entries"]
+    opened = {}
     for entry in entries:
         entry["shards"] = entry.get("shards") or ([{**entry}] if entry.get("file") else [])
     for event in events:
@@ -90,7 +106,7 @@ def _entries(directory):
     return entries
 
 
-def _samples(path, shard):
+def _samples(path: str, shard: dict[str, typing.Any]) -> tuple[typing.Any, mmap.mmap | None, int]:
     """A stack [samples, ...], its file as it is mapped, and where that begins in memory; or a list of samples, None, 0."""
     try:
         if os.path.basename(shard["file"]) != shard["file"]:
@@ -103,7 +119,7 @@ def _samples(path, shard):
                 value = torch.load(path, weights_only=True)
                 return [value] if torch.is_tensor(value) else [one for one in value if one is not None], None, 0
             if path.endswith(".part"):  # read, since its writer may cut it
-                held = bytearray(file.read())
+                held: typing.Any = bytearray(file.read())
             else:  # pages that are written to become this process's own, as with torch.load(mmap=True)
                 held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
                 with zipfile.ZipFile(file) as archive:
@@ -130,7 +146,7 @@ class _Piece(typing.NamedTuple):
 
     rows: torch.Tensor
     path: str
-    held: typing.Any
+    held: mmap.mmap | None
     address: int
 
 
@@ -138,25 +154,27 @@ class _Column:
     """The rows of an entry in order, in `pieces`, whose first rows are `firsts`. `calls` are int64 [calls, 5] as in an index;
     the rows of call i are begins[i] up to begins[i + 1]."""
 
-    def __init__(self, directory, entry, index):
-        what, pieces, sizes, self.matches = f"{entry['path']!r} ({entry['kind']}) of {directory}", [], [], {}
+    def __init__(self, directory: str, entry: dict[str, typing.Any], index: dict[str, typing.Any] | None) -> None:
+        what, pieces, sizes = f"{entry['path']!r} ({entry['kind']}) of {directory}", [], []
+        self.matches: dict[_Column, Array] = {}
         if held := entry.get("reduction") or entry.get("holds") in ("dict", "text") and entry["holds"]:
             raise ValueError(f"{what} has no rows, but {held}: keep samples of one slot.")
         for shard in entry["shards"]:
             path = os.path.join(directory, shard["file"])
-            value, *mapped = _samples(path, shard)
+            value, mapped, address = _samples(path, shard)
             if torch.is_tensor(value) and index is None:  # a sample is a call, and its first dimension has the rows
                 sizes += [value.shape[1] if value.dim() > 1 else 1] * len(value)
                 value = value.flatten(0, 1) if value.dim() > 1 else value
             elif index is None:
                 value = [one if one.dim() else one.reshape(1) for one in value]
                 sizes += [len(one) for one in value]
-            pieces += [_Piece(one, path, *mapped) for one in ([value] if torch.is_tensor(value) else value)]
+            pieces += [_Piece(one, path, mapped, address) for one in ([value] if torch.is_tensor(value) else value)]
         kinds = {(one.rows.dtype, *one.rows.shape[1:]) for one in pieces} or {(torch.get_default_dtype(),)}
         if len(kinds) > 1 or len({shard.get("slot", -1) for shard in entry["shards"]}) > 1:
             raise ValueError(f"{what} has no rows: samples differ in slot, dtype or shape, {sorted(map(str, kinds))}.")
         self.dtype, *shape = kinds.pop()
         self.shape, self.each = tuple(shape), math.prod(shape) * torch.empty(0, dtype=self.dtype).element_size()
+        lines: Array
         if index is None:
             lines = numpy.zeros((len(sizes), 5), numpy.int64)
             lines[:, 1] = lines[:, 2] = numpy.arange(len(sizes))
@@ -164,8 +182,8 @@ class _Column:
         elif index["type"] != "rows 1":
             raise ValueError(f"{what} was written by a newer torchtap: {index['type']!r}, and this reads 'rows 1'.")
         else:
-            lines = [_samples(os.path.join(directory, one["file"]), one)[0].numpy() for one in index["shards"]]
-            lines = numpy.concatenate([numpy.zeros((0, 5), numpy.int64), *lines])
+            parts = [_samples(os.path.join(directory, one["file"]), one)[0].numpy() for one in index["shards"]]
+            lines = numpy.concatenate([numpy.zeros((0, 5), numpy.int64), *parts])
             torn = (lines[:, 0] <= 0) & (lines[:, 2] >= 0)  # zeros, where the disk lost power
             lines = lines[: int(torn.argmax())] if torn.any() else lines
         # The calls whose rows are there, and the rows that belong to calls.
@@ -197,16 +215,16 @@ class _Column:
             self.memory = torch.from_numpy(numpy.asarray(types.SimpleNamespace(__array_interface__=memory)))
             self.step, self.offsets = self.each // step, (places - base) // step - self.firsts * (self.each // step)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return int(self.begins[-1])
 
-    def view(self, begin, end):
+    def view(self, begin: int, end: int) -> torch.Tensor | None:
         """Rows begin up to end as they are mapped; None if they lie in several shards."""
         number = int(numpy.searchsorted(self.firsts, begin, "right")) - 1
-        part = self.pieces[number].rows[begin - self.firsts[number] :][: end - begin] if begin < end else ()
+        part: typing.Any = self.pieces[number].rows[begin - self.firsts[number] :][: end - begin] if begin < end else ()
         return part if len(part) == end - begin > 0 else None
 
-    def gather(self, rows):
+    def gather(self, rows: Array) -> torch.Tensor:
         """Rows by their numbers, int64 [n]: a tensor [n, ...]."""
         if not len(rows) or not self.each:
             return torch.empty((len(rows), *self.shape), dtype=self.dtype)
@@ -214,7 +232,7 @@ class _Column:
         found = self.memory.index_select(0, torch.from_numpy(rows * self.step + self.offsets[piece]))
         return found.view(self.dtype).view(len(rows), *self.shape)
 
-    def read_ahead(self, begins, ends):
+    def read_ahead(self, begins: Array, ends: Array) -> None:
         """Has the system read rows begins[i] up to ends[i] of mapped files, without waiting for it."""
         for begin, end in zip(begins.tolist(), ends.tolist()):
             number = bisect.bisect_right(self.starts, begin) - 1
@@ -226,7 +244,7 @@ class _Column:
                     mmap.MADV_WILLNEED, start, min((end - begin) * self.each + mmap.PAGESIZE, len(held) - start)
                 )
 
-    def rows_in(self, other, rows):
+    def rows_in(self, other: _Column, rows: Array) -> Array:
         """The numbers in another column of what belongs to these rows, int64 [n]; -1 where it has nothing."""
         if not len(other) or not len(rows):
             return numpy.full_like(rows, -1)
@@ -242,25 +260,26 @@ class _Column:
         return numpy.where((there >= 0) & (place < other.counts[there]), other.begins[there] + place, -1)
 
 
-class Dump(collections.abc.Mapping):
+class Dump(typing.Mapping[str, "Rows"]):
     """What a recorder wrote: Rows by path, or by (path, kind) where a path has several kinds."""
 
-    def __init__(self, directory):
-        self.directory, self._made = os.path.abspath(os.fspath(directory)), {}
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = os.path.abspath(os.fspath(directory))
+        self._made: dict[tuple[str, str], _Column] = {}
         self.entries = _entries(self.directory)
         self.columns = [one["path"] for one in self.entries if one["kind"] == "Beside"]
         self._modules = [one for one in self.entries if not re.search(_OTHERS, one["kind"])]
 
-    def __getitem__(self, path):
+    def __getitem__(self, path: str | tuple[str, str]) -> Rows:
         return Rows(self, *((path,) if isinstance(path, str) else path))
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(one["path"] for one in self._modules))
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len([*iter(self)])
 
-    def column(self, path, kind=None):
+    def column(self, path: str, kind: str | None = None) -> tuple[_Column, str]:
         """The rows of an entry of this kind, and the kind; without one, of the only module at the path."""
         among = self.entries if kind else self._modules
         found = [one for one in among if path in (one["path"], *one.get("aliases", ())) and kind in (None, one["kind"])]
@@ -274,7 +293,7 @@ class Dump(collections.abc.Mapping):
             self._made[key] = _Column(self.directory, found[0], index[0] if index else None)
         return self._made[key], kind
 
-    def table(self):
+    def table(self) -> pandas.DataFrame:
         """A pandas.DataFrame. Where all samples are single elements, as losses and norms: a line for each step, a column for
         each module. Else a line for each module and column: path, kind, rows, shape and dtype of a row, bytes."""
         frame, lines, scalars = _need("pandas", "table()").DataFrame, [], {}
@@ -299,7 +318,7 @@ class Dump(collections.abc.Mapping):
 open = Dump  # rows.open("dump")
 
 
-class Rows(torch.utils.data.Dataset):
+class Rows(torch.utils.data.Dataset[torch.Tensor]):
     """The rows of a module in the order of its calls: a dataset whose items are tensors of `shape` and `dtype`.
 
         rows[7], rows[10:20], rows[[3, 1, 2]], rows[mask]    [...], [10, ...], [3, ...], [n, ...]
@@ -309,7 +328,19 @@ class Rows(torch.utils.data.Dataset):
     "forward" (its number in the run), "call" (the module's in the forward) and "place". In a recording without rows each
     sample is a call, and its first dimension has the rows."""
 
-    def __init__(self, directory, path, kind=None, chosen=None):
+    columns: list[str]
+    kind: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    _chosen: typing.Any
+
+    def __init__(
+        self,
+        directory: Dump | str | os.PathLike[str],
+        path: str,
+        kind: str | None = None,
+        chosen: Array | int | None = None,
+    ) -> None:
         self._dump, self.path = directory if isinstance(directory, Dump) else Dump(directory), path
         self._own, self.kind = self._dump.column(path, kind)
         self.directory, self.columns = self._dump.directory, self._dump.columns
@@ -317,29 +348,29 @@ class Rows(torch.utils.data.Dataset):
         if isinstance(chosen, int):  # so many had the process that this is a copy of, before its writer went on
             self._chosen = None if chosen == len(self._own) else numpy.arange(chosen)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[typing.Any, ...]:
         return Rows, (self.directory, self.path, self.kind, len(self) if self._chosen is None else self._chosen)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._own if self._chosen is None else self._chosen)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         shown = f"Rows of {self.path} ({self.kind}): {len(self)} of {[*self.shape]} {str(self.dtype)[6:]}"
         return f"{shown}, beside {', '.join(self.columns) or 'nothing'}"
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int | Index) -> torch.Tensor:
         if isinstance(index, int) or getattr(index, "shape", None) == ():
-            (number,) = self._numbers([int(index)]).tolist()
-            return self._own.view(number, number + 1)[0]
+            (number,) = self._numbers([int(index)]).tolist()  # type: ignore[arg-type]
+            return self._own.view(number, number + 1)[0]  # type: ignore[index]
         if isinstance(index, slice) and self._chosen is None and index.step in (None, 1):
             if (view := self._own.view(*index.indices(len(self))[:2])) is not None:
                 return view
         return self._own.gather(self._numbers(index))
 
-    def __getitems__(self, indices):
+    def __getitems__(self, indices: Sequence[int]) -> list[torch.Tensor]:
         return [*self[indices]]
 
-    def _numbers(self, index=slice(None)):
+    def _numbers(self, index: Index = slice(None)) -> Array:
         """Numbers of these rows among all of the module, int64 [n]."""
         index, size = (
             numpy.arange(*index.indices(len(self))) if isinstance(index, slice) else numpy.asarray(index),
@@ -356,9 +387,10 @@ class Rows(torch.utils.data.Dataset):
         index = numpy.where(index < 0, index + size, index) if least < 0 else index
         return index if self._chosen is None else self._chosen[index]
 
-    def _read(self, name, numbers, some=False):
+    def _read(self, name: str, numbers: Array, some: bool = False) -> tuple[torch.Tensor, Array]:
         """A column of these rows, and which of them have a value in it, int64 [n]: `some`, or all."""
-        own, there, at = self._own, numpy.arange(len(numbers)), None
+        own, there = self._own, numpy.arange(len(numbers))
+        at: typing.Any = None
         if name in self.columns or (name == "place" and any(one["kind"] == "Place" for one in self._dump.entries)):
             of = self._dump.column(name, "Beside" if name in self.columns else "Place")[0]
             at = own.rows_in(of, numbers)
@@ -377,20 +409,26 @@ class Rows(torch.utils.data.Dataset):
             values[at >= 0] = of.gather(at[at >= 0]).numpy()
         return torch.from_numpy(values), there
 
-    def _names(self, beside):
+    def _names(self, beside: bool | str | Iterable[str] | None) -> tuple[str, ...]:
         if beside is not True:
             return (beside,) if isinstance(beside, str) else tuple(beside or ())
         return tuple(name for name in self.columns if len(self._read(name, self._own.begins[:-1], True)[1]))
 
-    def beside(self, name, rows=slice(None)):
+    def beside(self, name: str, rows: Index = slice(None)) -> torch.Tensor:
         """A column, a tensor [n, ...] aligned with these rows. ValueError where a row has no value."""
         return self._read(name, self._numbers(rows))[0]
 
-    def texts(self, name, rows=slice(None)):
+    def texts(self, name: str, rows: Index = slice(None)) -> list[str]:
         """A column of texts, as a list of str."""
         return [bytes(text).rstrip(b"\0").decode() for text in self.beside(name, rows).numpy()]
 
-    def take(self, rows, beside=False):
+    @typing.overload
+    def take(self, rows: int | Index, beside: typing.Literal[False] = False) -> torch.Tensor: ...
+    @typing.overload
+    def take(
+        self, rows: int | Index, beside: typing.Literal[True] | str | Iterable[str]
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor], Where]: ...
+    def take(self, rows: int | Index, beside: bool | str | Iterable[str] = False) -> typing.Any:
         """The first n rows, or those of an index: x [n, ...]; with `beside`, names or True for all columns, (x, y, where): y
         {name: [n, ...]}, where the run, forward, call and place of each row."""
         numbers = self._numbers(slice(0, max(rows, 0)) if isinstance(rows, int) else rows)
@@ -398,14 +436,15 @@ class Rows(torch.utils.data.Dataset):
         y = {name: self._read(name, numbers)[0] for name in self._names(beside)}
         return x if beside is False else (x, y, Where(*(self._read(name, numbers)[0] for name in Where._fields)))
 
-    def where(self, *names, **values):
+    def where(self, *names: str, **values: Value) -> Rows:
         """The rows that have a value in the columns named, and in others this one: a number, a text, a list of them, or a
         function of the values [n, ...] that returns bool [n]. Rows again, in the same order."""
         view = copy.copy(self)
         view._chosen = self._numbers()
         for name, value in [*dict.fromkeys(names).items(), *values.items()]:
             held, there = self._read(name, view._chosen, True)
-            several = value if isinstance(value, list) else [value]
+            several: list[typing.Any] = value if isinstance(value, list) else [value]
+            keep: typing.Any
             if name not in values:
                 keep = torch.ones(len(held), dtype=torch.bool)
             elif isinstance(several[0], str):
@@ -417,11 +456,54 @@ class Rows(torch.utils.data.Dataset):
             view._chosen = view._chosen[there[keep]]
         return view
 
-    def shuffled(self, batch=256, seed=0, buffer="256 MB", beside=(), **options):
+    @typing.overload
+    def shuffled(
+        self,
+        batch: int = 256,
+        seed: int = 0,
+        buffer: int | str = "256 MB",
+        beside: tuple[()] = (),
+        *,
+        rank: int = 0,
+        world: int = 1,
+        block: int | str = "256 KB",
+    ) -> Shuffled[torch.Tensor]: ...
+    @typing.overload
+    def shuffled(
+        self,
+        batch: int = 256,
+        seed: int = 0,
+        buffer: int | str = "256 MB",
+        beside: str = ...,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        block: int | str = "256 KB",
+    ) -> Shuffled[tuple[torch.Tensor, torch.Tensor]]: ...
+    @typing.overload
+    def shuffled(
+        self,
+        batch: int = 256,
+        seed: int = 0,
+        buffer: int | str = "256 MB",
+        beside: typing.Literal[True] | tuple[str, ...] | list[str] = ...,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        block: int | str = "256 KB",
+    ) -> Shuffled[tuple[torch.Tensor, dict[str, torch.Tensor]]]: ...
+    def shuffled(
+        self,
+        batch: int = 256,
+        seed: int = 0,
+        buffer: int | str = "256 MB",
+        beside: bool | str | Iterable[str] = (),
+        **options: typing.Any,
+    ) -> typing.Any:
         """Batches of all rows in random order, in constant memory: see Shuffled."""
         return Shuffled(self, batch, seed, buffer, beside, **options)
 
-    def numpy(self):
+    def numpy(self) -> Array:
         """An array [n, ...]: a numpy.memmap where the rows lie in one shard, else an array that is read."""
         pieces = self._own.pieces if self._chosen is None else []
         if len(pieces) != 1 or not pieces[0].held:
@@ -429,12 +511,12 @@ class Rows(torch.utils.data.Dataset):
         rows, path, _, address = pieces[0]
         return numpy.memmap(path, rows.numpy().dtype, "r", rows.data_ptr() - address, tuple(rows.shape))
 
-    def arrow(self, texts=()):
+    def arrow(self, texts: Sequence[str] = ()) -> pyarrow.Table:
         """A pyarrow.Table: the rows under the module's path, the columns, run, forward, call and place. Rows are mapped, not
         copied (but bool, and views of where()). `texts` are columns to decode."""
         arrow = _need("pyarrow", "arrow()")
 
-        def array(tensor):
+        def array(tensor: torch.Tensor) -> typing.Any:
             values = arrow.array(tensor.reshape(-1).numpy())
             for size in reversed(tensor.shape[1:]):
                 values = arrow.FixedSizeListArray.from_arrays(values, size)
@@ -446,19 +528,19 @@ class Rows(torch.utils.data.Dataset):
             made.setdefault(name, self.texts(name) if name in texts else array(self.beside(name)))
         return arrow.table(made)
 
-    def dataset(self, texts=()):
+    def dataset(self, texts: Sequence[str] = ()) -> datasets.Dataset:
         """A datasets.Dataset of Hugging Face: arrow() as it is."""
         return _need("datasets", "dataset()").Dataset(self.arrow(texts))
 
 
-def _bytes(size):
+def _bytes(size: int | str) -> int:
     found = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?)B?\s*", str(size))
     if not found:
         raise ValueError(f"{size!r} is no number of bytes: give one, or a text such as '256 MB'.")
     return int(float(found[1]) * 1000 ** " KMGT".index(found[2] or " "))
 
 
-class Shuffled(torch.utils.data.IterableDataset):
+class Shuffled(torch.utils.data.IterableDataset[_Batch]):
     """Batches of rows in random order: x [batch, ...]; (x, y) with `beside` a name, (x, {name: y}) with a tuple of names.
 
     Blocks of neighbours come in random order. Half of the buffer is mixed and handed out, while the system reads the other half.
@@ -472,7 +554,20 @@ class Shuffled(torch.utils.data.IterableDataset):
     state_dict() between two batches and load_state_dict() go on in the middle of an epoch. Workers are copies, which count no
     epochs: set_epoch() before each."""
 
-    def __init__(self, rows, batch, seed, buffer, beside, rank=0, world=1, block="256 KB"):
+    _now: tuple[int, int]
+    _next: tuple[int, int] | None
+
+    def __init__(
+        self,
+        rows: Rows,
+        batch: int,
+        seed: int,
+        buffer: int | str,
+        beside: bool | str | Iterable[str],
+        rank: int = 0,
+        world: int = 1,
+        block: int | str = "256 KB",
+    ) -> None:
         self.rows, self.batch, self.seed, self.single = rows, batch, seed, isinstance(beside, str)
         self.buffer, self.block, self.beside = _bytes(buffer), _bytes(block), rows._names(beside)
         if batch < 1 or not 0 <= rank < world:
@@ -486,29 +581,29 @@ class Shuffled(torch.utils.data.IterableDataset):
             raise ValueError(f"buffer={self.buffer} holds no two batches: these take {self.least} bytes.")
         self._of, self._now, self._next = [len(rows), batch, seed, self.buffer, self.block, world], (0, 0), (0, 0)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return -(-len(self.part) // self.batch)
 
-    def set_epoch(self, epoch):
+    def set_epoch(self, epoch: int) -> None:
         """The next `iter` begins this epoch."""
         self._next = (epoch, 0)
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, typing.Any]:
         """Where the next batch is, for load_state_dict() of an equal object."""
         epoch, batch = self._next or self._now
         return {"epoch": epoch + (batch >= len(self)), "batch": batch % max(len(self), 1), "of": self._of}
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: dict[str, typing.Any]) -> None:
         """The next `iter` goes on there."""
         if state["of"] != self._of:
             raise ValueError(f"the state is of other rows or options: {state['of']}, not {self._of}.")
         self._next = (state["epoch"], state["batch"])
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[_Batch]:
         self._now, self._next = self._next or (self._now[0] + 1, 0), None
         return self._run(*self._now)
 
-    def _run(self, epoch, done):
+    def _run(self, epoch: int, done: int) -> Iterator[typing.Any]:
         worker = torch.utils.data.get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
         first, last = (one * len(self) // workers for one in (number, number + 1))
@@ -519,7 +614,7 @@ class Shuffled(torch.utils.data.IterableDataset):
         sizes = numpy.minimum(len(self.rows) - blocks, most)
         ends = sizes.cumsum()
 
-        def window(at):
+        def window(at: int) -> tuple[Array, dict[str, torch.Tensor], torch.Tensor]:
             """The numbers of the rows of some batches, what is beside them, and the order to hand them out. From now on the
             system reads the rows."""
             low, high = (min(self.part.start + one * self.batch, self.part.stop) for one in (at, min(at + fit, last)))
@@ -535,7 +630,7 @@ class Shuffled(torch.utils.data.IterableDataset):
             return rows[mixed], {name: self.rows._read(name, rows)[0] for name in self.beside}, torch.from_numpy(mixed)
 
         starts = [at for at in range(first, last, fit) if at + fit > first + done]
-        coming = window(starts[0]) if starts else None
+        coming: typing.Any = window(starts[0]) if starts else None
         for at, following in zip(starts, [*starts[1:], None]):
             (rows, values, mixed), coming = coming, None if following is None else window(following)
             for i in range(max(at, first + done), min(at + fit, last)):

@@ -3,7 +3,19 @@
 A str is a selector: a path, or a glob in which `*` also crosses dots. So is a callable `(path, module) -> bool`.
 """
 
+from __future__ import annotations
+
+import typing
+
 from torchtap._library import _C
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    import torch
+
+    Which: typing.TypeAlias = "str | Selector | Callable[[str, torch.nn.Module], bool]"
+    Classes: typing.TypeAlias = "type | str | Sequence[type | str]"
 
 Selector = _C.Selector
 everything = _C.everything
@@ -27,7 +39,7 @@ def indices(*wanted: int) -> Selector:
     return _C.indices(list(wanted))
 
 
-def types(*classes) -> Selector:
+def types(*classes: type | str) -> Selector:
     """Modules of these classes or of classes derived from one; a str is the name of a class."""
     named = [one for one in classes if isinstance(one, str)]
     real = tuple(one for one in classes if not isinstance(one, str))
@@ -40,14 +52,14 @@ def types(*classes) -> Selector:
     return chosen | _C.types(named) if named else chosen
 
 
-def depth(least: int, most: "int | None" = None) -> Selector:
+def depth(least: int, most: int | None = None) -> Selector:
     """Modules so many steps below the model, or `least` to `most` steps."""
     return _C.depth(least, least if most is None else most)
 
 
-def _combined(selector, classes, places) -> Selector:
+def _combined(selector: Which | None, classes: Classes | None, places: int | Iterable[int] | None) -> Selector:
     """What all of the given ones select."""
-    chosen = []
+    chosen: list[Selector] = []
     if selector is not None:
         chosen.append(selector if isinstance(selector, Selector) else Selector(selector))
     if classes is not None:

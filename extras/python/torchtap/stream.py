@@ -9,6 +9,8 @@ A frame has path, type, text, result, kind, sample, call, slot, sequence, time_n
 None if `text` says why there are no data. bfloat16 comes as float32, complex32 as pairs of float16, float8 as bytes. The
 bytes are those of views/frames/FORMAT.md. Needs Linux, Python 3.9 and numpy."""
 
+from __future__ import annotations
+
 import fcntl
 import fnmatch
 import mmap
@@ -19,9 +21,33 @@ import stat
 import struct
 import sys
 import time
+import typing
 import zlib
 
 import numpy as np
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    Array: typing.TypeAlias = NDArray[typing.Any]
+    Data: typing.TypeAlias = "bytes | memoryview"
+    Kind: typing.TypeAlias = typing.Literal[
+        "ForwardPre",
+        "ForwardInput",
+        "ForwardOutput",
+        "BackwardInput",
+        "BackwardOutput",
+        "Other",
+        "Parameter",
+        "Buffer",
+        "OperationArgument",
+        "OperationResult",
+        "BackwardParameter",
+    ]
+    Policy: typing.TypeAlias = typing.Literal["wait", "skip"] | None
 
 VERSION = 1
 KINDS = ["ForwardPre", "ForwardInput", "ForwardOutput", "BackwardInput", "BackwardOutput", "Other"]
@@ -58,7 +84,22 @@ F_GET_SEALS, F_SEAL_SHRINK = 1034, 2
 class Frame:
     """One tensor and what is known about it; owns its data."""
 
-    def __init__(self, data):
+    path: str
+    type: str
+    text: str
+    result: str
+    kind: str
+    sequence: int
+    time_ns: int
+    sample: int
+    call: int
+    missed: int
+    thread: int
+    rank: int
+    slot: int
+    tensor: Array | None
+
+    def __init__(self, data: Data) -> None:
         (
             magic,
             version,
@@ -99,14 +140,14 @@ class Frame:
                 flat = (flat.astype("<u4") << 16).view("<f4")
             self.tensor = flat.reshape(shape + form.shape)
 
-    def torch(self):
+    def torch(self) -> Tensor:
         """The tensor as one of PyTorch, which shares the memory."""
         import torch
 
         return torch.from_numpy(self.tensor)
 
 
-def read_file(path):
+def read_file(path: str | os.PathLike[str]) -> Iterator[Frame]:
     """The frames of a file, one behind the other."""
     with open(path, "rb") as file:
         data = memoryview(file.read())
@@ -121,11 +162,13 @@ class PipedFrames:
     the program ends; raises EOFError if they broke off. The wishes choose among them. `missed` counts those that were missed
     where they came from."""
 
-    def __init__(self, file, names=(), kinds=(), every=1):
+    def __init__(
+        self, file: typing.BinaryIO, names: Sequence[str] = (), kinds: Sequence[Kind] = (), every: int = 1
+    ) -> None:
         self.file, self.names, self.kinds, self.every = file, names, kinds, every
         self.received, self.missed, self.process = 0, 0, 0
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Frame]:
         end = None  # why nothing follows, when that was said; empty if the program ended
         while begin := self.file.read(16):
             if len(begin) < 16:
@@ -159,12 +202,18 @@ class PipedFrames:
             raise EOFError(end)
 
 
-def subscription(names=(), kinds=(), every=1, hz=0, when_full=None):
+def subscription(
+    names: Sequence[str] = (),
+    kinds: Iterable[Kind] = (),
+    every: int = 1,
+    hz: float = 0,
+    when_full: Policy = None,
+) -> bytes:
     """The message that says what a reader wants."""
 
-    def text(value):
-        value = value.encode(errors="replace")
-        return struct.pack("<H", len(value)) + value
+    def text(value: str) -> bytes:
+        encoded = value.encode(errors="replace")
+        return struct.pack("<H", len(encoded)) + encoded
 
     wanted = sum(1 << KINDS.index(kind) for kind in kinds)
     label = os.path.basename(sys.argv[0]) or "python"
@@ -181,7 +230,7 @@ def subscription(names=(), kinds=(), every=1, hz=0, when_full=None):
     ) + b"".join(map(text, [label, *names]))
 
 
-def check_version(packet, whose):
+def check_version(packet: bytes, whose: str) -> None:
     version = struct.unpack_from("<H", packet, 4)[0]
     if version != VERSION:
         raise ValueError(
@@ -189,7 +238,7 @@ def check_version(packet, whose):
         )
 
 
-def meeting_places(directory):
+def meeting_places(directory: str | None) -> Iterator[tuple[str, set[int]]]:
     """The folders in which publishers of this user are. Nobody else may be able to put something there."""
     user = os.geteuid()
     default = [
@@ -213,7 +262,7 @@ def meeting_places(directory):
             raise ValueError(f"{folder} has to be a directory of this user that nobody else may enter (mode 0700)")
 
 
-def connect(name, directory, wait):
+def connect(name: str, directory: str | None, wait: float) -> tuple[socket.socket, int]:
     """A connection to the publisher, and its process."""
     end = time.monotonic() + wait
     while True:
@@ -238,7 +287,7 @@ def connect(name, directory, wait):
         time.sleep(0.01)
 
 
-def mapped(descriptor, size, **how):
+def mapped(descriptor: int, size: int, **how: typing.Any) -> mmap.mmap:
     """Maps memory that nobody can make shorter: else reading it could kill this program."""
     try:
         sealed = fcntl.fcntl(descriptor, F_GET_SEALS) & F_SEAL_SHRINK
@@ -254,10 +303,20 @@ class Reader:
     or None, as the publisher likes. `wait`: seconds for the program to appear. "-" reads the output of `torchtap tail NAME
     --frames` from standard input, as PipedFrames does. `received` and `missed` are all frames that were for this reader."""
 
-    def __new__(cls, name, *wishes, **more):
+    def __new__(cls, name: str, *wishes: typing.Any, **more: typing.Any) -> typing.Any:
         return PipedFrames(sys.stdin.buffer, *wishes, **more) if name == "-" else super().__new__(cls)
 
-    def __init__(self, name, names=(), kinds=(), every=1, hz=0, when_full=None, directory=None, wait=0):
+    def __init__(
+        self,
+        name: str,
+        names: Sequence[str] = (),
+        kinds: Sequence[Kind] = (),
+        every: int = 1,
+        hz: float = 0,
+        when_full: Policy = None,
+        directory: str | None = None,
+        wait: float = 0,
+    ) -> None:
         self.name, self.received, self.missed = name, 0, 0
         self.socket, self.process = connect(name, directory, wait)
         try:
@@ -286,7 +345,7 @@ class Reader:
         if self.memory[:8] != struct.pack("<4sI", b"TTA1", VERSION) or self.words[MOST] != size - 8 * RING:
             raise ValueError(f"the memory of {name!r} is none of version {VERSION}")
 
-    def offset(self):
+    def offset(self) -> tuple[int, int]:
         """Where the ring has the position of the cursor, and how far it goes on from there."""
         number = self.words[EPOCHS]
         while number > 1 and self.words[FIRST_EPOCH + 3 * (number - 1)] > self.cursor:
@@ -295,7 +354,7 @@ class Reader:
         at = (self.cursor - begin + offset) % capacity
         return 8 * RING + at, capacity - at
 
-    def take(self):
+    def take(self) -> Frame | None:
         """The next frame, if there is one."""
         words, ledger = self.words, LEDGERS + 8 * self.place
         while words[HEAD] > self.cursor:
@@ -316,8 +375,8 @@ class Reader:
                 return Frame(data)
         return None
 
-    def __iter__(self):
-        ended = False
+    def __iter__(self) -> Iterator[Frame]:
+        ended: object = False
         while True:
             yield from iter(self.take, None)  # also those that came before the end
             if ended:

@@ -1,34 +1,44 @@
 """What the views share: a model, as views see it, and what they leave behind."""
 
+from __future__ import annotations
+
 import contextlib
 import io
 import shutil
 import sys
+import typing
 
 import torch
 from torch.utils import _pytree as pytree
 from torchtap import _hooks
 from torchtap._library import _C
 
+if typing.TYPE_CHECKING:
+    from collections.abc import Iterator
 
-class Fields(dict):
+    import pandas  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    Hooks: typing.TypeAlias = list[tuple[torch.nn.Module, _C.Hook]]
+
+
+class Fields(dict[str, typing.Any]):
     """Facts by name, as keys and as attributes: `row["forward"]["work"]["macs"]`, `row.forward.work.macs`."""
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> typing.Any:
         try:
             return self[name]
         except KeyError:
             raise AttributeError(f"no {name!r} here; there are: {', '.join(self)}") from None
 
-    def __dir__(self):
+    def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self]
 
 
-def line_width():
+def line_width() -> int:
     return max(shutil.get_terminal_size().columns, 40) if sys.stdout is not None and sys.stdout.isatty() else 100
 
 
-def model_of(call, model, lasts=False):
+def model_of(call: str, model: torch.nn.Module, lasts: bool = False) -> tuple[torch.nn.Module, list[str]]:
     """The module that views attach to, and what has to be said of it first. A view that `lasts` does not run it itself."""
     if not isinstance(model, torch.nn.Module):
         made = f"; call it with an object: torchtap.{call}({model.__name__}(…))" if isinstance(model, type) else ""
@@ -48,11 +58,11 @@ def model_of(call, model, lasts=False):
     return model, notes
 
 
-def _name(thing):
+def _name(thing: object) -> str:
     return f"the class {thing.__name__}" if isinstance(thing, type) else type(thing).__name__
 
 
-def read_csv(call, text):
+def read_csv(call: str, text: str) -> pandas.DataFrame:
     """A `pandas.DataFrame`."""
     try:
         import pandas
@@ -63,12 +73,12 @@ def read_csv(call, text):
     return pandas.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
 
 
-def is_compiled(model):
+def is_compiled(model: torch.nn.Module) -> bool:
     return hasattr(model, "_orig_mod") or any(getattr(one, "_compiled_call_impl", None) for one in model.modules())
 
 
 @contextlib.contextmanager
-def as_written():
+def as_written() -> Iterator[None]:
     """While it lasts, code that torch.compile made is passed by: views see what a program calls."""
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is None or not dynamo.utils.counters["frames"]:
@@ -79,7 +89,7 @@ def as_written():
 
 
 @contextlib.contextmanager
-def hooked(hooks):
+def hooked(hooks: Hooks) -> Iterator[None]:
     """Registers the hooks of a view with PyTorch, while it lasts. They come after those that are there, and have to be the last
     to see arguments: what they see is what forward gets."""
     handles = []
@@ -88,7 +98,7 @@ def hooked(hooks):
             before, after = _hooks.Before(hook, traceable=False), _hooks.After(hook, traceable=False)
             handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
             handles.append(module.register_forward_hook(after, always_call=True))
-        hooks = module = None  # what waits here does not keep the model
+        hooks = module = None  # type: ignore[assignment]  # what waits here does not keep the model
         yield
     finally:
         for handle in handles:
@@ -96,12 +106,12 @@ def hooked(hooks):
         _C.forget_idle_calls()
 
 
-def _leaves(values):
+def _leaves(values: object) -> list[torch.Tensor]:
     return [one for one in pytree.tree_leaves(values) if isinstance(one, torch.Tensor)]
 
 
 @contextlib.contextmanager
-def untouched(model, inputs=(), gradients=True):
+def untouched(model: torch.nn.Module, inputs: object = (), gradients: bool = True) -> Iterator[None]:
     """Puts back what a forward and a backward change: modes, buffers, gradients, and the state of random numbers. What a module
     made of itself, as a lazy one does, stays."""
     tensors = [*model.parameters(), *model.buffers(), *_leaves(inputs)]
@@ -122,12 +132,12 @@ def untouched(model, inputs=(), gradients=True):
         for module, mode in modes:
             module.training = mode
         with torch.no_grad():
-            for held, name, one in slots:
-                if held.get(name) is not one and one is not None and not torch.nn.parameter.is_lazy(one):
-                    held[name] = one
-            for one, saved in buffers:
-                if not torch.equal(one, saved):  # batch normalisation does not count up the version
-                    one.data.copy_(saved)
+            for held, name, was in slots:
+                if held.get(name) is not was and was is not None and not torch.nn.parameter.is_lazy(was):
+                    held[name] = was
+            for buffer, saved in buffers:
+                if not torch.equal(buffer, saved):  # batch normalisation does not count up the version
+                    buffer.data.copy_(saved)
         for one, gradient in kept:
             one.grad = gradient
         torch.set_rng_state(random)

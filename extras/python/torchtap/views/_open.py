@@ -1,12 +1,21 @@
 """Views that last: their hooks stay until they are closed."""
 
+from __future__ import annotations
+
 import atexit
+import typing
 import weakref
 
 from torchtap.views import _model
 
+if typing.TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Callable
 
-def _close(close, contexts):
+    from typing_extensions import Self
+
+
+def _close(close: Callable[[], None], contexts: contextlib.ExitStack) -> None:
     try:
         contexts.close()
     finally:
@@ -16,13 +25,13 @@ def _close(close, contexts):
 class Open:
     """Closes with its block, when nothing refers to it any more, or at the end of Python."""
 
-    def _opens(self, view, contexts):
+    def _opens(self, view: typing.Any, contexts: contextlib.ExitStack) -> None:
         self._view, self._contexts = view, contexts
         self._finalizer = weakref.finalize(self, _close, view.close, contexts)
         self._finalizer.atexit = False
         atexit.register(_at_end, weakref.ref(self))  # before PyTorch and threads of the library end
 
-    def _hook(self, hooks):
+    def _hook(self, hooks: _model.Hooks) -> None:
         self._contexts.enter_context(_model.hooked(hooks))
 
     def close(self) -> None:
@@ -34,18 +43,18 @@ class Open:
         """Whether it was closed."""
         return not self._finalizer.alive
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def __reduce__(self):
+    def __reduce__(self) -> typing.NoReturn:
         raise TypeError(
             f"torchtap: a {type(self).__name__} watches a model of this process, and cannot be pickled or copied."
         )
 
 
-def _at_end(reference):
+def _at_end(reference: weakref.ref[Open]) -> None:
     if (one := reference()) is not None:
         one.close()

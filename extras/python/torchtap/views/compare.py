@@ -1,14 +1,22 @@
 """Where two models differ first, and why."""
 
+from __future__ import annotations
+
 import os
 import tempfile
 import threading
+import typing
 
 import torch
 from torch.utils import _pytree as pytree
 from torchtap._library import _C, need
 from torchtap.views import _model
 from torchtap.views._model import Fields
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    Inputs: typing.TypeAlias = tuple[tuple[typing.Any, ...], dict[str, typing.Any]]
 
 need("compare", "torchtap.views.compare")
 
@@ -29,72 +37,76 @@ class Verdict:
     compared, largest_error, largest_at, first_bits, not_compared, dtypes, map
     """
 
-    def __init__(self, compared, names):
+    def __init__(self, compared: _C.Compared, names: tuple[str, str]) -> None:
         self._compared, self._names = compared, names
         self._facts = _fields(compared.facts())
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> typing.Any:
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._facts, name)
 
-    def __dir__(self):
+    def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._facts]
 
-    def __bool__(self):
-        return self._facts.agrees
+    def __bool__(self) -> bool:
+        return bool(self._facts.agrees)
 
-    def text(self, *, width=None, all=False) -> str:
+    def text(self, *, width: int | None = None, all: bool = False) -> str:
         """What `print` shows, as the command prints it; with `all`, a row for every call."""
         return self._compared.text(*self._names, _model.line_width() if width is None else width, all).rstrip("\n")
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.text()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         first = self._facts.first
         found = f"{first.kind} {first.path or first.path_b or '(root)'} differs" if first else ""
         return f"torchtap.Verdict({found or ('agrees' if self else 'not all was compared')})"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         from html import escape
 
         return f"<pre>{escape(str(self))}</pre>"
 
-    def __reduce__(self):
+    def __reduce__(self) -> typing.NoReturn:
         raise TypeError("torchtap.compare: a verdict cannot be pickled; keep its text() or its fields.")
 
 
-def _fields(value):
+def _fields(value: typing.Any) -> typing.Any:
     if isinstance(value, dict):
         return Fields((key, _fields(one)) for key, one in value.items())
     return [_fields(one) for one in value] if isinstance(value, list) else value
 
 
-def _fitting(model, inputs):
+def _fitting(model: torch.nn.Module, inputs: Inputs) -> Inputs:
     """Copies of inputs, which a forward may change: on the model's device, and of its dtype where all its weights have one."""
     weights = [*model.parameters(), *model.buffers()]
     devices = {one.device for one in weights}
     kinds = {one.dtype for one in model.parameters() if one.is_floating_point()}
 
-    def fit(one):
+    def fit(one: typing.Any) -> typing.Any:
         if not isinstance(one, torch.Tensor):
             return one
-        kept = one.detach().to(*devices) if len(devices) == 1 else one.detach()
-        kept = kept.to(*kinds) if len(kinds) == 1 and one.is_floating_point() and one.element_size() > 1 else kept
+        kept = one.detach().to(next(iter(devices))) if len(devices) == 1 else one.detach()
+        kept = (
+            kept.to(next(iter(kinds)))
+            if len(kinds) == 1 and one.is_floating_point() and one.element_size() > 1
+            else kept
+        )
         return (kept.clone() if kept.data_ptr() == one.data_ptr() else kept).requires_grad_(one.requires_grad)
 
-    return pytree.tree_map(fit, inputs)
+    return typing.cast("Inputs", pytree.tree_map(fit, inputs))
 
 
-def _recorded(model, inputs, file):
+def _recorded(model: torch.nn.Module, inputs: Inputs, file: str) -> typing.Any:
     try:
         from torchtap_compare.recording import Recorder
     except ImportError as error:
         raise ImportError(f"torchtap.compare needs numpy: {error}.") from error
 
     class OfThread(Recorder):
-        def run(self, module, args, kwargs):
+        def run(self, module: torch.nn.Module, args: typing.Any, kwargs: typing.Any) -> typing.Any:
             if threading.get_ident() != thread:  # of what else the program runs
                 return self.original(module, *args, **kwargs)
             return super().run(module, args, kwargs)
@@ -107,7 +119,14 @@ def _recorded(model, inputs, file):
 
 
 def compare(
-    a: torch.nn.Module, b: torch.nn.Module, *args, map=(), tolerance=None, bits=False, names=None, **kwargs
+    a: torch.nn.Module,
+    b: torch.nn.Module,
+    *args: typing.Any,
+    map: Iterable[str] = (),
+    tolerance: tuple[float, float] | None = None,
+    bits: bool = False,
+    names: tuple[str, str] | None = None,
+    **kwargs: typing.Any,
 ) -> Verdict:
     """Runs `a(*args, **kwargs)` and `b(*args, **kwargs)` and says where they differ first by more than rounding, and why.
 
@@ -142,10 +161,12 @@ def compare(
             if recorder.error:
                 raise RuntimeError(f"torchtap.compare: not all was recorded: {recorder.error}.") from recorder.error
         try:
-            compared = _C.Compared(*files, list(map), None if tolerance is None else tuple(tolerance), bits)
+            compared = _C.Compared(
+                files[0], files[1], list(map), None if tolerance is None else (tolerance[0], tolerance[1]), bits
+            )
         except ValueError as error:
             told = str(error)
             for file, name in zip(files, names):
                 told = told.replace(file, name)
             raise ValueError(told) from None
-    return Verdict(compared, tuple(names))
+    return Verdict(compared, typing.cast("tuple[str, str]", tuple(names)))

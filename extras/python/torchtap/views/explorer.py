@@ -1,14 +1,24 @@
 """A model as a live page in the browser."""
 
+from __future__ import annotations
+
 import contextlib
 import html
 import os
+import typing
 
 import torch
 from torchtap import selectors
 from torchtap._library import _C, need
 from torchtap.views import _model
 from torchtap.views._open import Open
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    Recorded: typing.TypeAlias = typing.Literal[
+        "input", "output", "grad_input", "grad_output", "parameter", "parameter_grad"
+    ]
 
 need("explorer", "torchtap.views.explorer")
 
@@ -18,11 +28,15 @@ __all__ = ["Page", "explore"]
 class Page(Open):
     """The page of `torchtap.explore`; `url` is its address, and a notebook shows it."""
 
-    def __init__(self, contexts, view):
+    _view: _C.Explored
+    url: str
+    notes: list[str]
+
+    def __init__(self, contexts: contextlib.ExitStack, view: _C.Explored) -> None:
         self._opens(view, contexts)
         self.url, self.notes = "", []
 
-    def attach(self, model: torch.nn.Module, selector=None, *, name="") -> "Page":
+    def attach(self, model: torch.nn.Module, selector: selectors.Which | None = None, *, name: str = "") -> Page:
         """Shows a further model, or the selected modules of it."""
         model, notes = _model.model_of("explore", model, lasts=True)
         hooks, more = self._view.attach(model, selectors._combined(selector, None, None), name)
@@ -39,13 +53,13 @@ class Page(Open):
         """The number of the current step."""
         return self._view.steps()
 
-    def scalar(self, name: str, value) -> None:
+    def scalar(self, name: str, value: torch.Tensor | typing.SupportsFloat) -> None:
         """A number of the current step, drawn above all panels: the loss. A tensor of a device is read only in steps that are
         recorded."""
         tensor = value.detach() if isinstance(value, torch.Tensor) else torch.tensor(float(value), dtype=torch.float64)
         self._view.scalar(name, tensor)
 
-    def save(self, path) -> str:
+    def save(self, path: str | os.PathLike[str]) -> str:
         """Writes the page with all recorded data into one file, which needs no server: `path`, or "explorer.html" in it if it is
         a folder or ends with "/". Returns the file."""
         path = os.fspath(path)
@@ -56,32 +70,32 @@ class Page(Open):
         return path
 
     @property
-    def errors(self) -> "list[str]":
+    def errors(self) -> list[str]:
         """At what recording failed; the model never notices."""
         return self._view.errors()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "torchtap.Page(closed)" if self.closed else f"torchtap.Page({self.url})"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         """The live page in a frame, for notebooks."""
         return f'<iframe src="{html.escape(self.url)}" style="width:100%;height:45em;border:0"></iframe>'
 
 
 def explore(
     model: torch.nn.Module,
-    selector=None,
+    selector: selectors.Which | None = None,
     *,
-    port=0,
-    address="127.0.0.1",
-    token="",
-    control=False,
-    every=None,
-    overhead=None,
-    record=(),
-    save="",
-    name="",
-    memory=2**28,
+    port: int = 0,
+    address: str = "127.0.0.1",
+    token: str = "",
+    control: bool = False,
+    every: int | None = None,
+    overhead: float | None = None,
+    record: Iterable[Recorded] = (),
+    save: str | os.PathLike[str] = "",
+    name: str = "",
+    memory: int = 2**28,
 ) -> Page:
     """Shows a model in the browser as it trains: its graph, and how each tensor is distributed over time.
 

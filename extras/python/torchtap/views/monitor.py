@@ -1,13 +1,19 @@
 """A model watched while it runs: rules, drift, and the inputs that led to an alarm."""
 
+from __future__ import annotations
+
 import contextlib
 import os
+import typing
 
 import torch
 from torchtap import selectors
 from torchtap._library import _C, need
 from torchtap.views import _model
 from torchtap.views._open import Open
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Callable
 
 need("monitor", "torchtap.views.monitor")
 
@@ -19,18 +25,20 @@ __all__ = ["Alarm", "Monitor", "monitor"]
 class Monitor(Open):
     """What `torchtap.monitor` returns."""
 
-    def __init__(self, contexts, view, notes):
+    _view: _C.Monitored
+
+    def __init__(self, contexts: contextlib.ExitStack, view: _C.Monitored, notes: list[str]) -> None:
         self._opens(view, contexts)
         self.notes = [*notes, *view.notes]
         self._hook(view.hooks())
 
-    def on_alarm(self, callable) -> "Monitor":
+    def on_alarm(self, callable: Callable[[Alarm], object]) -> Monitor:
         """Calls it with each `Alarm` that is raised or cleared, in the monitor's thread."""
         self._view.on_alarm(callable)
         return self
 
     @property
-    def alarms(self) -> "list[Alarm]":
+    def alarms(self) -> list[Alarm]:
         """The alarms that are raised now."""
         return self._view.alarms()
 
@@ -38,7 +46,7 @@ class Monitor(Open):
         """Prometheus' text format."""
         return self._view.metrics()
 
-    def capture(self, reason="asked for") -> str:
+    def capture(self, reason: str = "asked for") -> str:
         """Writes an incident now, with the last inputs, and returns its folder. Raises ValueError without `save`."""
         return self._view.capture(reason)
 
@@ -46,29 +54,29 @@ class Monitor(Open):
         """Waits until all windows that ended are judged; with `learn`, writes the reference."""
         self._view.flush()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "torchtap.Monitor(closed)" if self.closed else f"torchtap.Monitor({len(self.alarms)} alarms)"
 
 
 def monitor(
     model: torch.nn.Module,
     *,
-    reference="",
-    learn="",
-    save="",
-    name="model",
-    select=None,
-    inputs=True,
-    ring=2**26,
-    window=256,
-    window_seconds=3600.0,
-    cost=0.01,
-    keep_incidents=16,
-    metrics_file="",
-    tensorboard="",
-    gradients=False,
-    parameters=False,
-    loss_scale=1.0,
+    reference: str | os.PathLike[str] = "",
+    learn: str | os.PathLike[str] = "",
+    save: str | os.PathLike[str] = "",
+    name: str = "model",
+    select: selectors.Which | None = None,
+    inputs: bool = True,
+    ring: int = 2**26,
+    window: int = 256,
+    window_seconds: float = 3600.0,
+    cost: float = 0.01,
+    keep_incidents: int = 16,
+    metrics_file: str | os.PathLike[str] = "",
+    tensorboard: str | os.PathLike[str] = "",
+    gradients: bool = False,
+    parameters: bool = False,
+    loss_scale: float = 1.0,
 ) -> Monitor:
     """Watches a model in production, by rules and against a reference.
 

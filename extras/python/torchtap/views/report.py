@@ -1,5 +1,7 @@
 """What each module of a model costs, and its summary in one call."""
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import html
@@ -8,12 +10,25 @@ import json
 import statistics
 import threading
 import time
+import typing
 
 import torch
 from torch.utils import _pytree as pytree
 from torchtap._library import _C, need
 from torchtap.views import _model
 from torchtap.views._model import Fields
+
+if typing.TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from pandas import DataFrame  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    from typing_extensions import Self
+
+    NonFinite: typing.TypeAlias = typing.Literal["note", "raise", "ignore"]
+    Path: typing.TypeAlias = str | os.PathLike[str]
+    Sizes: typing.TypeAlias = Sequence[int] | Sequence[Sequence[int]]
+    Formulas: typing.TypeAlias = Mapping[str, Callable[[list[typing.Any], list[typing.Any]], int]]
 
 need("report", "torchtap.views.report")
 
@@ -23,7 +38,7 @@ __all__ = ["Fields", "Report", "Summary", "load_report", "report", "summary"]
 _NO_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
-def _fields(pairs):
+def _fields(pairs: list[tuple[str, typing.Any]]) -> Fields:
     numbers = ("_seconds", "_fraction", "_norm", "_ratio")
     return Fields(
         (key, _NO_NUMBERS.get(one, one) if key.endswith(numbers) and isinstance(one, str) else one)
@@ -31,7 +46,7 @@ def _fields(pairs):
     )
 
 
-def _rows(name, node, depth):
+def _rows(name: str, node: Fields, depth: int) -> list[Fields]:
     row = Fields(name=name, depth=depth, **node["info"])
     below = [_rows(child, inside, depth + 1) for child, inside in node["children"].items()]
     row["children"] = [rows[0] for rows in below]
@@ -39,24 +54,24 @@ def _rows(name, node, depth):
 
 
 class _Empty(torch.nn.Module):
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x
 
 
 class _Caller(torch.nn.Module):
     CALLS = 100
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.inner = _Empty()
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         for _ in range(self.CALLS):
             self.inner(x)
         return x
 
 
-def _measure_call():
+def _measure_call() -> tuple[int, int]:
     """What our hooks of a call cost in the module and in its caller, in nanoseconds, beside what the report takes out itself."""
     model, x, rounds = _Caller(), torch.ones(1), 10
     bare = []
@@ -74,9 +89,9 @@ def _measure_call():
 
 
 @functools.cache
-def _cost():
+def _cost() -> tuple[int, int]:
     """Measured once, in a thread without the modes of this one."""
-    costs = []
+    costs: list[tuple[int, int]] = []
     thread = threading.Thread(target=lambda: costs.append(_measure_call()), daemon=True)
     try:
         thread.start()
@@ -108,30 +123,39 @@ class Report:
     recording lasts. Pickles and copies hold what was measured.
     """
 
+    _shown: dict[str, typing.Any]  # of a Summary
+
     def __init__(
         self,
         model: torch.nn.Module,
         *,
-        memory=True,
-        work=True,
-        non_finite="note",
-        synchronize=False,
-        warmup=0,
-        formulas=None,
-        _call="report",
-        _call_cost=None,
-    ):
+        memory: bool = True,
+        work: bool = True,
+        non_finite: NonFinite = "note",
+        synchronize: bool = False,
+        warmup: int = 0,
+        formulas: Formulas | None = None,
+        _call: str = "report",
+        _call_cost: tuple[int, int] | None = None,
+    ) -> None:
         model, self._notes = _model.model_of(_call, model)
-        given = {"memory": memory, "work": work, "non_finite": non_finite, "synchronize": synchronize, "warmup": warmup}
+        given: dict[str, typing.Any] = {
+            "memory": memory,
+            "work": work,
+            "non_finite": non_finite,
+            "synchronize": synchronize,
+            "warmup": warmup,
+        }
         times = _call != "summary"
         cost = [] if not times else _cost() if _call_cost is None else _call_cost
         given = {**given, "formulas": dict(formulas or {}), "times": times, "call_cost": list(cost)}
-        self._reported = _C.Reported(model, given)
-        self._measured = self._read = None, None
+        self._reported: _C.Reported | None = _C.Reported(model, given)
+        self._measured: tuple[int | None, typing.Any] = (None, None)
+        self._read: tuple[int | None, typing.Any] = (None, None)
         self._recording, self._changes = threading.Lock(), 0
 
     @contextlib.contextmanager
-    def record(self):
+    def record(self) -> Iterator[_C.Repeat]:
         """Measures while the block runs: one repeat. `repeat.phase("backward")` says that a backward comes, `"other"` that what
         comes is not the model's; `repeat.next()` ends a repeat and begins another. Counts calls by this thread and by those that
         PyTorch starts for it. Raises ValueError while another recording of this report lasts."""
@@ -154,84 +178,104 @@ class Report:
             self._changes += 1
             self._recording.release()
 
-    def _live(self):
+    def _live(self) -> _C.Reported:
         if self._reported is None:
             raise RuntimeError(
                 "torchtap.report: this is a result that was kept; make a torchtap.Report(model) to measure more."
             )
         return self._reported
 
-    def _results(self):
+    def _results(self) -> _C.Measurements:
         changes, (read_at, measured) = self._changes, self._measured
         if read_at != changes:
             measured = self._live().results()
             for note in reversed(self._notes):
                 measured.add_note(note)
             self._measured = changes, measured
-        return measured
+        return typing.cast("_C.Measurements", measured)
 
-    def _keep(self):
+    def _keep(self) -> Self:
         """Lets go of the model."""
         self._results()
         self._reported = None
         return self
 
-    def _document(self):
+    def _document(self) -> tuple[Fields, list[Fields]]:
         changes, (read_at, document) = self._changes, self._read
         if read_at != changes:
             ((_, root),) = json.loads(self._results().json(), object_pairs_hook=_fields).items()
             document = root["report"], _rows("", root, 0)
             self._read = changes, document
-        return document
+        return typing.cast("tuple[Fields, list[Fields]]", document)
 
     @property
-    def rows(self) -> "list[Fields]":
+    def rows(self) -> list[Fields]:
         """A row for each module, the model first, each before those inside: `path`, `type`, `num_parameters`, `forward`, …"""
         return self._document()[1]
 
-    def __getitem__(self, path):
+    def __getitem__(self, path: str) -> Fields:
         for row in self.rows:
             if path == row.path or path in row.aliases:
                 return row
         raise KeyError(f"torchtap.report: the model has no module {path!r}.")
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Fields]:
         return iter(self.rows)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.rows)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> typing.Any:
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._document()[0], name)
 
-    def _write(self, path, text):
+    def _write(self, path: Path | None, text: str) -> str | None:
         if path is None:
             return text
         with open(path, "w", encoding="utf-8", newline="") as file:
             file.write(text)
         return None
 
-    def json(self, path=None):
+    @typing.overload
+    def json(self, path: None = None) -> str: ...
+    @typing.overload
+    def json(self, path: Path) -> None: ...
+    def json(self, path: Path | None = None) -> str | None:
         """The results as JSON: a text, or written to a file. `torchtap.load_report` and C++ read it."""
         return self._write(path, self._results().json())
 
-    def csv(self, path=None):
+    @typing.overload
+    def csv(self, path: None = None) -> str: ...
+    @typing.overload
+    def csv(self, path: Path) -> None: ...
+    def csv(self, path: Path | None = None) -> str | None:
         """A table with a row for each module: a text, or written to a file."""
         return self._write(path, self._results().csv())
 
-    def html(self, path=None):
+    @typing.overload
+    def html(self, path: None = None) -> str: ...
+    @typing.overload
+    def html(self, path: Path) -> None: ...
+    def html(self, path: Path | None = None) -> str | None:
         """A page that needs no other file: a text, or written to a file."""
         return self._write(path, self._results().html())
 
-    def pandas(self):
+    def pandas(self) -> DataFrame:
         """A `pandas.DataFrame` with a row for each module, by path. Needs pandas."""
         frame = _model.read_csv("report", self.csv())
         frame["path"] = [row.path for row in self.rows]
         return frame.set_index("path")
 
-    def text(self, *, width=None, depth=None, columns=None, max_rows=100, ascii=False) -> str:
+    def text(
+        self,
+        *,
+        width: int | None = None,
+        depth: int | None = None,
+        columns: Iterable[str] | None = None,
+        max_rows: int = 100,
+        ascii: bool = False,
+    ) -> str:
         """The table that `print` shows.
 
         width     characters in a line; by default the terminal's, or 100. Columns for which there is no room are named below
@@ -248,33 +292,31 @@ class Report:
             ascii=ascii,
         )
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.text().rstrip("\n")
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"torchtap.{type(self).__name__}({self.rows[0].type}, {len(self)} modules, {self.repeats} repeats)"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         """The page in a frame, for notebooks."""
         return (
             f'<iframe srcdoc="{html.escape(self.html())}" style="width:100%;height:30em;border:0" '
             f'title="{html.escape(repr(self))}"></iframe>'
         )
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[typing.Any, ...]:
         return _restored, (type(self), self._results().json(), getattr(self, "_shown", None))
 
 
 class Summary(Report):
     """What `torchtap.summary` returns: a report of one forward, printed without times."""
 
-    _shown: dict
-
-    def text(self, **how) -> str:
+    def text(self, **how: typing.Any) -> str:
         return super().text(**{**self._shown, **{key: one for key, one in how.items() if one is not None}})
 
 
-def _restored(kind, text, shown):
+def _restored(kind: type[Report], text: str, shown: dict[str, typing.Any] | None) -> Report:
     one = kind.__new__(kind)
     one._reported, one._notes, one._changes, one._read = None, [], 0, (None, None)
     one._measured = 0, _C.measurements_from_json(text)
@@ -283,35 +325,35 @@ def _restored(kind, text, shown):
     return one
 
 
-def load_report(path) -> Report:
+def load_report(path: Path) -> Report:
     """Reads what `Report.json` wrote, or C++."""
     with open(path, encoding="utf-8") as file:
         return _restored(Report, file.read(), None)
 
 
-def _sum(call, output):
+def _sum(call: str, output: object) -> torch.Tensor:
     parts = [one for one in pytree.tree_leaves(output) if isinstance(one, torch.Tensor) and one.requires_grad]
     if not parts:
         raise ValueError(
             f"torchtap.{call}: backward=True, and nothing that the model returned has a gradient. Does it run in torch.no_grad(), or "
             "with parameters that need none? `loss=` makes a scalar of what the model returns."
         )
-    return sum(one.sum().abs() if one.is_complex() else one.sum() for one in parts)
+    return typing.cast("torch.Tensor", sum(one.sum().abs() if one.is_complex() else one.sum() for one in parts))
 
 
 def report(
     model: torch.nn.Module,
-    *args,
-    backward=False,
-    loss=None,
-    repeats=1,
-    warmup=0,
-    memory=True,
-    work=True,
-    non_finite="note",
-    synchronize=False,
-    formulas=None,
-    **kwargs,
+    *args: typing.Any,
+    backward: bool = False,
+    loss: Callable[[typing.Any], torch.Tensor] | None = None,
+    repeats: int = 1,
+    warmup: int = 0,
+    memory: bool = True,
+    work: bool = True,
+    non_finite: NonFinite = "note",
+    synchronize: bool = False,
+    formulas: Formulas | None = None,
+    **kwargs: typing.Any,
 ) -> Report:
     """Runs `model(*args, **kwargs)` and measures what each module takes.
 
@@ -325,7 +367,13 @@ def report(
     """
     if repeats < 1 or warmup < 0:
         raise ValueError(f"torchtap.report: repeats is {repeats} and warmup {warmup}; pass at least 1, and at least 0.")
-    how = {"memory": memory, "work": work, "non_finite": non_finite, "synchronize": synchronize, "formulas": formulas}
+    how: dict[str, typing.Any] = {
+        "memory": memory,
+        "work": work,
+        "non_finite": non_finite,
+        "synchronize": synchronize,
+        "formulas": formulas,
+    }
     result = Report(model, warmup=warmup, **how)
     backward = backward or loss is not None
     for _ in range(warmup + repeats):
@@ -336,15 +384,15 @@ def report(
                     repeat.phase("other")
                     scalar = loss(output) if loss is not None else _sum("report", output)
                     repeat.phase("backward")
-                    scalar.backward()
+                    scalar.backward()  # type: ignore[no-untyped-call,unused-ignore]
                     del scalar
                 del output
             result._results()  # while the gradients are there
     return result._keep()
 
 
-def _made(model, input_size, dtypes):
-    sizes = [input_size] if not input_size or isinstance(input_size[0], int) else list(input_size)
+def _made(model: torch.nn.Module, input_size: Sizes, dtypes: Iterable[torch.dtype] | None) -> list[torch.Tensor]:
+    sizes: typing.Any = [input_size] if not input_size or isinstance(input_size[0], int) else list(input_size)
     kinds = list(dtypes) if dtypes is not None else [torch.get_default_dtype()] * len(sizes)
     if len(kinds) != len(sizes):
         raise ValueError(f"torchtap.summary: {len(sizes)} sizes and {len(kinds)} dtypes; give a dtype for each size.")
@@ -358,7 +406,7 @@ def _made(model, input_size, dtypes):
     ]
 
 
-def _takes_nothing(model):
+def _takes_nothing(model: torch.nn.Module) -> bool:
     try:
         inspect.signature(model.forward).bind()
         return True
@@ -368,14 +416,14 @@ def _takes_nothing(model):
 
 def summary(
     model: torch.nn.Module,
-    *args,
-    input_size=None,
-    dtypes=None,
-    depth=None,
-    columns=("input", "output", "params", "MACs", "memory"),
-    width=None,
-    mode="eval",
-    **kwargs,
+    *args: typing.Any,
+    input_size: Sizes | None = None,
+    dtypes: Iterable[torch.dtype] | None = None,
+    depth: int | None = None,
+    columns: Iterable[str] = ("input", "output", "params", "MACs", "memory"),
+    width: int | None = None,
+    mode: typing.Literal["eval", "train", "same"] = "eval",
+    **kwargs: typing.Any,
 ) -> Summary:
     """Shows the modules of a model, nested, with what one forward tells: shapes, parameters, multiply-accumulates, memory.
 
@@ -399,7 +447,7 @@ def summary(
     if input_size is not None:
         if args:
             raise ValueError("torchtap.summary: input_size and inputs were given; give one of them.")
-        args = _made(model, input_size, dtypes)
+        args = (*_made(model, input_size, dtypes),)
     if args or kwargs or _takes_nothing(model):
         with _model.untouched(model, (args, kwargs)), torch.no_grad(), result.record():
             if mode != "same":

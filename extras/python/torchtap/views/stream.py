@@ -1,13 +1,23 @@
 """What a model computes, for other processes."""
 
+from __future__ import annotations
+
 import contextlib
 import os
+import typing
 
 import torch
 from torchtap import selectors
 from torchtap._library import _C, need
 from torchtap.views import _model
 from torchtap.views._open import Open
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    Kind: typing.TypeAlias = typing.Literal[
+        "ForwardPre", "ForwardInput", "ForwardOutput", "BackwardInput", "BackwardOutput"
+    ]
 
 need("stream", "torchtap.views.stream")
 
@@ -17,11 +27,21 @@ __all__ = ["Publisher", "publish"]
 class Publisher(Open):
     """What `torchtap.publish` returns."""
 
-    def __init__(self, contexts, view):
+    _view: _C.Published
+    name: str
+    notes: list[str]
+
+    def __init__(self, contexts: contextlib.ExitStack, view: _C.Published) -> None:
         self._opens(view, contexts)
         self.notes, self.name = [], view.name
 
-    def attach(self, model: torch.nn.Module, selector=None, *, kinds=("ForwardOutput",)) -> "Publisher":
+    def attach(
+        self,
+        model: torch.nn.Module,
+        selector: selectors.Which | None = None,
+        *,
+        kinds: Iterable[Kind] = ("ForwardOutput",),
+    ) -> Publisher:
         """Publishes what passes through the selected modules: "ForwardPre", "ForwardInput", "ForwardOutput", "BackwardInput",
         "BackwardOutput"."""
         model, notes = _model.model_of("publish", model, lasts=True)
@@ -53,7 +73,7 @@ class Publisher(Open):
         """How many frames were published."""
         return self._view.sent()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             "torchtap.Publisher(closed)" if self.closed else f"torchtap.Publisher({self.name}, {self.readers} readers)"
         )
@@ -61,13 +81,13 @@ class Publisher(Open):
 
 def publish(
     name: str,
-    model: "torch.nn.Module | None" = None,
-    selector=None,
+    model: torch.nn.Module | None = None,
+    selector: selectors.Which | None = None,
     *,
-    kinds=("ForwardOutput",),
-    bytes=2**28,
-    directory="",
-    rank=0,
+    kinds: Iterable[Kind] = ("ForwardOutput",),
+    bytes: int = 2**28,
+    directory: str | os.PathLike[str] = "",
+    rank: int = 0,
 ) -> Publisher:
     """Sends tensors to other processes of this user while the model runs, which read them by this name.
 

@@ -1,14 +1,29 @@
 """Every operation of a forward, with its tensors."""
 
+from __future__ import annotations
+
 import contextlib
 import inspect
 import os
 import threading
+import typing
 
 import torch
 from torch.utils import _pytree as pytree
 from torchtap._library import _C, need
 from torchtap.views import _model
+
+if typing.TYPE_CHECKING:
+    import types
+    from collections.abc import Callable, Iterator, Mapping
+
+    import pandas  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    from typing_extensions import Self
+
+    Save: typing.TypeAlias = (
+        "typing.Literal['all', 'none'] | list[str] | tuple[str, ...] | set[str] | Callable[[Candidate], bool]"
+    )
+    Level: typing.TypeAlias = typing.Literal["program", "leaf"]
 
 need("trace", "torchtap.views.trace")
 
@@ -20,7 +35,7 @@ Validation = _C.Validation
 __all__ = ["Candidate", "History", "Node", "Tracer", "Validation", "load_trace", "trace"]
 
 
-def _named(name, value):
+def _named(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors in a value, with the keys and places that lead to them: "batch.ids", "x.0"."""
     leaves, _ = pytree.tree_flatten_with_path(value)
     for path, leaf in leaves:
@@ -29,7 +44,9 @@ def _named(name, value):
             yield ".".join([name, *map(str, parts)]), leaf
 
 
-def _arguments(model, args, kwargs):
+def _arguments(
+    model: torch.nn.Module, args: tuple[typing.Any, ...], kwargs: Mapping[str, typing.Any]
+) -> Iterator[tuple[str, torch.Tensor]]:
     try:
         names = [
             one.name
@@ -58,17 +75,19 @@ class Tracer:
         self,
         model: torch.nn.Module,
         *,
-        save="all",
-        level="program",
-        gradients=False,
-        device=None,
-        dtype=None,
-        transform=None,
-        memory_budget=None,
-        drop=False,
-    ):
+        save: Save = "all",
+        level: Level = "program",
+        gradients: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        transform: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        memory_budget: int | None = None,
+        drop: bool = False,
+    ) -> None:
         model, self._notes = _model.model_of("trace", model)
-        self._model, self._history, self._open = model, None, None
+        self._model: typing.Any = model
+        self._history: History | None = None
+        self._open: typing.Any = None
         options = {
             "save": list(save) if isinstance(save, (tuple, set)) else save,
             "level": level,
@@ -79,7 +98,7 @@ class Tracer:
             "memory_budget": memory_budget,
             "drop": drop,
         }
-        self._tracing = _C.Tracing(model, options)
+        self._tracing: typing.Any = _C.Tracing(model, options)
         self._notes += self._tracing.notes
         self._entered = threading.Lock()
 
@@ -91,22 +110,22 @@ class Tracer:
         return self._history
 
     @property
-    def notes(self) -> "list[str]":
+    def notes(self) -> list[str]:
         """What cannot be seen of the model, and why."""
         return list(self._notes)
 
-    def name_inputs(self, *args, **kwargs):
+    def name_inputs(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         """Says that the tensors in these are the inputs of the pass, by the names of the parameters of forward."""
         for name, tensor in _arguments(self._model, args, kwargs):
             self._tracing.input(tensor, name)
 
-    def name_outputs(self, output):
+    def name_outputs(self, output: object) -> None:
         """Says that the tensors in it are what the pass returns. Call it in the block."""
         parts = list(_named("output", output))
         for name, tensor in parts:
             self._tracing.output(tensor, "output.0" if len(parts) == 1 else name)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         if self._history is not None or not self._entered.acquire(blocking=False):
             raise RuntimeError("torchtap.Tracer: it has logged, or logs, a pass; make another one for another pass.")
         self._open = contexts = contextlib.ExitStack()
@@ -119,8 +138,10 @@ class Tracer:
             raise
         return self
 
-    def __exit__(self, kind, error, stack):
-        self._tracing.stop("" if error is None else f"{kind.__name__}: {error}")
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, stack: types.TracebackType | None
+    ) -> None:
+        self._tracing.stop("" if kind is None else f"{kind.__name__}: {error}")
         self._open.close()
         try:
             self._history = self._tracing.finish()
@@ -134,16 +155,16 @@ class Tracer:
 
 def trace(
     model: torch.nn.Module,
-    *args,
-    save="all",
-    level="program",
-    gradients=False,
-    device=None,
-    dtype=None,
-    transform=None,
-    memory_budget=None,
-    drop=False,
-    **kwargs,
+    *args: typing.Any,
+    save: Save = "all",
+    level: Level = "program",
+    gradients: bool = False,
+    device: torch.device | str | int | None = None,
+    dtype: torch.dtype | None = None,
+    transform: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    memory_budget: int | None = None,
+    drop: bool = False,
+    **kwargs: typing.Any,
 ) -> History:
     """Runs `model(*args, **kwargs)` once and logs every operation, with its tensors.
 
@@ -178,19 +199,25 @@ def trace(
     return tracer.history
 
 
-def load_trace(path) -> History:
+def load_trace(path: str | os.PathLike[str]) -> History:
     """Reads a trace that was saved, by Python, C++ or the command. Tensors stay on the disk until they are asked for."""
     return _C.load_history(os.fspath(path))
 
 
-def _save(self, path, *, mkdir=True, overwrite=False):
+def _save(self: History, path: str | os.PathLike[str], *, mkdir: bool = True, overwrite: bool = False) -> None:
     """Saves a .pt file for each kept tensor and one for the graph; `load_trace`, C++ and the command read them."""
     self.save_to(os.fspath(path), mkdir, overwrite)
 
 
 def _drawn(
-    depth=None, rolled=False, direction="bottom_up", parameters=False, max_nodes=150, style=None, time_limit=60.0
-):
+    depth: int | None = None,
+    rolled: bool = False,
+    direction: typing.Literal["bottom_up", "top_down", "left_right"] = "bottom_up",
+    parameters: bool = False,
+    max_nodes: int = 150,
+    style: Callable[[Node, dict[str, str]], dict[str, str] | None] | None = None,
+    time_limit: float = 60.0,
+) -> dict[str, typing.Any]:
     return {
         "depth": depth,
         "rolled": rolled,
@@ -202,7 +229,7 @@ def _drawn(
     }
 
 
-def _draw(self, file, **options):
+def _draw(self: History, file: str | os.PathLike[str], **options: typing.Any) -> None:
     """Draws the graph to a .svg, .png or .pdf file by Graphviz, or writes .dot without it.
 
     depth       modules nested deeper are one box
@@ -215,22 +242,22 @@ def _draw(self, file, **options):
     self.draw_to(os.fspath(file), _drawn(**options))
 
 
-def _dot(self, **options) -> str:
+def _dot(self: History, **options: typing.Any) -> str:
     """The graph in Graphviz' language; the options are those of `draw`."""
     return self.dot_of(_drawn(**options))
 
 
-def _pandas(self):
+def _pandas(self: History) -> pandas.DataFrame:
     """A `pandas.DataFrame` with a row for each node, by label. Needs pandas."""
     frame = _model.read_csv("trace", self.csv())
     return frame.set_index("label")
 
 
-def _str(self):
+def _str(self: History) -> str:
     return "".join([self.text(), *(f"  note: {one}\n" for one in self.notes)]).rstrip("\n")
 
 
-def _repr_html(self):
+def _repr_html(self: History) -> str:
     """The summary, for notebooks."""
     from html import escape
 
@@ -238,5 +265,6 @@ def _repr_html(self):
 
 
 History.notes = ()  # of one that was read
-History.save, History.draw, History.dot, History.pandas = _save, _draw, _dot, _pandas
-History.__str__, History._repr_html_ = _str, _repr_html
+History.save, History.draw = _save, _draw  # type: ignore[method-assign]
+History.dot, History.pandas = _dot, _pandas  # type: ignore[method-assign]
+History.__str__, History._repr_html_ = _str, _repr_html  # type: ignore[method-assign,assignment]
