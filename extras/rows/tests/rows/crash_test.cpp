@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <thread>
@@ -119,10 +120,15 @@ BOOST_AUTO_TEST_CASE(a_kill_loses_no_flushed_row_and_misaligns_none) {
 
 BOOST_AUTO_TEST_CASE(rows_behind_a_damaged_shard_are_left_out) {
   const Folder folder;
-  killed_after(30000, folder / "dump", false);
-  for (const char* shard : {"1-1.pt", "9-2.pt"}) {
-    std::fstream file(folder / ("dump/" + std::string(shard)),
-                      std::ios::in | std::ios::out | std::ios::binary);
+  const auto shard = [&](const char* name) { return folder / ("dump/" + std::string(name)); };
+  // As long as the child takes to complete these shards.
+  for (std::int64_t time = 30000;
+       !std::filesystem::exists(shard("1-1.pt")) || !std::filesystem::exists(shard("9-2.pt")); time *= 2) {
+    std::filesystem::remove_all(folder / "dump");
+    killed_after(time, folder / "dump", false);
+  }
+  for (const char* name : {"1-1.pt", "9-2.pt"}) {
+    std::fstream file(shard(name), std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(200);
     file.write("damaged", 7);
   }
