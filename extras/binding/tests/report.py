@@ -11,11 +11,10 @@ import sys
 import threading
 import weakref
 
-import built  # noqa: F401
+import built
 import pytest
 import torch
 import torchtap
-from harness import SOURCE
 from torch import nn
 
 
@@ -386,9 +385,8 @@ recording.__enter__()
 model(torch.ones(1, 2))
 print("ends")
 """
-    path = [str(SOURCE / "extras/python"), str(SOURCE / "extras/binding/tests"), str(SOURCE / "tests/python")]
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{code}"],
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {built.PATH!r}\n{code}"],
         capture_output=True,
         text=True,
         timeout=300,

@@ -11,7 +11,7 @@ import time
 import urllib.request
 import weakref
 
-import built  # noqa: F401
+import built
 import pytest
 import torch
 import torchtap
@@ -150,9 +150,8 @@ if os.fork() == 0:
 os.wait()
 print("ends")
 """
-    path = [str(SOURCE / "extras/python"), str(SOURCE / "extras/binding/tests"), str(SOURCE / "tests/python")]
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", f"import sys; sys.path[:0] = {path!r}\n{code}"],
+        [sys.executable, "-W", "ignore", "-c", f"import sys; sys.path[:0] = {built.PATH!r}\n{code}"],
         capture_output=True,
         text=True,
         timeout=300,
