@@ -92,6 +92,46 @@ def test_a_view_ends_with_its_block_and_with_its_object(view):
 
 
 @pytest.mark.parametrize("view", BUILT)
+def test_a_closed_view_says_so(view, tmp_path):
+    model = small()
+    one = VIEWS[view](model)
+    model(IMAGES)
+    one.close()
+    one.close()
+    assert one.closed and "closed" in repr(one)
+    asked = {
+        "explorer": [
+            lambda: one.attach(model),
+            lambda: one.step(1),
+            lambda: one.steps,
+            lambda: one.scalar("loss", 1.0),
+            lambda: one.save(tmp_path / "page.html"),
+            lambda: one.errors,
+        ],
+        "monitor": [
+            lambda: one.on_alarm(print),
+            lambda: one.alarms,
+            lambda: one.metrics(),
+            lambda: one.capture(),
+            lambda: one.flush(),
+        ],
+        "stream": [
+            lambda: one.attach(model),
+            lambda: one.send("x", IMAGES),
+            lambda: one.annotate("x"),
+            lambda: one.socket,
+            lambda: one.readers,
+            lambda: one.sent,
+        ],
+    }
+    for ask in asked[view]:
+        with pytest.raises(RuntimeError, match="was closed"):
+            ask()
+    assert not [*tmp_path.iterdir()]
+    model(IMAGES)
+
+
+@pytest.mark.parametrize("view", BUILT)
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_exceptions_are_passed_on(view, error):
     class Fails(nn.Module):

@@ -4,7 +4,9 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torchtap/views/explorer/explorer.hpp>
@@ -41,9 +43,16 @@ explorer::ExplorerOptions options_of(const py::dict& given) {
 /// Models, and the page that shows them.
 struct Explored {
   std::vector<std::unique_ptr<ViewedModel>> models;
-  explorer::Explorer page;
+  std::optional<explorer::Explorer> page;
 
   explicit Explored(const py::dict& options) : page(options_of(options)) {}
+
+  explorer::Explorer& open() {
+    TORCH_CHECK(page.has_value(),
+                "torchtap.explore: the page was closed; call save() in its block, or have a run written by "
+                "explore(model, save=\"folder\").");
+    return *page;
+  }
 };
 
 void define(py::module_& module) {
@@ -55,7 +64,7 @@ void define(py::module_& module) {
              auto viewed = std::make_unique<ViewedModel>(model);
              unlocked([&] {
                selectors::select(viewed->modules(), selector);  // says which name finds nothing
-               one.page.attach(viewed->modules(), selector, name);
+               one.open().attach(viewed->modules(), selector, name);
              });
              one.models.push_back(std::move(viewed));
              return py::make_tuple(one.models.back()->hooks(/*now=*/true), one.models.back()->notes());
@@ -64,27 +73,33 @@ void define(py::module_& module) {
           "serve",
           [](Explored& one, std::int64_t port, const std::string& address, const std::string& token,
              bool control) {
-            return one.page.serve(
+            return one.open().serve(
                 explorer::ServeOptions().port(port).address(address).token(token).control(control));
           },
           release)
       .def(
-          "step", [](Explored& one, std::int64_t number) { one.page.step(number); }, release)
+          "step", [](Explored& one, std::int64_t number) { one.open().step(number); }, release)
       .def(
-          "steps", [](const Explored& one) { return one.page.step(); }, release)
+          "steps", [](Explored& one) { return one.open().step(); }, release)
       .def(
           "scalar",
           [](Explored& one, const std::string& name, const at::Tensor& value) {
-            one.page.scalar(name, value);
+            one.open().scalar(name, value);
           },
           release)
       .def(
-          "export_page", [](const Explored& one, const std::string& file) { one.page.export_page(file); },
+          "export_page", [](Explored& one, const std::string& file) { one.open().export_page(file); },
           release)
       .def(
-          "errors", [](const Explored& one) { return one.page.errors(); }, release)
+          "errors", [](Explored& one) { return one.open().errors(); }, release)
       .def(
-          "close", [](Explored& one) { const explorer::Explorer ended(std::move(one.page)); }, release);
+          "close",
+          [](Explored& one) {
+            // Taken out first: whoever asks meanwhile hears that it was closed.
+            auto ended = std::exchange(one.page, std::nullopt);
+            ended.reset();
+          },
+          release);
 }
 
 const DefinedView defined("explorer", &define);
