@@ -1,5 +1,6 @@
 """Traces of Python's models, compared with what the models compute."""
 
+import contextlib
 import gc
 import pickle
 import threading
@@ -11,6 +12,7 @@ import torch
 import torchtap
 from torch import nn
 from torch.nn import functional as F
+from torchtap.views import _model
 
 IMAGES = torch.arange(2 * 3 * 64.0).reshape(2, 3, 8, 8).sin()
 
@@ -207,6 +209,29 @@ def test_modules_that_cannot_be_seen_are_said():
     compiled = torch.compile(small(), backend="eager")
     compiled(IMAGES)
     assert torchtap.trace(compiled, IMAGES).operations == 5
+
+
+def test_compiled_code_is_compiled_again_when_several_threads_have_traced():
+    compiled = []
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph.forward
+
+    def runs_compiled():
+        torch._dynamo.reset()
+        compiled.clear()
+        torch.compile(small(), backend=backend)(IMAGES)
+        return bool(compiled)
+
+    assert runs_compiled()
+    first, second = contextlib.ExitStack(), contextlib.ExitStack()
+    first.enter_context(_model.as_written())
+    second.enter_context(_model.as_written())
+    first.close()  # in the order in which threads may end
+    assert not runs_compiled()
+    second.close()
+    assert runs_compiled()
 
 
 def test_several_threads_trace_at_once():

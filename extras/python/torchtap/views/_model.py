@@ -6,6 +6,7 @@ import contextlib
 import io
 import shutil
 import sys
+import threading
 import typing
 
 import torch
@@ -77,6 +78,10 @@ def is_compiled(model: torch.nn.Module) -> bool:
     return hasattr(model, "_orig_mod") or any(getattr(one, "_compiled_call_impl", None) for one in model.modules())
 
 
+_stance_lock = threading.Lock()
+_stances: list[typing.Any] = []  # one for each thread that is in as_written(), the first with what it replaced
+
+
 @contextlib.contextmanager
 def as_written() -> Iterator[None]:
     """While it lasts, code that torch.compile made is passed by: views see what a program calls."""
@@ -84,8 +89,17 @@ def as_written() -> Iterator[None]:
     if dynamo is None or not dynamo.utils.counters["frames"]:
         yield
         return
-    with torch.compiler.set_stance("force_eager"):
+    # The stance is the process's: the first of several threads sets it, and the last one puts the program's back.
+    with _stance_lock:
+        _stances.append(None if _stances else torch.compiler.set_stance("force_eager"))
+    try:
         yield
+    finally:
+        with _stance_lock:
+            first = _stances[0]
+            _stances.pop()
+            if not _stances and first is not None:
+                first.__exit__(None, None, None)
 
 
 @contextlib.contextmanager
