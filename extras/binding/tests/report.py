@@ -400,3 +400,19 @@ def test_numbers_that_are_none_are_read():
         model[0].weight.fill_(math.inf)
     report = torchtap.report(model, torch.ones(1, 2), backward=True)
     assert math.isfinite(report.rows[0].forward.inclusive.median_seconds) and io.StringIO(report.csv()).read()
+
+
+def test_a_model_that_another_thread_looks_at_is_refused():
+    model, entered, go_on = nn.Sequential(nn.Linear(2, 2), nn.Dropout()), threading.Event(), threading.Event()
+    held = model[0].register_forward_hook(lambda *_: (entered.set(), go_on.wait(60)) and None)
+    thread = threading.Thread(target=torchtap.summary, args=(model, torch.ones(1, 2)))
+    thread.start()
+    assert entered.wait(60)
+    with pytest.raises(RuntimeError, match="another thread is at a view of this model"):
+        torchtap.summary(nn.Sequential(model), torch.ones(1, 2))
+    go_on.set()
+    thread.join()
+    held.remove()
+    assert all(one.training for one in model.modules())
+    torchtap.summary(model, torch.ones(1, 2))
+    assert all(one.training for one in model.modules())

@@ -124,10 +124,40 @@ def _leaves(values: object) -> list[torch.Tensor]:
     return [one for one in pytree.tree_leaves(values) if isinstance(one, torch.Tensor)]
 
 
+_users_lock = threading.Lock()
+_users: dict[int, int] = {}  # of modules that a view runs: by their identity, the thread
+
+
+@contextlib.contextmanager
+def _alone(model: torch.nn.Module) -> Iterator[None]:
+    """Refuses a model whose modes another thread has changed for a view: each would put back what the other one made."""
+    modules, thread = [*model.modules()], threading.get_ident()
+    with _users_lock:
+        if any(_users.get(id(module), thread) != thread for module in modules):
+            raise RuntimeError(
+                "torchtap: another thread is at a view of this model, which changes modes and hooks and puts them back; "
+                "run one after the other, or give each thread a copy of the model."
+            )
+        mine = [id(module) for module in modules if id(module) not in _users]
+        _users.update(dict.fromkeys(mine, thread))
+    try:
+        yield
+    finally:
+        with _users_lock:
+            for one in mine:
+                del _users[one]
+
+
 @contextlib.contextmanager
 def untouched(model: torch.nn.Module, inputs: object = (), gradients: bool = True) -> Iterator[None]:
     """Puts back what a forward and a backward change: modes, buffers, gradients, and the state of random numbers. What a module
     made of itself, as a lazy one does, stays."""
+    with _alone(model), _restored(model, inputs, gradients):
+        yield
+
+
+@contextlib.contextmanager
+def _restored(model: torch.nn.Module, inputs: object, gradients: bool) -> Iterator[None]:
     tensors = [*model.parameters(), *model.buffers(), *_leaves(inputs)]
     modes = [(module, module.training) for module in model.modules()]
     plain = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
