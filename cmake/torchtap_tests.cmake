@@ -24,6 +24,32 @@ if(TORCHTAP_LOCALEDEF AND NOT EXISTS "${PROJECT_BINARY_DIR}/tests/locales/de_DE.
   execute_process(COMMAND "${TORCHTAP_LOCALEDEF}" -i de_DE -f UTF-8 "${PROJECT_BINARY_DIR}/tests/locales/de_DE.UTF-8" OUTPUT_QUIET ERROR_QUIET)
 endif()
 
+# Debian's libtorch_cpu is linked with OpenCV and FFmpeg, of which it calls nothing: with them come 210 libraries and a third of
+# the time in which a process starts. Tests that start many of ours get empty libraries of these names.
+set(TORCHTAP_QUICK_START "")
+find_library(libtorch_cpu torch_cpu HINTS "${TORCH_INSTALL_PREFIX}/lib" NO_CACHE)
+if(libtorch_cpu AND CMAKE_OBJDUMP AND CMAKE_NM AND NOT TORCHTAP_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
+  execute_process(COMMAND "${CMAKE_OBJDUMP}" -p "${libtorch_cpu}" OUTPUT_VARIABLE needed ERROR_QUIET)
+  execute_process(COMMAND "${CMAKE_NM}" -D --undefined-only "${libtorch_cpu}" OUTPUT_VARIABLE called ERROR_QUIET)
+  string(REGEX MATCHALL "lib(opencv_|av|sw)[a-z0-9]+\\.so[.0-9]*" needed "${needed}")
+  if(needed AND NOT called MATCHES " (_ZNK?2cv|av_|avcodec_|avformat_|sws_|swr_)")
+    set(TORCHTAP_QUICK_START "${PROJECT_BINARY_DIR}/tests/quick_start")
+    file(MAKE_DIRECTORY "${TORCHTAP_QUICK_START}")
+    foreach(name IN LISTS needed)
+      if(NOT EXISTS "${TORCHTAP_QUICK_START}/${name}")
+        execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -shared -nostdlib -x c++ /dev/null "-Wl,-soname,${name}"
+                                -o "${TORCHTAP_QUICK_START}/${name}")
+      endif()
+    endforeach()
+  endif()
+endif()
+# torchtap_start_quickly(NAMES...): these tests, and all that they start, which call neither OpenCV nor FFmpeg.
+function(torchtap_start_quickly)
+  if(TORCHTAP_QUICK_START)
+    set_property(TEST ${ARGN} APPEND PROPERTY ENVIRONMENT_MODIFICATION "LD_LIBRARY_PATH=path_list_prepend:${TORCHTAP_QUICK_START}")
+  endif()
+endfunction()
+
 # What tests of hidden functions link in place of the library: its objects.
 add_library(torchtap_internals STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:torchtap> $<TARGET_OBJECTS:torchtap_kernels>)
 target_include_directories(torchtap_internals PUBLIC $<TARGET_PROPERTY:torchtap,INTERFACE_INCLUDE_DIRECTORIES>)

@@ -114,11 +114,11 @@ BOOST_DATA_TEST_CASE(name_the_rank_that_died_while_data_moved,
                          bdata::make({"environment", "both", "served", "group", "group as a tree"}),
                      who, how) {
   const std::string link = std::string(how).substr(0, std::string(how).find(' '));
-  for (const char* after : {"20000", "150000"}) {
+  for (const char* after : {"8000", "60000"}) {
     const auto results = ranks(4, "dies-within", link,
                                {{"RANKS_WHO", who},
                                 {"RANKS_AFTER", after},
-                                {"RANKS_COLUMNS", "500000"},
+                                {"RANKS_COLUMNS", "200000"},
                                 {"RANKS_TIMEOUT", "4000"},
                                 {"RANKS_ORDER", link == how ? "ranks" : "tree"}});
     for (std::size_t rank = 0; rank < results.size(); ++rank) {
@@ -188,9 +188,9 @@ BOOST_AUTO_TEST_CASE(do_not_come_of_a_store_that_ends_after_the_merge) {
 
 // Whenever a rank dies: all others have the result, or none.
 BOOST_DATA_TEST_CASE(are_all_or_none_if_a_rank_dies_within, bdata::make({"environment", "group"}), link) {
-  for (const char* after : {"100", "3000", "20000", "60000", "120000", "250000"}) {
+  for (const char* after : {"100", "1200", "8000", "24000", "48000", "100000"}) {
     const auto results = ranks(3, "dies-within", link,
-                               {{"RANKS_WHO", "2"}, {"RANKS_AFTER", after}, {"RANKS_COLUMNS", "500000"}});
+                               {{"RANKS_WHO", "2"}, {"RANKS_AFTER", after}, {"RANKS_COLUMNS", "200000"}});
     const std::string first = results[0].at("within").substr(0, 6),
                       second = results[1].at("within").substr(0, 6);
     BOOST_TEST(first == second, "after " << after << " us: " << results[0].at("within") << "\nand "
