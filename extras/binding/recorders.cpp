@@ -34,6 +34,7 @@ struct Sample {
   std::string path, type;
   std::int64_t call_index, sample_index, slot;
   at::Tensor tensor;
+  bool recomputed;
 };
 
 void set_condition(RecorderOptions& options, const py::object& condition, bool takes_sample) {
@@ -44,7 +45,7 @@ void set_condition(RecorderOptions& options, const py::object& condition, bool t
   auto asked = to_function<bool, const Sample&>(condition, "the condition");
   options.condition([asked = std::move(asked)](const recorders::Sample& sample) {
     return asked({sample.path(), sample.type(), sample.call_index(), sample.sample_index(), sample.slot(),
-                  sample.tensor()});
+                  sample.tensor(), is_recomputed()});
   });
 }
 
@@ -111,7 +112,7 @@ RecorderOptions options_of(const py::dict& given) {
 /// Attaches, and returns the hooks that Python has to register: (module, hook, before, after, with inputs,
 /// paired).
 py::list attach(Recorder& recorder, const py::object& model, const selectors::Selector& selector,
-                bool children) {
+                bool children, bool recomputed) {
   const auto root = stand_in_for(model);
   const auto selected = selectors::select(modules_of(*root, children), selector);
   for (const auto& module : selected) {
@@ -129,7 +130,9 @@ py::list attach(Recorder& recorder, const py::object& model, const selectors::Se
   std::set<const StandIn*> added;
   const auto add = [&](StandIn& stand_in, bool before, bool after, bool paired) {
     if (!added.insert(&stand_in).second) return;
-    Hook hook(std::static_pointer_cast<StandIn>(stand_in.shared_from_this()), root, paired);
+    // Gradients come of the forward that has a graph, which may be the second.
+    Hook hook(std::static_pointer_cast<StandIn>(stand_in.shared_from_this()), root, paired,
+              /*first_only=*/!recomputed && !kind.gradients);
     hooks.append(
         py::make_tuple(stand_in.module(), std::move(hook), before, after, sees_inputs && !paired, paired));
   };
@@ -251,7 +254,8 @@ void define_recorders(py::module_& module) {
       .def_readonly("call_index", &Sample::call_index)
       .def_readonly("sample_index", &Sample::sample_index)
       .def_readonly("slot", &Sample::slot)
-      .def_readonly("tensor", &Sample::tensor);
+      .def_readonly("tensor", &Sample::tensor)
+      .def_readonly("recomputed", &Sample::recomputed);
   py::class_<Companion>(module, "Companion", "A tensor of another module, made by `output` and `input`.")
       .def(
           "map",

@@ -1,5 +1,6 @@
 #include "stand_in.hpp"
 
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 
 #include <algorithm>
@@ -231,8 +232,15 @@ std::int64_t Hook::number() const {
   return module_->number();
 }
 
+bool is_recomputed() {
+  if (torch::autograd::get_current_graph_task_id() == -1) return false;  // not in a backward
+  const py::gil_scoped_acquire locked;
+  return py::cast<bool>(py::module_::import("torchtap._hooks").attr("in_checkpoint")());
+}
+
 py::object Hook::before(py::handle module, const py::tuple& arguments, const py::dict& named) const {
   if (idle() || !module_->stands_for(module) || would_change_a_trace(paired_)) return py::none();
+  if (first_only_ && is_recomputed()) return py::none();
   const void* const stack = __builtin_frame_address(0);
   module_->take_mode(module);
   if (paired_) drop_ended(base::of_thread<Calls>(), *module_, stack);
@@ -269,7 +277,7 @@ py::object Hook::after(py::handle module, const py::object& output) const {
     if (!outputs.computed()) return py::none();
     run(outputs.plain(), [&] { running->call.after(outputs.see()); });
   } else {
-    if (idle()) return py::none();
+    if (idle() || (first_only_ && is_recomputed())) return py::none();
     outputs.add(output.ptr());
     if (!outputs.computed()) return py::none();
     run(outputs.plain(), [&] { run_after(*module_, outputs.see(), nullptr); });
@@ -279,7 +287,7 @@ py::object Hook::after(py::handle module, const py::object& output) const {
 
 py::object Hook::after(py::handle module, const py::tuple& arguments, const py::dict& named,
                        const py::object& output) const {
-  if (idle() || !module_->stands_for(module)) return py::none();
+  if (idle() || !module_->stands_for(module) || (first_only_ && is_recomputed())) return py::none();
   FoundTensors inputs, outputs;
   inputs.add(arguments.ptr());
   inputs.add(named.ptr());

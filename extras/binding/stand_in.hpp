@@ -66,9 +66,9 @@ StandIn& stand_in_of(const model::ModuleRef& module);
 class Hook {
  public:
   /// `root` stays alive, too: calls are counted in each of its forwards. `paired`: what comes after forward
-  /// needs what came before it.
-  Hook(std::shared_ptr<StandIn> module, std::shared_ptr<StandIn> root, bool paired)
-      : module_(std::move(module)), root_(std::move(root)), paired_(paired) {}
+  /// needs what came before it. `first_only`: not when a checkpoint runs a forward once more.
+  Hook(std::shared_ptr<StandIn> module, std::shared_ptr<StandIn> root, bool paired, bool first_only)
+      : module_(std::move(module)), root_(std::move(root)), paired_(paired), first_only_(first_only) {}
 
   /// PyTorch's forward-pre hook with kwargs. Returns the arguments if one was replaced.
   py::object before(py::handle module, const py::tuple& arguments, const py::dict& named) const;
@@ -84,8 +84,11 @@ class Hook {
 
  private:
   std::shared_ptr<StandIn> module_, root_;
-  bool paired_;
+  bool paired_, first_only_;
 };
+
+/// Whether torch.utils.checkpoint runs this forward once more, in a backward, for what it did not keep.
+bool is_recomputed();
 
 /// Drops what this thread kept for calls of modules that have no hooks any more: an interrupt ends a call
 /// without PyTorch's hooks after it.

@@ -302,9 +302,13 @@ class Validator {
     const bool own_generator =
         std::any_of(operation.arguments.begin(), operation.arguments.end(),
                     [](const c10::IValue& argument) { return argument.isGenerator(); });
-    const bool nested = std::any_of(results.begin(), results.end(),
-                                    [&](std::int64_t value) { return log_.values[value].nested; });
-    if (own_generator || nested || is_undetermined(operation.facts->name)) {
+    const bool nested = std::any_of(results.begin(), results.end(), [&](std::int64_t value) {
+      return log_.values[value].nested || log_.values[value].of_transform;
+    });
+    const bool transformed = std::any_of(
+        operation.reads.begin(), operation.reads.end(),
+        [&](const Read& read) { return read.value >= 0 && log_.values[read.value].of_transform; });
+    if (own_generator || nested || transformed || is_undetermined(operation.facts->name)) {
       found_.undetermined.push_back(label_of(index));
       return;
     }

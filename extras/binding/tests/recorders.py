@@ -18,6 +18,7 @@ import built  # noqa: F401
 import numpy as np
 import pytest
 import torch
+import torch.utils.checkpoint
 import torchtap
 from harness import SOURCE, TORCHTAP, run
 
@@ -336,6 +337,54 @@ def test_hooks_are_called_past_the_methods_that_the_compiler_reads():
     with torchtap.ForwardOutput(transform=fails).attach(model), pytest.raises(LookupError, match="of mine") as raised:
         model(x)
     assert raised.traceback[-1].name == "fails"
+
+
+class Checkpointed(torch.nn.Module):
+    """Two layers whose activations are not kept but computed again."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.first, self.last = how, torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        layers = torch.nn.Sequential(self.first, torch.nn.Tanh(), self.last, torch.nn.Tanh())
+        return layers(x) if self.how is None else torch.utils.checkpoint.checkpoint(layers, x, **self.how)
+
+
+@pytest.mark.parametrize(
+    "how", [{"use_reentrant": False}, {"use_reentrant": False, "early_stop": False}, {"use_reentrant": True}]
+)
+def test_what_a_checkpoint_runs_again_counts_once(how):
+    torch.manual_seed(0)
+    plain, model = Checkpointed(None), Checkpointed(how)
+    model.load_state_dict(plain.state_dict())
+    recorded, seen = [], []
+    for one in plain, model:
+        recorders = [kind().attach(one, "first") for kind in KINDS]
+        again = torchtap.ForwardOutput(recomputed=True).attach(one, "first")
+        asked = torchtap.ForwardOutput(recomputed=True, condition=lambda sample: not sample.recomputed).attach(
+            one, "first"
+        )
+        never = torchtap.ForwardOutput(condition=lambda sample: seen.append(sample.recomputed) or True).attach(
+            one, "first"
+        )
+        torch.manual_seed(1)
+        for _ in range(2):
+            one(torch.randn(3, 4, requires_grad=True)).square().sum().backward()
+        recorded.append([recorder.data for recorder in recorders])
+        assert again.samples(0) == (2 if one is plain else 4) and asked.samples(0) == never.samples(0) == 2
+    assert seen == 4 * [False]
+    for a, b in zip(*recorded):
+        assert [tensor.tolist() for tensor in a[0]] == [tensor.tolist() for tensor in b[0]] and len(a[0]) == 2
+
+
+def test_a_forward_inside_of_a_backward_is_no_recomputation():
+    model, other = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    recorder = torchtap.ForwardOutput().attach(other)
+    y = model(torch.randn(2, 4))
+    y.register_hook(lambda gradient: other(gradient.detach()).detach())
+    y.sum().backward()
+    assert recorder.samples(0) == 1
 
 
 @pytest.mark.parametrize("kind", [torchtap.BackwardInput, torchtap.BackwardOutput])

@@ -12,6 +12,7 @@ import torch
 import torchtap
 from torch import nn
 from torch.nn import functional as F
+from torch.utils import _pytree as pytree
 from torchtap.views import _model
 
 IMAGES = torch.arange(2 * 3 * 64.0).reshape(2, 3, 8, 8).sin()
@@ -124,6 +125,64 @@ def test_bits_are_those_of_a_model_without(grad):
                     y.square().sum().backward()
             results.append([y.detach(), *(one.grad for one in model.parameters() if grad), torch.get_rng_state()])
         assert all(torch.equal(one, other) for many in results[1:] for one, other in zip(results[0], many))
+
+
+class Outputs(dict):
+    """As the outputs of transformers: PyTorch's pytree knows the class, and none of its keys."""
+
+
+class Pair:
+    def __init__(self, *both):
+        self.both = both
+
+
+def test_outputs_of_any_class_have_names():
+    pytree.register_pytree_node(
+        Outputs, lambda it: (list(it.values()), list(it)), lambda values, keys: Outputs(zip(keys, values))
+    )
+    pytree.register_pytree_node(Pair, lambda it: (list(it.both), None), lambda values, _: Pair(*values))
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return Outputs(hidden=x + 1, both=Pair(x * 2, x * 3))
+
+    history, names = torchtap.trace(Model(), torch.ones(2)), ["output.hidden", "output.both.0", "output.both.1"]
+    assert [one.name for one in history if one.label.startswith("output")] == names
+    assert history.validate()
+
+
+class Doubled(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x * 2
+
+    @staticmethod
+    def setup_context(context, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient * 2
+
+
+def test_what_torch_func_transforms_is_seen_and_not_kept():
+    # Masks of transformers are made so: a function of Python's autograd inside of vmap is a higher-order operator.
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            rows = torch.vmap(lambda row: Doubled.apply(row).cos())(x)
+            slopes = torch.vmap(torch.func.grad(lambda row: row.sin().sum()))(x)
+            return rows + slopes
+
+    x, model = torch.arange(6.0).reshape(2, 3), Model()
+    for view in torchtap.trace, torchtap.report, torchtap.summary:
+        assert view(model, x) is not None
+    history = torchtap.trace(model, x)
+    assert torch.equal(history["output_1"].tensor, model(x)) and torch.equal(model(x), (x * 2).cos() + x.cos())
+    assert {"cos", "sin"} <= {one.type for one in history} and not history["sin_1"].saved
+    found = history.validate()
+    assert found and any(label.startswith("sin_1") for label in found.undetermined)
 
 
 def test_what_is_kept_is_chosen():

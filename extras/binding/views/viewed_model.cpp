@@ -52,7 +52,8 @@ py::list ViewedModel::hooks(bool now) const {
     if (stand_in.scripted() || !stand_in.has_forward()) continue;
     // Calls are counted in each forward of the model.
     if (now && &stand_in != root_.get() && hooks::extend::is_idle(stand_in.torchtap_gate())) continue;
-    Hook hook(std::static_pointer_cast<StandIn>(stand_in.shared_from_this()), root_, /*paired=*/true);
+    Hook hook(std::static_pointer_cast<StandIn>(stand_in.shared_from_this()), root_, /*paired=*/true,
+              /*first_only=*/false);
     hooks.append(py::make_tuple(stand_in.module(), std::move(hook)));
   }
   return hooks;

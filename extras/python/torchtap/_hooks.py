@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import typing
 
 from torchtap._library import _C  # noqa: F401  (has the operator; says first where PyTorch is too old)
@@ -35,6 +36,14 @@ torch._inductor.config.custom_should_partition_ops = [
 # A model that is pickled as a whole takes its hooks along. Theirs do nothing, and need no torchtap where it is loaded. Those of
 # a copy see that they are called for another module.
 _nothing = functools.partial(contextlib.nullcontext.__exit__, contextlib.nullcontext())
+
+
+def in_checkpoint() -> bool:
+    """Whether a caller is torch.utils.checkpoint."""
+    frame = sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__") != "torch.utils.checkpoint":
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None
 
 
 def _tensors(values: object) -> list[torch.Tensor | None]:

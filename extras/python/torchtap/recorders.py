@@ -146,6 +146,7 @@ class Recorder(_C.Recorder):
     rows            dimensions whose elements are kept as rows, (0, 1) of [B, T, C]; into `spool`, see torchtap.rows
     where           a name of torchtap.Context: only the rows that are true in it
     beside          names of torchtap.Context, kept beside the rows: ("label", "id")
+    recomputed      record forwards again that torch.utils.checkpoint runs again in a backward (`Sample.recomputed` tells them)
     defer           bytes of samples on a device that may wait, so that one launch of a fused kernel adds up many
 
     Tensors are found in tuples, lists, dicts, data classes and what is registered with PyTorch's pytree. Results never change:
@@ -170,6 +171,7 @@ class Recorder(_C.Recorder):
         rows: int | Iterable[int] | None = None,
         where: str | None = None,
         beside: str | Iterable[str] | None = None,
+        recomputed: bool = False,
         defer: int = 0,
     ) -> None:
         super().__init__(
@@ -196,7 +198,7 @@ class Recorder(_C.Recorder):
         )
         self._callables = condition, reduction, transform, on_error
         self._hooks: Hooks = []
-        self._alias = alias
+        self._alias, self._recomputed = alias, recomputed
         weakref.finalize(self, _remove, self._hooks).atexit = False
         if spool is not None:
             atexit.register(_end, weakref.ref(self))
@@ -270,7 +272,7 @@ class Recorder(_C.Recorder):
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"torchtap.{self.kind}: expected a torch.nn.Module, got {type(model).__name__}.")
         chosen = selectors._combined(selector, types, indices)
-        for module, hook, before, after, inputs, paired in self.attach_to(model, chosen, children):
+        for module, hook, before, after, inputs, paired in self.attach_to(model, chosen, children, self._recomputed):
             # Code of torch.compile uses the memory of what it computes again, and carries nothing from one side to the other.
             traceable = not (paired or self._alias)
             handles: list[RemovableHandle] = []

@@ -78,6 +78,8 @@ Value& Log::describe(const at::Tensor& tensor) {
   value.dtype = tensor.scalar_type();
   value.device = tensor.device();
   value.nested = tensor.is_nested();
+  value.of_transform = tensor.key_set().has_any(
+      c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper}));
   if (!value.nested) {  // whose sizes throw
     value.offset = tensor.has_storage() ? tensor.storage_offset() : 0;
     value.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());

@@ -59,6 +59,7 @@ struct Value {
   c10::DimVector sizes;
   std::int64_t offset = 0;  // in its memory
   bool nested = false;
+  bool of_transform = false;  // around a tensor, by torch.func (vmap, grad): not to be used outside of it
   std::int64_t bytes = 0;
   at::Tensor kept;            // undefined if not kept
   std::uint32_t version = 0;  // of `kept`, if it shares memory

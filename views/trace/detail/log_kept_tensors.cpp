@@ -149,6 +149,7 @@ bool Log::afford(std::int64_t bytes, const Value& value) {
 }
 
 void Log::keep(const at::Tensor& tensor, std::int64_t number, Memory* memory) {
+  if (values[number].of_transform) return;
   at::Tensor kept;
   if (tensor.is_nested()) {
     try {

@@ -22,6 +22,14 @@ if typing.TYPE_CHECKING:
     Hooks: typing.TypeAlias = list[tuple[torch.nn.Module, _C.Hook]]
 
 
+# Operations are seen by this dispatch key. Higher-order operators (torch.cond, those of torch.func in torch.vmap) are Python's
+# and look for a kernel of each key; they pass this one, and what they compute is seen.
+_operations_key = torch._C._parse_dispatch_key("TESTING_ONLY_GenericMode")
+torch._ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(_operations_key)
+for _one in torch._ops._higher_order_ops.values():
+    _one.fallthrough(_operations_key)
+
+
 class Fields(dict[str, typing.Any]):
     """Facts by name, as keys and as attributes: `row["forward"]["work"]["macs"]`, `row.forward.work.macs`."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 import contextlib
 import inspect
 import os
@@ -37,7 +38,14 @@ __all__ = ["Candidate", "History", "Node", "Tracer", "Validation", "load_trace",
 
 def _named(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors in a value, with the keys and places that lead to them: "batch.ids", "x.0"."""
-    leaves, _ = pytree.tree_flatten_with_path(value)
+    if isinstance(value, collections.abc.Mapping):  # of any class, as outputs of transformers
+        for key, one in value.items():
+            yield from _named(f"{name}.{key}", one)
+        return
+    try:
+        leaves = pytree.tree_flatten_with_path(value)[0]
+    except ValueError:  # a class that is registered without keys
+        leaves = [((pytree.SequenceKey(place),), leaf) for place, leaf in enumerate(pytree.tree_leaves(value))]
     for path, leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             parts = (getattr(key, "key", getattr(key, "idx", getattr(key, "name", None))) for key in path)
