@@ -54,8 +54,8 @@ void SyncQueue::add(base::OutputFile file) {
   Waiting next;
   next.fd = file.finish();
   next.path = file.path();
-#ifdef SYNC_FILE_RANGE_WRITE
-  ::sync_file_range(next.fd.get(), 0, 0, SYNC_FILE_RANGE_WRITE);  // a hint; fsync reports errors
+#ifdef SYNC_FILE_RANGE_WRITE  // a hint that Linux takes; fsync reports errors
+  ::sync_file_range(next.fd.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
 #endif
   waiting_.push_back(std::move(next));
   if (waiting_.size() >= most_) wait();

@@ -1,8 +1,6 @@
 #include "launcher_summary.hpp"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/staging.hpp>
+#include <torchtap/base/system.hpp>
 #include <torchtap/storage/extend/recording_files.hpp>
 #include <torchtap/views/monitor/incident.hpp>
 #include <torchtap/views/text/units.hpp>
@@ -50,13 +49,9 @@ bool move_recording(const std::string& from, const std::string& to, bool overwri
     fs::rename(from, to, error);
     return !error;
   }
-#ifdef RENAME_EXCHANGE
-  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
-    base::remove_folder(from, storage::extend::is_recording_file);
-    return true;
-  }
-#endif
-  return false;
+  if (base::rename(from, to, base::Rename::exchange) != 0) return false;
+  base::remove_folder(from, storage::extend::is_recording_file);
+  return true;
 }
 
 struct Seen {

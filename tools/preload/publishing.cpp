@@ -113,6 +113,9 @@ Report Publishing::reported() const {
 void Publishing::put(const Place& place, const std::string& text) {
   Published& published = *place.published;
   const std::uint64_t number = published.number.load(std::memory_order_relaxed) + 1;
+  // A launcher that is slow may be reading this half: the other one's number has to arrive before what is
+  // written now.
+  std::atomic_thread_fence(std::memory_order_release);
   Published::Half& half = published.halves[number % 2];
   char*& room = place.rooms->of[number % 2];
   if (half.room < text.size()) {

@@ -201,7 +201,7 @@ extern "C" {
 [[gnu::visibility("default")]] void* dlopen(const char* file, int flags) noexcept {
   if (state == State::waits && file != nullptr && (flags & RTLD_NOLOAD) == 0)
     before_loading(file, __builtin_return_address(0));
-#ifdef __clang__
+#ifdef __clang__  // GCC jumps by itself
   [[clang::musttail]]
 #endif
   return next_dlopen(file, flags);

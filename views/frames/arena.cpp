@@ -42,7 +42,7 @@ void take_memory(const Descriptor& memory, const Mapping& mapping, std::uint64_t
   } while (failed != 0 && errno == EINTR);
   if (failed != 0)
     system_error("views::frames", c10::str("take ", to - from, " bytes of shared memory"), errno);
-#ifdef MADV_POPULATE_WRITE
+#ifdef MADV_POPULATE_WRITE  // since Linux 5.14
   const std::uint64_t page = from / kPage * kPage;
   ::madvise(mapping.get() + page, to - page,
             MADV_POPULATE_WRITE);  // only spares the forward some page faults

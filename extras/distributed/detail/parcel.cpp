@@ -19,7 +19,7 @@ constexpr double kMost = 0x1p50;  // elements of a tensor; more are damaged
 
 /// Lets the system give a large tensor memory in pages of 2 MiB, which it fills sooner than many small ones.
 void in_large_pages(const at::Tensor& tensor) {
-#ifdef MADV_HUGEPAGE
+#ifdef MADV_HUGEPAGE  // of Linux
   constexpr std::uintptr_t kPage = std::uintptr_t{2} << 20;
   const auto first = reinterpret_cast<std::uintptr_t>(tensor.data_ptr());
   const std::uintptr_t begin = (first + kPage - 1) / kPage * kPage,
