@@ -18,13 +18,15 @@ import torch
 from harness import SOURCE
 
 FILE = SOURCE / "extras/python/torchtap/rows.py"
+TABLES = SOURCE / "extras/python/torchtap/rows_tables.py"
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     """The file alone, as it is copied beside a dump; spawned workers find it too."""
     folder = tmp_path_factory.mktemp("alone")
-    shutil.copy(FILE, folder)
+    for file in (FILE, TABLES):
+        shutil.copy(file, folder)
     sys.path.insert(0, str(folder))
     import rows
 
@@ -357,7 +359,7 @@ def test_unknown_names(rows, plain, tmp_path):
         dump["once"].beside("lable")
     with pytest.raises(FileNotFoundError, match="is no recording"):
         rows.open(tmp_path)
-    assert dump["once", "ForwardOutput"].kind == rows.Rows(plain[0].folder, "once").kind
+    assert dump["once", "ForwardOutput"].kind == rows.Dump(plain[0].folder)["once"].kind
     assert repr(dump["once"]) == f"Rows of once (ForwardOutput): {sum(SIZES)} of [5] float32, beside label, weights, id"
 
 
