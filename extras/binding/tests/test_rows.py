@@ -285,6 +285,35 @@ def test_large_rows_and_threads(rows, tmp_path):
         torch.set_num_threads(before)
 
 
+def test_memory_is_used_again_when_nobody_has_it(rows, tmp_path):
+    writer = Writer(tmp_path, 100)
+    want = torch.randn(300, 40, generator=torch.Generator().manual_seed(0))
+    writer.with_index("m", "ForwardOutput", "Linear", want, [(1, 0, 0, 0, 300)])
+    writer.manifest()
+    of, places, kept = rows.open(tmp_path)["m"], set(), []
+    for x in of.shuffled(100, buffer="1 MB"):
+        places.add(x.data_ptr())
+    for i in range(100):
+        index = torch.randint(300, (100,))
+        x = of[index]
+        places.add(x.data_ptr())
+        if i % 3 == 0:
+            kept.append((index, x[10:].view(-1)))  # a part is enough
+        assert torch.equal(x, want[index])
+    assert all(torch.equal(part, want[index][10:].flatten()) for index, part in kept)
+    assert len(places) < 3 + 2 * len(kept)
+
+
+def test_large_rows_lie_anywhere(rows, tmp_path):
+    writer = Writer(tmp_path, 3)
+    want = torch.randn(10, 1 << 20, generator=torch.Generator().manual_seed(0))  # 4 MB
+    writer.with_index("m", "ForwardOutput", "Linear", want, [(1, 0, 0, 0, 10)])
+    writer.manifest()
+    of = rows.open(tmp_path)["m"]
+    for index in ([9, 0, 4, 4], slice(None), slice(1, 3), 7):
+        assert torch.equal(of[index], want[index])
+
+
 def test_corrections(rows, tmp_path):
     """A recovered dump: after (1, 0) 3 of 5 rows of the last call are missing, then there are 2 rows without a call."""
     writer = Writer(tmp_path, 4)

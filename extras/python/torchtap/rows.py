@@ -21,6 +21,7 @@ import os
 import pathlib
 import re
 import struct
+import weakref
 import zipfile
 import zlib
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Union, cast
@@ -215,6 +216,9 @@ class Rows(torch.utils.data.Dataset[Tensor]):
         self._begins, self._holes = numpy.append(0, self._counts.cumsum()), (of_call * counts).cumsum()[~of_call]
         self._shifts = numpy.append(0, counts[~of_call].cumsum())
         self._chosen: Any = None  # numbers of rows, for a view of where()
+        self._spare: list[Any] = [
+            (numpy.empty(0), None)
+        ] * 2  # memory of the last gathers: new memory takes as long as the copy itself
         if self._pieces:  # all memory from the first piece to the last one; what lies between them is not touched
             places = numpy.array([piece.ctypes.data for piece in self._pieces])
             self._starts, size = places - places.min(), int(numpy.ptp(places)) + self._pieces[places.argmax()].size
@@ -258,7 +262,8 @@ class Rows(torch.utils.data.Dataset[Tensor]):
 
     def _find(self, rows: Array) -> tuple[Array, Array]:
         """The pieces of rows by their numbers, int64 [n], and where their bytes begin in all memory."""
-        rows = rows + self._shifts[numpy.searchsorted(self._holes, rows, "right")]
+        if len(self._holes):
+            rows = rows + self._shifts[numpy.searchsorted(self._holes, rows, "right")]
         piece = numpy.searchsorted(self._firsts, rows, "right") - 1
         return piece, self._starts[piece] + (rows - self._firsts[piece]) * self._each
 
@@ -276,7 +281,15 @@ class Rows(torch.utils.data.Dataset[Tensor]):
 
     def _gather(self, rows: Array) -> Tensor:
         """Rows by their numbers: a tensor [n, ...]."""
-        found = torch.from_numpy(numpy.empty((len(rows), self._each), numpy.uint8))  # NumPy's memory has large pages
+        memory, lent = numpy.empty(0, numpy.uint8), None
+        with contextlib.suppress(IndexError):  # other threads have it
+            memory, lent = self._spare.pop(0)
+        if memory.size != len(rows) * self._each or (lent and lent() is not None):  # somebody has those rows
+            memory = numpy.empty(len(rows) * self._each, numpy.uint8)
+        view = memory[:]  # which lives as long as the tensors of it
+        if memory.size <= 64 << 20:
+            self._spare.append((memory, weakref.ref(view)))
+        found = torch.from_numpy(view).view(len(rows), self._each)
         begins = self._find(rows)[1] if found.numel() else rows
         if self._each >= 1 << 16:
             for to, begin in zip(found, begins.tolist()):
@@ -457,7 +470,8 @@ class Shuffled(torch.utils.data.IterableDataset[Any]):
             """Numbers of the rows of some batches, mixed; the system reads these rows from now on."""
             ends = [min(self._part.start + min(one, last) * self.batch, self._part.stop) for one in (at, at + fit)]
             block, place = numpy.divmod(numpy.arange(*ends), size)
-            rows = self.rows._numbers((start + order[block] * size + place) % count)
+            rows = (order[block] * size + place + start) % count
+            rows = rows if self.rows._chosen is None else self.rows._chosen[rows]
             self.rows._read_ahead(rows, near=1 + self._block // 8 // max(self.rows._each, 1))
             return numpy.random.default_rng([self.seed, epoch, 1 + ends[0]]).permutation(rows)
 
