@@ -724,6 +724,15 @@ def test_arrow_without_a_copy(rows, plain):
     assert view.arrow()["once"].to_pylist() == view[:].tolist()
 
 
+def test_parquet(rows, plain, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    of, expected = open_plain(rows, plain)
+    of.where(label=3).parquet(tmp_path / "threes.parquet", texts=("id",))
+    table = parquet.read_table(tmp_path / "threes.parquet")
+    wanted = [row for row in expected if label_of(row) == 3]
+    assert table["once"].to_pylist() == stack_of(wanted).tolist() and table["id"].to_pylist() == [*map(id_of, wanted)]
+
+
 def test_dataset(rows, plain):
     pytest.importorskip("datasets")
     of, expected = open_plain(rows, plain)
@@ -732,11 +741,13 @@ def test_dataset(rows, plain):
     assert torch.equal(dataset.with_format("torch")[:4]["once"], of[:4])
 
 
-@pytest.mark.parametrize("package,call", [("pandas", "table"), ("pyarrow", "arrow"), ("datasets", "dataset")])
+@pytest.mark.parametrize(
+    "package,call", [("pandas", "table"), ("pyarrow", "arrow"), ("pyarrow", "parquet"), ("datasets", "dataset")]
+)
 def test_packages_that_are_not_installed(rows, plain, monkeypatch, package, call):
     monkeypatch.setitem(sys.modules, package, None)
     of = rows.open(plain[0].folder)
     with pytest.raises(
         ImportError, match=rf"{call}\(\) needs {package}, which is not installed: pip install {package}"
     ):
-        getattr(of if call == "table" else of["once"], call)()
+        getattr(of if call == "table" else of["once"], call)(*["file"] if call == "parquet" else [])

@@ -314,18 +314,20 @@ class Rows(torch.utils.data.Dataset[Tensor]):
 
     def _there(self, column: Rows, rows: Array) -> Array:
         """The numbers in a column of what belongs to these rows, int64 [n]; -1 where it has nothing."""
+        if not len(column):
+            return numpy.full_like(rows, -1)
         if column not in self._matches:  # for each call the first one there of the same run and group
             theirs = {(run, group): i for i, (run, _, group, *_) in reversed([*enumerate(column._calls.tolist())])}
             found = [theirs.get((run, group), -1) for run, _, group, *_ in self._calls.tolist()]
             self._matches[column] = numpy.array(found, numpy.int64)
         call = numpy.searchsorted(self._begins, rows, "right") - 1
         there, place = self._matches[column][call], rows - self._begins[call]
-        held = place < numpy.append(column._counts, 0)[there]
+        held = (there >= 0) & (place < column._counts[there])
         return numpy.where(held, column._begins[there] + place, -1)
 
     def _read(self, name: str, rows: Array, some: bool = False) -> tuple[Tensor, Array]:
         """A column of these rows, and which of them have a value in it, int64 [n]: `some`, or all."""
-        every, call = numpy.arange(len(rows)), numpy.searchsorted(self._begins, rows, "right") - 1
+        every = numpy.arange(len(rows))
         if name in self.columns:
             column = self._dump[name, "Beside"]
             at = self._there(column, rows)
@@ -335,7 +337,7 @@ class Rows(torch.utils.data.Dataset[Tensor]):
             return column._gather(at[at >= 0]), every[at >= 0]
         if name not in Where._fields:
             raise KeyError(f"there is no column {name!r}; there are {', '.join([*self.columns, *Where._fields])}.")
-        at_call = {"run": 0, "forward": 1, "call": 3}
+        call, at_call = numpy.searchsorted(self._begins, rows, "right") - 1, {"run": 0, "forward": 1, "call": 3}
         values = rows - self._begins[call] if name == "place" else self._calls[call, at_call[name]]
         if name == "place" and any(one["kind"] == "Place" for one in self._dump.entries):  # with a mask
             column = self._dump[name, "Place"]

@@ -75,5 +75,5 @@ def dataset(rows: Rows, texts: Sequence[str] = ()) -> datasets.Dataset:
 
 def parquet(rows: Rows, path: str | os.PathLike[str], texts: Sequence[str] = ()) -> None:
     """Writes arrow() to a Parquet file."""
-    made = arrow(rows, texts)
-    _need("pyarrow.parquet", "parquet()").write_table(made, os.fspath(path))
+    _need("pyarrow", "parquet()")
+    importlib.import_module("pyarrow.parquet").write_table(arrow(rows, texts), os.fspath(path))
