@@ -3,6 +3,7 @@
 Each row's values say which run, forward, call and place it is of, so that every way to read it can be compared with them."""
 
 import collections
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -302,6 +303,14 @@ def test_memory_is_used_again_when_nobody_has_it(rows, tmp_path):
         assert torch.equal(x, want[index])
     assert all(torch.equal(part, want[index][10:].flatten()) for index, part in kept)
     assert len(places) < 3 + 2 * len(kept)
+
+    def gathers(seed):
+        for _ in range(200):
+            index = torch.randint(300, (100,), generator=torch.Generator().manual_seed(seed))
+            assert torch.equal(of[index], want[index])
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(gathers, range(8))] == [None] * 8
 
 
 def test_large_rows_lie_anywhere(rows, tmp_path):

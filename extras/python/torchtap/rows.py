@@ -216,9 +216,8 @@ class Rows(torch.utils.data.Dataset[Tensor]):
         self._begins, self._holes = numpy.append(0, self._counts.cumsum()), (of_call * counts).cumsum()[~of_call]
         self._shifts = numpy.append(0, counts[~of_call].cumsum())
         self._chosen: Any = None  # numbers of rows, for a view of where()
-        self._spare: list[Any] = [
-            (numpy.empty(0), None)
-        ] * 2  # memory of the last gathers: new memory takes as long as the copy itself
+        # Memory of the last gathers, to be used again: the system's clearing of new memory takes as long as the copy.
+        self._spare: list[Any] = [(numpy.empty(0), None)] * 2
         if self._pieces:  # all memory from the first piece to the last one; what lies between them is not touched
             places = numpy.array([piece.ctypes.data for piece in self._pieces])
             self._starts, size = places - places.min(), int(numpy.ptp(places)) + self._pieces[places.argmax()].size
@@ -281,14 +280,13 @@ class Rows(torch.utils.data.Dataset[Tensor]):
 
     def _gather(self, rows: Array) -> Tensor:
         """Rows by their numbers: a tensor [n, ...]."""
-        memory, lent = numpy.empty(0, numpy.uint8), None
+        memory, lent = numpy.empty(0), None
         with contextlib.suppress(IndexError):  # other threads have it
             memory, lent = self._spare.pop(0)
         if memory.size != len(rows) * self._each or (lent and lent() is not None):  # somebody has those rows
             memory = numpy.empty(len(rows) * self._each, numpy.uint8)
         view = memory[:]  # which lives as long as the tensors of it
-        if memory.size <= 64 << 20:
-            self._spare.append((memory, weakref.ref(view)))
+        self._spare.append((memory, weakref.ref(view)) if memory.size <= 32 << 20 else (numpy.empty(0), None))
         found = torch.from_numpy(view).view(len(rows), self._each)
         begins = self._find(rows)[1] if found.numel() else rows
         if self._each >= 1 << 16:
