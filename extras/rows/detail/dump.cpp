@@ -43,14 +43,8 @@ void Form::take(const storage::Spool::Stream::Before& before, const std::string&
 
 at::Tensor line_of(std::int64_t run, std::int64_t forward, std::int64_t group, std::int64_t call,
                    std::int64_t rows) {
-  const at::Tensor line = at::empty({kNumbers}, at::kLong);
-  auto* const to = line.data_ptr<std::int64_t>();
-  to[0] = run;
-  to[1] = forward;
-  to[2] = group;
-  to[3] = call;
-  to[4] = rows;
-  return line;
+  const std::int64_t line[kNumbers]{run, forward, group, call, rows};
+  return at::tensor(at::ArrayRef<std::int64_t>(line), at::kLong);
 }
 
 Dump::Dump(storage::Spool& spool, Asked asked)
