@@ -10,8 +10,7 @@
 ///             value = torch.load("analysis/" + entry["file"], weights_only=True)
 ///             print(entry["path"], entry["kind"], entry["samples"], entry["dtype"], entry["shape"])
 ///
-/// Beside the value, a `.pt` file holds the state of its reduction, if that can be saved: Python ignores it,
-/// and `merge` needs it. docs/format.md specifies all files.
+/// docs/format.md specifies all files, and what else they hold.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +30,9 @@
 
 namespace torchtap::base {
 class InputFile;
+}
+namespace torchtap::rows {
+class Rows;
 }
 
 namespace torchtap::storage {
@@ -146,6 +148,8 @@ class TORCHTAP_API RecordedEntry {
   ///
   ///     for (const at::Tensor& sample : recording.at("layer1").each_tensor()) …
   SampleRange each_tensor(std::optional<std::int64_t> slot = {}) const;
+  /// The samples as rows, <torchtap/rows/rows.hpp>. The component rows has this function.
+  rows::Rows rows() const;
   /// The files of an entry that was spooled, in order; empty for any other.
   std::vector<RecordedShard> shards() const;
   /// How many samples were dropped for lack of room, in memory or in front of the disk.

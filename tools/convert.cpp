@@ -58,7 +58,7 @@ their shapes agree, otherwise numbered, "path/0", "path/1".
                 of blocks each block is a step, and of kept samples of one element, "path/value", each sample. With
                 several kinds of tensors "path/kind/result".
 
-  parquet       is written in Python, by pyarrow: torchtap.load("dump")["layer1"].rows.arrow().
+  parquet       is written in Python, by pyarrow: torchtap.load("dump")["layer1"].rows.parquet("layer1.parquet").
 
 Of a dump (record --rows) each module is one tensor [rows, ...], and what is beside them "beside/NAME", with run, forward,
 call and place of each row; "beside/PATH/NAME" if the modules have different rows.
@@ -426,8 +426,8 @@ void add_convert(CLI::App& app) {
   command->add_flag("--json", options->json, "Report the files written as JSON");
   command->callback([options] {
     TORCH_CHECK_VALUE(options->format != "parquet",
-                      "--to parquet: Python's pyarrow writes parquet: rows = torchtap.load(\"", options->path,
-                      "\")[\"PATH\"].rows; pyarrow.parquet.write_table(rows.arrow(), \"PATH.parquet\").");
+                      "--to parquet: Python's pyarrow writes parquet: torchtap.load(\"", options->path,
+                      "\")[\"PATH\"].rows.parquet(\"PATH.parquet\").");
     check_output(*options);
     const Layers layers = open_layers(options->path);
     const bool one_file = options->format == "safetensors";

@@ -2,27 +2,31 @@
 maps and against reading in order. Needs no C++: a dump is written here as a recorder writes it. With --write, writing rows beside
 write(2) of the same bytes, also by a recorder in Python if torchtap is installed; extras/rows/bench has the recorder in C++.
 
-usage: rows.py FOLDER [--gigabytes 1] [--row 1024] [--rounds 5] [--cold] [--write]
+usage: rows.py FOLDER [--gigabytes 1] [--row 1024] [--rounds 5] [--threads 1] [--cold] [--write] [--few]
 
-Ways that are not installed are left out (h5py, zarr, datasets). All take turns, round by round; the median of a way's ratios to
-the first way of the same round is printed. --cold drops files from the page cache before each epoch. Memory is the most that is
-anonymous (not mapped files) while it runs, less that before.
+Ways that are not installed are left out (h5py, zarr, datasets), with --few all but the fast ones. All take turns, round by round;
+the median of a way's ratios to the first way of the same round is printed, by the clock and by the CPU time of the process. --cold
+drops files from the page cache before each epoch. Memory is the most that is anonymous (not mapped files) while it runs, less that
+before.
 """
 
 import argparse
+import gc
 import importlib.util
 import json
 import os
 import pathlib
 import shutil
 import statistics
+import subprocess
 import sys
 import time
 
 import numpy
 import torch
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "extras/python"))
+if "--write" not in sys.argv:  # the file of this checkout; a recorder is of what is installed
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "extras/python"))
 from torchtap import rows as torchtap_rows
 
 BATCH, SHARD = 4096, 64 << 20
@@ -202,11 +206,18 @@ def measure_writing(folder, row, gigabytes, rounds):
 
 
 def drop(folder):
+    """Drops files from the page cache, and says so if some of their pages are still there."""
     for file in folder.rglob("*"):
         if file.is_file():
             with open(file, "rb") as one:
                 os.fsync(one.fileno())
                 os.posix_fadvise(one.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if shutil.which("fincore"):
+        files = [one for one in folder.rglob("*") if one.is_file() and one.stat().st_size > 1 << 20]
+        told = subprocess.run(["fincore", "-bnro", "RES", *files], capture_output=True, text=True, check=True).stdout
+        held = sum(map(int, told.split()))
+        if held > 1 << 24:
+            print(f"{held / 1e6:.0f} MB of {folder} are still in the page cache")
 
 
 def anonymous():
@@ -214,16 +225,25 @@ def anonymous():
         return next(int(line.split()[1]) for line in status if line.startswith("RssAnon")) / 1e3
 
 
+def clocks():
+    return numpy.array([time.perf_counter(), time.process_time()])
+
+
+def ratios(times, base):
+    """By the clock and by CPU time, medians of the rounds."""
+    return " | ".join(f"{one:.2f} ×" for one in numpy.median(numpy.array(base) / numpy.array(times), 0))
+
+
 def epoch(make, size, seconds):
-    """Bytes a second, whole or for so many seconds, and the growth of memory in MB."""
-    before, most, done, start = anonymous(), 0.0, 0, time.perf_counter()
+    """Seconds and CPU seconds a byte, whole or for so many seconds, and the growth of memory in MB."""
+    before, most, done, start = anonymous(), 0.0, 0, clocks()
     for batch in make():
         x = batch["m"] if isinstance(batch, dict) else batch[0] if isinstance(batch, tuple) else batch
         done += len(x) * size
         most = max(most, anonymous() - before)
-        if time.perf_counter() - start > seconds:
+        if (clocks() - start)[0] > seconds:
             break
-    return done / (time.perf_counter() - start), most
+    return (clocks() - start) / done, most
 
 
 def main():
@@ -233,6 +253,8 @@ def main():
     parser.add_argument("--row", type=int, default=1024, help="bytes of a row")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5, help="of an epoch at most")
+    parser.add_argument("--threads", type=int, default=1, help="of PyTorch")
+    parser.add_argument("--few", action="store_true", help="the fast ways only")
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--write", action="store_true", help="measure writing")
     arguments = parser.parse_args()
@@ -242,8 +264,13 @@ def main():
     count = int(arguments.gigabytes * 1e9) // arguments.row
     if not folder.exists():
         write(folder, count, width)
-    torch.set_num_threads(1)
-    found, generator = ways(folder, count), numpy.random.default_rng(1)
+    torch.set_num_threads(arguments.threads)
+    slow = ("h5py", "zarr", "datasets", "DataLoader", "workers") if arguments.few else ()
+
+    def made():
+        return {name: way for name, way in ways(folder, count).items() if not any(one in name for one in slow)}
+
+    found, generator = made(), numpy.random.default_rng(1)
     gathers, epochs, memory = {}, {}, {}
     for name, (gather, _) in found.items():
         if gather:
@@ -252,35 +279,34 @@ def main():
     for _ in range(arguments.rounds):
         for _ in range(0 if arguments.cold else 10):
             for name, (gather, _) in found.items():
-                if gather and (
-                    name not in gathers or statistics.median(gathers[name]) < 0.5 or len(gathers[name]) < 10
-                ):
+                if gather and (name not in gathers or gathers[name][0][0] < 0.5 or len(gathers[name]) < 10):
                     index = generator.integers(0, count, BATCH)
-                    start = time.perf_counter()
+                    start = clocks()
                     kept = gather(index)
-                    gathers.setdefault(name, []).append(time.perf_counter() - start)
+                    gathers.setdefault(name, []).append(clocks() - start)
                     del kept
-        for name, (_, make) in found.items():
-            if make:
-                if arguments.cold:
-                    drop(folder)
-                rate, grown = epoch(make, arguments.row, arguments.seconds)
-                epochs.setdefault(name, []).append(rate)
-                memory[name] = max(memory.get(name, 0), grown)
+        for name in [name for name, (_, make) in found.items() if make]:
+            if arguments.cold:  # what is mapped cannot be dropped
+                found = make = None
+                gc.collect()
+                drop(folder)
+                found = made()
+            make = found[name][1]
+            taken, grown = epoch(make, arguments.row, arguments.seconds)
+            epochs.setdefault(name, []).append(taken)
+            memory[name] = max(memory.get(name, 0), grown)
     print(
         f"rows of {arguments.row} bytes, {count} of them, {'from the disk' if arguments.cold else 'in the page cache'}"
     )
     if gathers:
         base = gathers["numpy.memmap, in order"]
         for name, times in gathers.items():
-            ratio = statistics.median(one / other for one, other in zip(base, times))
-            print(
-                f"gather | {name} | {1e3 * statistics.median(times):.2f} ms | least {1e3 * min(times):.2f} | {ratio:.2f} ×"
-            )
+            ratio = ratios(times, base[: len(times)])
+            print(f"gather | {name} | {1e3 * numpy.median(times, 0)[0]:.2f} ms | {ratio}")
     base = epochs["read(2), in order"]
-    for name, rates in epochs.items():
-        ratio = statistics.median(one / other for one, other in zip(rates, base))
-        print(f"epoch | {name} | {statistics.median(rates) / 1e9:.2f} GB/s | {ratio:.2f} × | {memory[name]:.0f} MB")
+    for name, times in epochs.items():
+        rate = 1e-9 / numpy.median(times, 0)[0]
+        print(f"epoch | {name} | {rate:.2f} GB/s | {ratios(times, base)} | {memory[name]:.0f} MB")
 
 
 if __name__ == "__main__":

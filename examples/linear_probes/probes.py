@@ -58,7 +58,7 @@ def draw(file, layers):
 
     matplotlib.use("Agg")
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "probes", "font.size": 9})
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     figure, axis = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
     depth = range(len(layers))
@@ -66,8 +66,17 @@ def draw(file, layers):
         depth, [train for _, _, train, _ in layers], "o--", color="#9db4c8", label="images that trained the probe"
     )
     axis.plot(depth, [test for _, _, _, test in layers], "o-", color="#1f5f8b", label="other images")
-    for i, (_, _, _, test) in enumerate(layers):
-        axis.annotate(f"{test:.1%}", (i, test), (0, -13), textcoords="offset points", ha="center", size=8)
+    for i, (_, _, train, test) in enumerate(layers):  # on the side where the other line is not
+        axis.annotate(
+            f"{test:.1%}",
+            (i, test),
+            (0, 6 if train < test else -13),
+            textcoords="offset points",
+            ha="center",
+            size=8,
+            bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"},
+        )
+    axis.yaxis.set_major_formatter(ticker.PercentFormatter(1, 0))
     axis.set_xticks([*depth], [f"{path}\n{width}" for path, width, _, _ in layers])
     axis.set(xlabel="layer, and the width of its rows", ylabel="accuracy of a linear probe")
     axis.legend(loc="best")

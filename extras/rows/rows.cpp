@@ -77,6 +77,8 @@ struct Rows::Impl {
   [[noreturn]] void no_value(const std::string& name, const Column& column) const;
 };
 
+Rows::Rows() : impl_(std::make_shared<const Impl>()) {}
+
 Rows::Rows(const storage::RecordedEntry& entry) {
   TORCH_CHECK_VALUE(!storage::is_beside(entry.kind()), "rows::Rows: \"", entry.path(), "\" of the kind ",
                     entry.kind(), " is beside rows; ask for the rows of a module, and then beside(\"",
@@ -276,3 +278,7 @@ bool is_dump(const storage::Recording& recording) {
 }
 
 }  // namespace torchtap::rows
+
+torchtap::rows::Rows torchtap::storage::RecordedEntry::rows() const {
+  return rows::Rows(*this);
+}

@@ -3,12 +3,14 @@
 /// Reads the rows of a module in a dump, with the calls that they are of and what was kept beside them.
 
 #include <ATen/core/Tensor.h>
+#include <range/v3/range_fwd.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torchtap/base/api.hpp>
@@ -28,14 +30,17 @@ struct Where {
 
 /// The rows of one module, as a list of tensors that are mapped from files and not read:
 ///
-///     rows::Rows rows(storage::load("dump").at("layer2"));
+///     rows::Rows rows = storage::load("dump").at("layer2").rows();
 ///     at::Tensor x = rows.gather(chosen), y = rows.beside("label", chosen);
 ///
 /// Of a recording without `RecorderOptions::rows`, the rows are those of the first dimension of each sample,
 /// and the forward is the number of the sample. While a dump is written, these are the rows of its complete
-/// shards. A regular value that may be read by several threads; a range of range-v3.
-class TORCHTAP_API Rows {
+/// shards. Copies are cheap and read the same files, also from several threads. A view of range-v3 with
+/// random access: `recording.at("layer2").rows() | ranges::views::stride(10)`.
+class TORCHTAP_API Rows : public ranges::view_base {
  public:
+  /// No rows.
+  Rows();
   /// Maps the files of the entry's directory. Throws `c10::ValueError` for an entry that is beside rows, for
   /// samples that hold no tensors of one shape, and for files that are missing or damaged.
   explicit Rows(const storage::RecordedEntry& entry);
@@ -76,7 +81,7 @@ class TORCHTAP_API Rows {
   /// Where a row is from. Throws `c10::IndexError`.
   Where where(std::int64_t index) const;
 
-  /// Iterates over rows; `*iterator` is a tensor.
+  /// Iterates over rows; `*iterator` is a tensor. An iterator reads its rows when `Rows` is gone, too.
   class Iterator;
   Iterator begin() const;
   Iterator end() const;
@@ -95,9 +100,9 @@ class Rows::Iterator {
   using reference = at::Tensor;
 
   Iterator() = default;
-  Iterator(const Rows* rows, std::int64_t at) noexcept : rows_(rows), at_(at) {}
-  at::Tensor operator*() const { return rows_->row(at_); }
-  at::Tensor operator[](difference_type n) const { return rows_->row(at_ + n); }
+  Iterator(Rows rows, std::int64_t at) noexcept : rows_(std::move(rows)), at_(at) {}
+  at::Tensor operator*() const { return rows_.row(at_); }
+  at::Tensor operator[](difference_type n) const { return rows_.row(at_ + n); }
   // clang-format off
   Iterator& operator++() noexcept { ++at_; return *this; }
   Iterator& operator--() noexcept { --at_; return *this; }
@@ -118,15 +123,15 @@ class Rows::Iterator {
   friend bool operator>=(const Iterator& a, const Iterator& b) noexcept { return a.at_ >= b.at_; }
 
  private:
-  const Rows* rows_ = nullptr;
+  Rows rows_;
   std::int64_t at_ = 0;
 };
 
 inline Rows::Iterator Rows::begin() const {
-  return {this, 0};
+  return {*this, 0};
 }
 inline Rows::Iterator Rows::end() const {
-  return {this, size()};
+  return {*this, size()};
 }
 
 /// Whether a recording has rows with what is beside them (`RecorderOptions::rows`).

@@ -97,7 +97,8 @@ void Spool::Impl::run() {
       error = why;
       failed = true;
     }
-    room.notify_all();
+    // Not for each piece: waking whoever waits for a long queue takes longer than writing a piece.
+    if (written % 16 == 0 || queue.empty() || failed) room.notify_all();
   }
 }
 

@@ -19,6 +19,6 @@ int main() {
     const tap::core::Context named("id", at::arange(4, at::kLong));
     net->forward(at::ones({4, 3}));
   }
-  const tap::rows::Rows rows(tap::storage::load("rows_consumer_dump").at(""));
+  const tap::rows::Rows rows = tap::storage::load("rows_consumer_dump").at("").rows();
   return rows.size() == 4 && rows.beside("id").equal(at::arange(4, at::kLong)) ? 0 : 1;
 }

@@ -3,6 +3,7 @@
 Each row's values say which run, forward, call and place it is of, so that every way to read it can be compared with them."""
 
 import collections
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -18,13 +19,15 @@ import torch
 from harness import SOURCE
 
 FILE = SOURCE / "extras/python/torchtap/rows.py"
+TABLES = SOURCE / "extras/python/torchtap/rows_tables.py"
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     """The file alone, as it is copied beside a dump; spawned workers find it too."""
     folder = tmp_path_factory.mktemp("alone")
-    shutil.copy(FILE, folder)
+    for file in (FILE, TABLES):
+        shutil.copy(file, folder)
     sys.path.insert(0, str(folder))
     import rows
 
@@ -283,6 +286,43 @@ def test_large_rows_and_threads(rows, tmp_path):
         torch.set_num_threads(before)
 
 
+def test_memory_is_used_again_when_nobody_has_it(rows, tmp_path):
+    writer = Writer(tmp_path, 100)
+    want = torch.randn(300, 40, generator=torch.Generator().manual_seed(0))
+    writer.with_index("m", "ForwardOutput", "Linear", want, [(1, 0, 0, 0, 300)])
+    writer.manifest()
+    of, places, kept = rows.open(tmp_path)["m"], set(), []
+    for x in of.shuffled(100, buffer="1 MB"):
+        places.add(x.data_ptr())
+    for i in range(100):
+        index = torch.randint(300, (100,))
+        x = of[index]
+        places.add(x.data_ptr())
+        if i % 3 == 0:
+            kept.append((index, x[10:].view(-1)))  # a part is enough
+        assert torch.equal(x, want[index])
+    assert all(torch.equal(part, want[index][10:].flatten()) for index, part in kept)
+    assert len(places) < 3 + 2 * len(kept)
+
+    def gathers(seed):
+        for _ in range(200):
+            index = torch.randint(300, (100,), generator=torch.Generator().manual_seed(seed))
+            assert torch.equal(of[index], want[index])
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(gathers, range(8))] == [None] * 8
+
+
+def test_large_rows_lie_anywhere(rows, tmp_path):
+    writer = Writer(tmp_path, 3)
+    want = torch.randn(10, 1 << 20, generator=torch.Generator().manual_seed(0))  # 4 MB
+    writer.with_index("m", "ForwardOutput", "Linear", want, [(1, 0, 0, 0, 10)])
+    writer.manifest()
+    of = rows.open(tmp_path)["m"]
+    for index in ([9, 0, 4, 4], slice(None), slice(1, 3), 7):
+        assert torch.equal(of[index], want[index])
+
+
 def test_corrections(rows, tmp_path):
     """A recovered dump: after (1, 0) 3 of 5 rows of the last call are missing, then there are 2 rows without a call."""
     writer = Writer(tmp_path, 4)
@@ -357,7 +397,7 @@ def test_unknown_names(rows, plain, tmp_path):
         dump["once"].beside("lable")
     with pytest.raises(FileNotFoundError, match="is no recording"):
         rows.open(tmp_path)
-    assert dump["once", "ForwardOutput"].kind == rows.Rows(plain[0].folder, "once").kind
+    assert dump["once", "ForwardOutput"].kind == rows.Dump(plain[0].folder)["once"].kind
     assert repr(dump["once"]) == f"Rows of once (ForwardOutput): {sum(SIZES)} of [5] float32, beside label, weights, id"
 
 
@@ -693,6 +733,15 @@ def test_arrow_without_a_copy(rows, plain):
     assert view.arrow()["once"].to_pylist() == view[:].tolist()
 
 
+def test_parquet(rows, plain, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    of, expected = open_plain(rows, plain)
+    of.where(label=3).parquet(tmp_path / "threes.parquet", texts=("id",))
+    table = parquet.read_table(tmp_path / "threes.parquet")
+    wanted = [row for row in expected if label_of(row) == 3]
+    assert table["once"].to_pylist() == stack_of(wanted).tolist() and table["id"].to_pylist() == [*map(id_of, wanted)]
+
+
 def test_dataset(rows, plain):
     pytest.importorskip("datasets")
     of, expected = open_plain(rows, plain)
@@ -701,11 +750,13 @@ def test_dataset(rows, plain):
     assert torch.equal(dataset.with_format("torch")[:4]["once"], of[:4])
 
 
-@pytest.mark.parametrize("package,call", [("pandas", "table"), ("pyarrow", "arrow"), ("datasets", "dataset")])
+@pytest.mark.parametrize(
+    "package,call", [("pandas", "table"), ("pyarrow", "arrow"), ("pyarrow", "parquet"), ("datasets", "dataset")]
+)
 def test_packages_that_are_not_installed(rows, plain, monkeypatch, package, call):
     monkeypatch.setitem(sys.modules, package, None)
     of = rows.open(plain[0].folder)
     with pytest.raises(
         ImportError, match=rf"{call}\(\) needs {package}, which is not installed: pip install {package}"
     ):
-        getattr(of if call == "table" else of["once"], call)()
+        getattr(of if call == "table" else of["once"], call)(*["file"] if call == "parquet" else [])

@@ -49,7 +49,7 @@ def _rows(entry: Entry) -> Rows:
     """The rows of a dump as a dataset, see `torchtap.rows`. Needs NumPy."""
     from torchtap import rows  # NumPy is not needed for anything else
 
-    return rows.Rows(entry.directory, entry.path, entry.kind)
+    return rows.Dump(entry.directory)[entry.path, entry.kind]
 
 
 def _table(recording: Recording) -> pandas.DataFrame:

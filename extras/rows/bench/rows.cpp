@@ -62,7 +62,8 @@ void bare_write(benchmark::State& state, std::int64_t floats, std::int64_t calls
 }
 
 /// From the first forward until the dump is finished.
-void write_rows(benchmark::State& state, std::int64_t floats, std::int64_t calls, bool masked) {
+void write_rows(benchmark::State& state, std::int64_t floats, std::int64_t calls, bool masked,
+                std::int64_t queue = std::int64_t{256} << 20) {
   const at::Tensor x = batch(floats), label = at::zeros({512}, at::kLong), mask = at::arange(512).lt(512);
   const std::string path = place("rows_dump");
   for (auto _ : state) {
@@ -70,7 +71,8 @@ void write_rows(benchmark::State& state, std::int64_t floats, std::int64_t calls
     tap::base::remove_folder(path);
     Same net;
     tap::recorders::RecorderOptions how;
-    how.rows({0}).beside({"label"}).spool(path, tap::storage::SpoolOptions().mkdir(true).sync(false));
+    how.rows({0}).beside({"label"}).spool(
+        path, tap::storage::SpoolOptions().mkdir(true).sync(false).queue_bytes(queue));
     if (masked) how.where("mask");
     auto dump = std::make_unique<tap::recorders::ForwardOutput>(how);
     dump->attach(*net);
@@ -119,6 +121,9 @@ BENCHMARK_CAPTURE(write_rows, 1KB_masked, 256, kOf1KB, true)->Unit(benchmark::kM
 BENCHMARK_CAPTURE(bare_write, 8KB, 2048, kOf8KB)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK_CAPTURE(write_rows, 8KB, 2048, kOf8KB, false)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK_CAPTURE(write_rows, 8KB_masked, 2048, kOf8KB, true)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK_CAPTURE(write_rows, 8KB_short_queue, 2048, kOf8KB, false, std::int64_t{8} << 20)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 BENCHMARK_CAPTURE(gather, rows, false)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK_CAPTURE(gather, index_select, true)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK_CAPTURE(write_rows, small, 16, 4, false)->Unit(benchmark::kMillisecond)->UseRealTime();

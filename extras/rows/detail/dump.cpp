@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <random>
+#include <thread>
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/rows/detail/dump.hpp>
@@ -12,7 +13,8 @@
 namespace torchtap::rows::detail {
 namespace {
 
-constexpr std::size_t kForwardsOfGradients = 16;  // whose gradients may still come
+constexpr std::ptrdiff_t kForwardsOfGradients = 16;  // of a thread, whose gradients may still come
+constexpr std::size_t kOfAllThreads = 256;
 
 std::int64_t random_run() {
   std::random_device source;
@@ -41,14 +43,8 @@ void Form::take(const storage::Spool::Stream::Before& before, const std::string&
 
 at::Tensor line_of(std::int64_t run, std::int64_t forward, std::int64_t group, std::int64_t call,
                    std::int64_t rows) {
-  const at::Tensor line = at::empty({kNumbers}, at::kLong);
-  auto* const to = line.data_ptr<std::int64_t>();
-  to[0] = run;
-  to[1] = forward;
-  to[2] = group;
-  to[3] = call;
-  to[4] = rows;
-  return line;
+  const std::int64_t line[kNumbers]{run, forward, group, call, rows};
+  return at::tensor(at::ArrayRef<std::int64_t>(line), at::kLong);
 }
 
 Dump::Dump(storage::Spool& spool, Asked asked)
@@ -79,8 +75,13 @@ std::shared_ptr<Group> Dump::of_gradient(const void* module, std::int64_t call, 
         });
     OfGradients* of = found == of_gradients_.rend() ? nullptr : &*found;
     if (of == nullptr) {
-      if (of_gradients_.size() >= kForwardsOfGradients) of_gradients_.pop_front();
-      of = &of_gradients_.emplace_back(OfGradients{named, next_forward(), {}, {}});
+      // A thread that the system lets wait in its backward keeps its forward, however many others go by.
+      const auto here = [](const OfGradients& one) { return one.thread == std::this_thread::get_id(); };
+      if (std::count_if(of_gradients_.begin(), of_gradients_.end(), here) >= kForwardsOfGradients)
+        of_gradients_.erase(std::find_if(of_gradients_.begin(), of_gradients_.end(), here));
+      if (of_gradients_.size() >= kOfAllThreads) of_gradients_.pop_front();
+      of =
+          &of_gradients_.emplace_back(OfGradients{named, next_forward(), std::this_thread::get_id(), {}, {}});
     }
     OfGradients& one = *of;
     one.seen.insert({module, call});

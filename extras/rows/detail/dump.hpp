@@ -12,6 +12,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -73,6 +74,7 @@ class Dump {
   struct OfGradients {
     Named named;
     std::int64_t forward;
+    std::thread::id thread;  // in which its first gradient came
     std::set<std::pair<const void*, std::int64_t>> seen;
     std::vector<std::shared_ptr<Group>> groups;
   };

@@ -66,7 +66,7 @@ def test_show(data):
         (["show", "dump", "--module", "layer1", "--rows", "5:2000"], "there are"),
         (["show", "dump", "--module", "layer1", "--rows", "a"], "expected BEGIN:END"),
         (["show", "dump", "--module", "layer9", "--rows", "0"], "layer1"),
-        (["convert", "dump", "--to", "parquet", "--save", "out"], "rows.arrow()"),
+        (["convert", "dump", "--to", "parquet", "--save", "out"], '["PATH"].rows.parquet("PATH.parquet")'),
         (["record", "net.pt", "--input", "x.npy", "--where", "mask=mask.npy", "--save", "out"], "--rows"),
         (
             ["record", "net.pt", "--input", "x.npy", "--rows", "0", "--beside", "label.npy", "--save", "out"],

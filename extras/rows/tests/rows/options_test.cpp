@@ -195,6 +195,44 @@ BOOST_AUTO_TEST_CASE(gradients_have_what_was_named_in_their_forward) {
   BOOST_TEST(rows.slice(0, rows.size()).select(1, 0).equal(rows.beside("label").to(at::kFloat) + 1));
 }
 
+BOOST_AUTO_TEST_CASE(gradients_of_two_threads_have_what_their_own_thread_named) {
+  const Folder folder;
+  Net net;
+  constexpr std::int64_t kForwards = 100;
+  {
+    BackwardOutput dump(
+        RecorderOptions().rows({0}).beside({"label"}).spool(folder / "dump", spooling().shard_bytes(5000)));
+    dump.attach(*net, "*");
+    std::vector<std::thread> threads;
+    for (std::int64_t thread = 0; thread < 2; ++thread) {
+      threads.emplace_back([&net, thread] {
+        for (std::int64_t i = 0; i < kForwards; ++i) {
+          const std::int64_t number = thread * 1000 + i;
+          const Context named("label", at::full({3}, number, at::kLong));
+          (net->forward(torch::rand({3, 6}, torch::requires_grad()), i % 3 == 0) * (number + 1))
+              .sum()
+              .backward();
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+  }
+  for (const char* path : {"first", "twice", "last"}) {
+    const Rows rows = load(folder / "dump").at(path).rows();
+    const at::Tensor labels = rows.beside("label");
+    BOOST_TEST(rows.size() == 2 * kForwards * 3 * (std::string(path) == "twice" ? 2 : 1));
+    BOOST_TEST(rows.slice(0, rows.size()).select(1, 0).equal(labels.to(at::kFloat) + 1));
+    std::map<std::int64_t, std::int64_t> label_of;  // each forward has the rows of one
+    bool forwards = true;
+    for (std::int64_t i = 0; i < rows.size(); ++i) {
+      const auto label = labels[i].item<std::int64_t>();
+      forwards = forwards && label_of.try_emplace(rows.where(i).forward, label).first->second == label;
+    }
+    BOOST_TEST(forwards);
+    BOOST_TEST(label_of.size() == 2 * kForwards);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_root_that_cannot_be_hooked_has_forwards_by_context) {
   const Folder folder;
   torch::nn::Sequential net{Step(), Step()};
