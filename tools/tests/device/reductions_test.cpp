@@ -44,7 +44,7 @@ const std::vector<std::string> kReductions = {"sum",
                                               "window(3, mean)",
                                               "mean, moments, histogram:8"};
 
-std::map<std::string, reductions::ParseOptions> rows() {
+std::map<std::string, reductions::ParseOptions> kinds_of_reductions() {
   return {{"elementwise", {}},
           {"over {0}", reductions::ParseOptions().over({0})},
           {"over all", reductions::ParseOptions().over_all(true)}};
@@ -89,7 +89,7 @@ BOOST_DATA_TEST_CASE(results_are_those_of_the_cpu, utf::data::make(ways()), fuse
   for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kInt, at::kByte, at::kBool,
                            at::kComplexFloat}) {
     const auto data = samples(dtype);
-    for (const auto& [how, options] : rows()) {
+    for (const auto& [how, options] : kinds_of_reductions()) {
       for (const auto& text : kReductions) {
         BOOST_TEST_CONTEXT(text << ", " << how << ", " << dtype) {
           auto on_cpu = reductions::parse(text, options), here = on_cpu;
@@ -116,7 +116,7 @@ BOOST_DATA_TEST_CASE(updates_wait_for_nothing, utf::data::make(ways()), fused) {
   for (const auto dtype : {at::kFloat, at::kHalf}) {
     std::vector<at::Tensor> data;
     for (const auto& sample : samples(dtype)) data.push_back(sample.to(device()));
-    for (const auto& [how, options] : rows()) {
+    for (const auto& [how, options] : kinds_of_reductions()) {
       for (const auto& text : kReductions) {
         BOOST_TEST_CONTEXT(text << ", " << how << ", " << dtype) {
           auto reduction = reductions::parse(text, options);
@@ -164,7 +164,7 @@ BOOST_DATA_TEST_CASE(what_is_not_finite_is_omitted_or_raised, utf::data::make(wa
 BOOST_DATA_TEST_CASE(states_of_the_cpu_and_the_device_merge, utf::data::make(ways()), fused) {
   const Fused way(fused);
   const auto data = samples(at::kFloat);
-  for (const auto& [how, options] : rows()) {
+  for (const auto& [how, options] : kinds_of_reductions()) {
     for (const auto& text : kReductions) {
       BOOST_TEST_CONTEXT(text << ", " << how) {
         const auto empty = reductions::parse(text, options);
