@@ -58,7 +58,7 @@ their shapes agree, otherwise numbered, "path/0", "path/1".
                 of blocks each block is a step, and of kept samples of one element, "path/value", each sample. With
                 several kinds of tensors "path/kind/result".
 
-  parquet       is written in Python, by pyarrow: torchtap.load("dump")["layer1"].rows.parquet("layer1.parquet").
+  parquet       is written in Python, by pyarrow: rows.parquet(FILE), of what torchtap.load gives of a module.
 
 Of a dump (record --rows) each module is one tensor [rows, ...], and what is beside them "beside/NAME", with run, forward,
 call and place of each row; "beside/PATH/NAME" if the modules have different rows.
