@@ -1,4 +1,5 @@
 # What the tests of the kernel and of its parts have in common.
+option(TORCHTAP_TEST_WEEKLY "Also build and run tests that take long and seldom find something" OFF)
 find_package(Boost REQUIRED COMPONENTS unit_test_framework)
 # For scripts; it may lack torch.
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
@@ -50,6 +51,9 @@ function(torchtap_start_quickly)
   endif()
 endfunction()
 
+# The library is tested as it is built; the tests themselves only have to compile fast.
+set(TORCHTAP_TEST_OPTIONS -O0 $<$<NOT:$<CONFIG:Release>>:-g1>)
+
 # What tests of hidden functions link in place of the library: its objects.
 add_library(torchtap_internals STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:torchtap> $<TARGET_OBJECTS:torchtap_kernels>)
 target_include_directories(torchtap_internals PUBLIC $<TARGET_PROPERTY:torchtap,INTERFACE_INCLUDE_DIRECTORIES>)
@@ -80,7 +84,7 @@ if(TARGET torchtap_transparent)
   target_link_libraries(torchtap_caught_test_headers PRIVATE torchtap::torchtap torchtap::transparent Boost::unit_test_framework)
   target_compile_definitions(torchtap_caught_test_headers PRIVATE BOOST_TEST_DYN_LINK)
   torchtap_options(torchtap_caught_test_headers)
-  target_compile_options(torchtap_caught_test_headers PRIVATE -O0 -g1)
+  target_compile_options(torchtap_caught_test_headers PRIVATE ${TORCHTAP_TEST_OPTIONS})
   torchtap_torch_headers(test_caught torchtap_caught_test_headers)
 endif()
 
@@ -125,8 +129,7 @@ function(torchtap_test name)
                                                   $<$<TARGET_EXISTS:torchtap_torchscript>:TORCHTAP_TEST_TORCHSCRIPT>)
   target_include_directories(test_${name} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}")  # for "tests/support.hpp"
   torchtap_options(test_${name})
-  # The library is tested as it is built; the tests themselves only have to compile fast.
-  target_compile_options(test_${name} PRIVATE -O0 -g1)
+  target_compile_options(test_${name} PRIVATE ${TORCHTAP_TEST_OPTIONS})
   torchtap_compile_together(test_${name})
   if(test_CAUGHT)
     target_link_libraries(test_${name} PRIVATE torchtap::transparent)

@@ -15,14 +15,19 @@ using torchtap_test::run_ranks;
 
 namespace {
 
-std::vector<RankResult> ranks(int size, const std::string& scenario, const std::string& link = "environment",
-                              const std::map<std::string, std::string>& variables = {}) {
+Launch launch_of(int size, const std::string& scenario, const std::string& link = "environment",
+                 const std::map<std::string, std::string>& variables = {}) {
   Launch launch;
   launch.size = size;
   launch.scenario = scenario;
   launch.link = torchtap_test::with_gloo() || link == "served" ? link : "store";
   launch.variables = variables;
-  return run_ranks(launch);
+  return launch;
+}
+
+std::vector<RankResult> ranks(int size, const std::string& scenario, const std::string& link = "environment",
+                              const std::map<std::string, std::string>& variables = {}) {
+  return run_ranks(launch_of(size, scenario, link, variables));
 }
 
 /// Each rank says `key` with the public name of the call and all of `parts`, and nothing was changed.
@@ -114,13 +119,20 @@ BOOST_DATA_TEST_CASE(name_the_rank_that_died_while_data_moved,
                          bdata::make({"environment", "both", "served", "group", "group as a tree"}),
                      who, how) {
   const std::string link = std::string(how).substr(0, std::string(how).find(' '));
-  for (const char* after : {"8000", "60000"}) {
-    const auto results = ranks(4, "dies-within", link,
-                               {{"RANKS_WHO", who},
-                                {"RANKS_AFTER", after},
-                                {"RANKS_COLUMNS", "200000"},
-                                {"RANKS_TIMEOUT", "4000"},
-                                {"RANKS_ORDER", link == how ? "ranks" : "tree"}});
+  const std::vector<std::string> moments{"8000", "60000"};
+  std::vector<Launch> launches;
+  for (const auto& after : moments) {
+    launches.push_back(launch_of(4, "dies-within", link,
+                                 {{"RANKS_WHO", who},
+                                  {"RANKS_AFTER", after},
+                                  {"RANKS_COLUMNS", "200000"},
+                                  {"RANKS_TIMEOUT", "4000"},
+                                  {"RANKS_ORDER", link == how ? "ranks" : "tree"}}));
+  }
+  const auto all = torchtap_test::run_together(launches);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto& results = all[i];
+    const auto& after = moments[i];
     for (std::size_t rank = 0; rank < results.size(); ++rank) {
       if (std::to_string(rank) == who) continue;
       BOOST_TEST(results[rank].status == 0);  // and not 128 + SIGPIPE
@@ -188,9 +200,16 @@ BOOST_AUTO_TEST_CASE(do_not_come_of_a_store_that_ends_after_the_merge) {
 
 // Whenever a rank dies: all others have the result, or none.
 BOOST_DATA_TEST_CASE(are_all_or_none_if_a_rank_dies_within, bdata::make({"environment", "group"}), link) {
-  for (const char* after : {"100", "1200", "8000", "24000", "48000", "100000"}) {
-    const auto results = ranks(3, "dies-within", link,
-                               {{"RANKS_WHO", "2"}, {"RANKS_AFTER", after}, {"RANKS_COLUMNS", "200000"}});
+  const std::vector<std::string> moments{"100", "1200", "8000", "24000", "48000", "100000"};
+  std::vector<Launch> launches;
+  for (const auto& after : moments) {
+    launches.push_back(launch_of(3, "dies-within", link,
+                                 {{"RANKS_WHO", "2"}, {"RANKS_AFTER", after}, {"RANKS_COLUMNS", "200000"}}));
+  }
+  const auto all = torchtap_test::run_together(launches);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto& results = all[i];
+    const auto& after = moments[i];
     const std::string first = results[0].at("within").substr(0, 6),
                       second = results[1].at("within").substr(0, 6);
     BOOST_TEST(first == second, "after " << after << " us: " << results[0].at("within") << "\nand "

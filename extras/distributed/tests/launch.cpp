@@ -1,16 +1,21 @@
-// Processes of ranks: fork, exec, pipes, and a time limit.
+// Processes of ranks: pipes, and a time limit. Ranks of one scenario are forked by a process that has loaded
+// LibTorch.
 #include "launch.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <future>
 #include <sstream>
+#include <stdexcept>
 #include <thread>
 
 #include "tests/support.hpp"
@@ -20,6 +25,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Boost.Test's own assertions are for one thread.
+void require(bool is_true, const char* what) {
+  if (!is_true) throw std::runtime_error(what);
+}
+
 struct Process {
   pid_t pid = -1;
   int out = -1;
@@ -27,10 +37,18 @@ struct Process {
   bool ended = false;
 };
 
-Process started(const std::vector<std::string>& command,
-                const std::map<std::string, std::string>& variables) {
+/// A pipe, of which the process gets the end that is read.
+int made_pipe(Process& process) {
   int ends[2];
-  BOOST_REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  require(::pipe2(ends, O_CLOEXEC) == 0, "no pipe");
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  process.out = ends[0];
+  return ends[1];
+}
+
+/// `out` becomes its output; it inherits `others`.
+pid_t started(const std::vector<std::string>& command, const std::map<std::string, std::string>& variables,
+              int out, const std::vector<int>& others = {}) {
   // What execve takes is made before the fork: the child of a program with threads may not allocate.
   std::vector<std::string> environment;
   for (char** each = environ; *each != nullptr; ++each) {
@@ -43,17 +61,37 @@ Process started(const std::vector<std::string>& command,
   for (const auto& one : environment) settings.push_back(const_cast<char*>(one.c_str()));
   arguments.push_back(nullptr);
   settings.push_back(nullptr);
-  Process process;
-  process.pid = ::fork();
-  if (process.pid == 0) {
-    ::dup2(ends[1], STDOUT_FILENO);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::dup2(out, STDOUT_FILENO);
+    for (const int fd : others) ::fcntl(fd, F_SETFD, 0);
     ::execve(arguments[0], arguments.data(), settings.data());
     ::_exit(127);
   }
+  return pid;
+}
+
+/// All ranks, forked by one process that has loaded LibTorch and ends at once, so that they become ours.
+void start_together(std::vector<Process>& processes, const std::string& scenario,
+                    std::map<std::string, std::string> variables) {
+  static const bool adopts = ::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
+  require(adopts, "orphans are not adopted");
+  std::vector<int> outs;
+  std::string list;
+  for (auto& process : processes) {
+    outs.push_back(made_pipe(process));
+    list += std::to_string(outs.back()) + " ";
+  }
+  variables["RANKS_OUT"] = list;
+  int ends[2];
+  require(::pipe2(ends, O_CLOEXEC) == 0, "no pipe");
+  const pid_t first = started({TORCHTAP_TEST_RANK, scenario}, variables, ends[1], outs);
   ::close(ends[1]);
-  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  process.out = ends[0];
-  return process;
+  for (const int out : outs) ::close(out);
+  for (auto& process : processes)
+    require(::read(ends[0], &process.pid, sizeof process.pid) == sizeof process.pid, "a rank was not forked");
+  ::close(ends[0]);
+  ::waitpid(first, nullptr, 0);
 }
 
 /// Reads what is there; false at the end.
@@ -83,8 +121,9 @@ int free_port() {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
-  BOOST_REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0);
-  BOOST_REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  require(::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+              ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0,
+          "no port is free");
   ::close(fd);
   return ntohs(address.sin_port);
 }
@@ -108,25 +147,34 @@ bool RankResult::has(const std::string& key) const {
 std::vector<RankResult> run_ranks(const Launch& launch) {
   const TemporaryDirectory folder;
   const std::string port = std::to_string(free_port());
-  std::vector<Process> processes;
+  std::vector<Process> processes(static_cast<std::size_t>(launch.size));
   const auto begin = Clock::now();
-  for (int rank = 0; rank < launch.size; ++rank) {
-    std::map<std::string, std::string> variables{
-        {"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(launch.size)},
-        {"MASTER_ADDR", "127.0.0.1"},   {"MASTER_PORT", port},
-        {"RANKS_LINK", launch.link},    {"RANKS_FILE", folder / "store"},
-        {"OMP_NUM_THREADS", "1"}};
-    for (const auto& [name, value] : launch.variables) variables[name] = value;
-    const auto other = launch.others.find(rank);
-    const std::vector<std::string> command =
-        other != launch.others.end() ? other->second
-                                     : std::vector<std::string>{TORCHTAP_TEST_RANK, launch.scenario};
-    processes.push_back(started(command, variables));
+  std::map<std::string, std::string> variables{{"WORLD_SIZE", std::to_string(launch.size)},
+                                               {"MASTER_ADDR", "127.0.0.1"},
+                                               {"MASTER_PORT", port},
+                                               {"RANKS_LINK", launch.link},
+                                               {"RANKS_FILE", folder / "store"},
+                                               {"OMP_NUM_THREADS", "1"}};
+  for (const auto& [name, value] : launch.variables) variables[name] = value;
+  if (launch.others.empty()) {
+    start_together(processes, launch.scenario, variables);
+  } else {
+    for (int rank = 0; rank < launch.size; ++rank) {
+      variables["RANK"] = std::to_string(rank);
+      const auto other = launch.others.find(rank);
+      const std::vector<std::string> command =
+          other != launch.others.end() ? other->second
+                                       : std::vector<std::string>{TORCHTAP_TEST_RANK, launch.scenario};
+      auto& process = processes[static_cast<std::size_t>(rank)];
+      const int out = made_pipe(process);
+      process.pid = started(command, variables, out);
+      ::close(out);
+    }
   }
   std::vector<RankResult> results(processes.size());
   // Until all have ended, or those that are left are stopped.
   const auto limit = begin + launch.limit;
-  bool killed = false;
+  bool killed = false, late = false;
   for (;;) {
     std::size_t running = 0, stopped = 0;
     for (std::size_t i = 0; i < processes.size(); ++i) {
@@ -142,7 +190,7 @@ std::vector<RankResult> run_ranks(const Launch& launch) {
     }
     if (running == 0) break;
     if (!killed && (Clock::now() > limit || running == stopped)) {
-      if (running != stopped) BOOST_ERROR("ranks still run after " << launch.limit.count() << " s");
+      late = running != stopped;
       for (const auto& process : processes) {
         if (!process.ended) ::kill(process.pid, SIGKILL);
       }
@@ -156,6 +204,19 @@ std::vector<RankResult> run_ranks(const Launch& launch) {
     std::istringstream stream(processes[i].text);
     for (std::string line; std::getline(stream, line);) results[i].lines.push_back(line);
   }
+  require(!late, "ranks still ran at the limit");
+  return results;
+}
+
+std::vector<std::vector<RankResult>> run_together(const std::vector<Launch>& launches) {
+  std::vector<std::vector<RankResult>> results(launches.size());
+  std::atomic<std::size_t> next{0};
+  const auto run = [&] {
+    for (std::size_t i = next++; i < launches.size(); i = next++) results[i] = run_ranks(launches[i]);
+  };
+  auto other = std::async(std::launch::async, run);
+  run();
+  other.get();
   return results;
 }
 

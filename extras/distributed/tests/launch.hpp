@@ -39,6 +39,9 @@ struct Launch {
 /// Runs all ranks to their end. Ranks that are left at the limit, or only stopped, are killed.
 std::vector<RankResult> run_ranks(const Launch& launch);
 
+/// The same for several sets of ranks at once, two at a time: most of them wait for what does not come.
+std::vector<std::vector<RankResult>> run_together(const std::vector<Launch>& launches);
+
 /// A port that nobody listens at now.
 int free_port();
 

@@ -1,11 +1,14 @@
 // One rank of a test: a process that the tests of torchtap::distributed start several times.
 //
 // usage: rank SCENARIO, with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, RANKS_LINK and RANKS_FILE
+// With RANKS_OUT, the numbers of open files, it forks a rank for each of them, writes their process numbers
+// and ends.
 #include <ATen/Parallel.h>
 #include <signal.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <unistd.h>
 
 #include <thread>
 
@@ -42,6 +45,24 @@ c10::intrusive_ptr<c10d::Store> served(int rank, int size) {
   const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
   if (rank == 0) return c10::make_intrusive<c10d::PrefixStore>("ranks", store);
   return c10::make_intrusive<Slow>("ranks", store);
+}
+
+/// Becomes each of the ranks in a process of its own; the first process ends. Nothing has started a thread
+/// yet.
+void fork_ranks(const std::string& outs) {
+  std::istringstream numbers(outs);
+  int rank = 0;
+  for (int out = -1; numbers >> out; ++rank) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::dup2(out, STDOUT_FILENO);
+      for (std::istringstream all(outs); all >> out;) ::close(out);
+      ::setenv("RANK", std::to_string(rank).c_str(), 1);
+      return;
+    }
+    if (pid < 0 || ::write(STDOUT_FILENO, &pid, sizeof pid) != sizeof pid) ::_exit(1);
+  }
+  ::_exit(0);
 }
 
 }  // namespace
@@ -91,6 +112,7 @@ tap::distributed::Group make_group(std::chrono::milliseconds timeout) {
 
 int main(int, char** argv) {
   using namespace rank_test;
+  if (const std::string outs = variable("RANKS_OUT"); !outs.empty()) fork_ranks(outs);
   at::set_num_threads(1);
   std::map<std::string, Scenario> all;
   add_merging(all);
