@@ -7,7 +7,8 @@ namespace torchtap::recorders::detail {
 
 Origin::Origin(const model::ModuleRef& module)
     : module_(model::extend::Access::node(module).keep),
-      inside_hooks_(model::extend::Access::node(module).has_own_hooks) {}
+      inside_hooks_(model::extend::Access::node(module).has_own_hooks),
+      by_view_(model::extend::doors_of(module).interposed == model::extend::Interposed::holder) {}
 
 std::string Origin::always() const {
   if (!inside_hooks_) return {};
@@ -16,7 +17,7 @@ std::string Origin::always() const {
          "model(...), and not at all if it calls model.forward(...).";
 }
 
-std::string Origin::why_none() const {
+std::string Origin::why_none(bool called) const {
   if (parameter_.has_value()) {
     const at::Tensor parameter(parameter_->lock());
     return !parameter.defined() || parameter.requires_grad()
@@ -24,7 +25,13 @@ std::string Origin::why_none() const {
                : "the parameter is frozen (requires_grad is false), so no backward makes a gradient of it.";
   }
   const auto module = module_.lock();
-  if (module == nullptr || !model::extend::given_out(*module)) return {};
+  if (module == nullptr) return {};
+  if (!model::extend::given_out(*module)) {
+    return called || !by_view_
+               ? ""
+               : "it was not called, or through an interface, a base class or ptr<Impl>(), where "
+                 "calls are not seen.";
+  }
   return "the program got a pointer to this module by as<Impl>() instead of as<Holder>(), or in a file "
          "compiled with TORCHTAP_EXACT_TYPES; calls through that pointer are not seen.";
 }

@@ -28,13 +28,15 @@ class Origin {
 
   /// What is to be said of its samples, whatever they are.
   std::string always() const;
-  /// Why there may be no samples although the program ran it; empty if nothing is known.
-  std::string why_none() const;
+  /// Why there may be no samples although the program ran it; empty if nothing is known. `called`: whether a
+  /// call was seen.
+  std::string why_none(bool called) const;
 
  private:
   std::weak_ptr<const torch::nn::Module> module_;
   std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> parameter_;
   bool inside_hooks_ = false;  // of a module, that were compiled into the file
+  bool by_view_ = false;       // its holder alone is followed
 };
 
 }  // namespace torchtap::recorders::detail

@@ -87,7 +87,7 @@ std::string Recorded::note() const {
 std::string Recorded::words() const {
   std::string always = origin_.always();
   if (!always.empty() || samples() != 0 || !slots_.counts.now().note().empty()) return always;
-  return origin_.why_none();
+  return origin_.why_none(events() != 0);
 }
 
 storage::Spool::Stream* Recorded::spooled() const {

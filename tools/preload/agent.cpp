@@ -74,6 +74,7 @@ struct Agent {
   std::atomic<bool> over{false};
   std::atomic<bool> called_later{false};  // by code that runs at the program's end
   std::atomic<bool> publishes_at_end{false};
+  std::atomic<bool> called_mobile{false};
 };
 
 Agent* agent = nullptr;
@@ -195,7 +196,7 @@ void after_fork() {
 void in_child() {
   ++current_generation;
   agent->process = ::getpid();  // functions of `atexit` are inherited
-  agent->over = agent->called_later = false;
+  agent->over = agent->called_later = agent->called_mobile = false;
   try {
     Publishing::begin();
   } catch (const std::exception&) {  // nothing is recorded in it
@@ -319,6 +320,19 @@ void called_script(torch::jit::GraphFunction& function, const std::vector<c10::I
   agent->mode->script(*method, arguments, [&] {
     original();
     return stack.empty() ? c10::IValue() : stack.back();
+  });
+}
+
+void called_mobile() noexcept {
+  if (!observes_call() || agent->called_mobile.exchange(true)) return;
+  const char* const text =
+      "the program runs a model by LibTorch's lite interpreter (torch::jit::_load_for_mobile), of whose "
+      "modules "
+      "nothing is seen; those of torch::jit::load are.";
+  if (agent->mode != nullptr) return with_mode([&](Mode& mode) { mode.note(text); });
+  meet([&](Session& session) {
+    session.note(text);
+    return true;
   });
 }
 

@@ -31,6 +31,10 @@ bool waits_for_script() noexcept;
 void called_script(torch::jit::GraphFunction& function, const std::vector<c10::IValue>& stack,
                    const std::function<void()>& original);
 
+/// Called when a function of the lite interpreter runs, of whose modules nothing is seen, which it notes
+/// once.
+void called_mobile() noexcept;
+
 /// Has the end of the process, if it comes by `exit`, publish what is left: before objects of LibTorch, and
 /// of the program that it had by now, are destroyed. Only the first call has an effect.
 void publish_at_end();

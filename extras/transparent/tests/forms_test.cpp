@@ -29,6 +29,9 @@ struct OverridingImpl : VirtualImpl { T forward(T x, double k = 5) override { re
 TORCH_MODULE(Overriding);
 struct FinalForwardImpl : VirtualImpl { T forward(T x, double k = 3) final { return x * k + 7; } };
 TORCH_MODULE(FinalForward);
+struct Callable { virtual ~Callable() = default; virtual T forward(T x) = 0; };
+struct InterfacedImpl : torch::nn::Module, Callable { T forward(T x) override { return x + 2; } };
+TORCH_MODULE(Interfaced);
 struct HelpersImpl : torch::nn::Module { std::vector<std::unique_ptr<int>> helpers; T forward(T x) { return x + 1; } };
 TORCH_MODULE(Helpers);
 struct ConstImpl : torch::nn::Module { T forward(const T& x) const { return x * 3; } };
@@ -286,16 +289,17 @@ BOOST_AUTO_TEST_CASE(calls_that_may_not_have_been_seen_are_told) {
     outputs.save(folder / name, torchtap::storage::SaveOptions().mkdir(true));
     return torchtap::storage::load(folder / name).at(0).note();
   };
-  BOOST_TEST(outputs[0].note().empty());
-  BOOST_TEST(note_in("before").empty());
+  const std::string not_called = "it was not called, or through an interface";
+  BOOST_TEST(contains(outputs[0].note(), not_called), outputs[0].note());
+  BOOST_TEST(note_in("before") == outputs[0].note());
   const torch::nn::Module& plain = *module;
   BOOST_TEST(plain.as<Overriding>() == nullptr);
   BOOST_TEST(plain.as<Virtual>() != nullptr);
-  BOOST_TEST(outputs[0].note().empty());
+  BOOST_TEST(contains(outputs[0].note(), not_called), outputs[0].note());
   static_cast<torch::nn::Module&>(*module).as<VirtualImpl>()->forward(x);
   BOOST_TEST(outputs[0].samples() == 0);
   BOOST_TEST(contains(outputs[0].note(), "as<Impl>()"), outputs[0].note());
-  BOOST_TEST(outputs[1].note().empty());
+  BOOST_TEST(contains(outputs[1].note(), not_called), outputs[1].note());
   BOOST_TEST(note_in("between") == outputs[0].note());
   const auto refused = message_of<c10::ValueError>([&] { outputs[0].tensor(); });
   BOOST_TEST(contains(refused, "as<Impl>()"), refused);
@@ -308,7 +312,7 @@ BOOST_AUTO_TEST_CASE(calls_that_may_not_have_been_seen_are_told) {
     }
     const auto recording = torchtap::storage::load(folder / "spool");
     BOOST_TEST(recording.at(0).note() == outputs[0].note());
-    BOOST_TEST(recording.at(1).note().empty());
+    BOOST_TEST(contains(recording.at(1).note(), not_called));
   }
   torchtap::recorders::ForwardOutput spooled(torchtap::recorders::RecorderOptions().spool(
       folder / "spool", torchtap::storage::SpoolOptions().append(true)));
@@ -323,6 +327,20 @@ BOOST_AUTO_TEST_CASE(calls_that_may_not_have_been_seen_are_told) {
   BOOST_TEST(outputs[0].note().empty());
   BOOST_TEST(note_in("after").empty());
   BOOST_TEST(note_in_spool().empty());
+}
+
+BOOST_AUTO_TEST_CASE(calls_through_an_interface_may_be_missing_and_this_is_told) {
+  Interfaced module;
+  torchtap::recorders::ForwardOutput outputs;
+  outputs.modules(*module);
+  Callable& plain = *module;
+  plain.forward(at::ones({2}));
+  BOOST_TEST(outputs[0].events() == 0);
+  BOOST_TEST(contains(outputs[0].note(), "through an interface, a base class or ptr<Impl>()"),
+             outputs[0].note());
+  module->forward(at::ones({2}));
+  BOOST_TEST(outputs[0].events() == 1);
+  BOOST_TEST(outputs[0].note().empty());
 }
 
 BOOST_AUTO_TEST_CASE(what_attention_uses_without_a_call) {

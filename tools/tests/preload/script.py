@@ -199,3 +199,26 @@ def test_modules_of_python(folder):
     (folder / "eager.py").write_text("import torch; torch.nn.Linear(2, 2)(torch.ones(1, 2))")
     said = preload(["--save", "eager"], sys.executable, "eager.py", status=0)
     assert "torch.nn of Python is written in Python" in said, "modules of Python"
+
+
+def test_the_lite_interpreter(folder):
+    """Its models have no modules that anything could see, which is said."""
+    torch.jit.script(Net().eval())._save_for_lite_interpreter("lite.ptl")
+    (folder / "lite.py").write_text(
+        "import torch\n"
+        "from torch.jit.mobile import _load_for_lite_interpreter\n"
+        "model = _load_for_lite_interpreter('lite.ptl')\n"
+        "print([model(torch.ones(2, 3, 32, 32)).tolist() for _ in range(3)])\n"
+    )
+    for mode in ["--save", "lite"], ["--report", "lite.json"], ["--trace", "lite-trace"]:
+        said = preload(mode, sys.executable, "lite.py", status=0)
+        assert said.count("lite interpreter (torch::jit::_load_for_mobile), of whose modules nothing is seen") == 1, (
+            said
+        )
+        assert "nothing was recorded" in said, said
+    # Beside a model that is seen.
+    (folder / "both.py").write_text(
+        (folder / "lite.py").read_text() + "torch.jit.load('script.pt')(torch.ones(2, 3, 32, 32))\n"
+    )
+    said = preload(["--save", "both", "--names", "head.1"], sys.executable, "both.py", status=0)
+    assert "of whose modules nothing is seen" in said and len(recording("both")) == 1, said
