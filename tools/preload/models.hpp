@@ -39,6 +39,7 @@ struct FoundModel : std::enable_shared_from_this<FoundModel> {
   std::vector<std::weak_ptr<const torch::nn::Module>> lives;  // of which one expires with it, or before
   const c10::ivalue::Object* object = nullptr;                // of TorchScript
   std::optional<c10::weak_intrusive_ptr<c10::ivalue::Object>> script;
+  std::size_t held = 0;  // references to the object that are ours: hooks in its code have some
   std::string method;
   std::vector<model::ModuleRef> modules;
   std::unordered_map<const torch::nn::Module*, model::ModuleRef> visible;  // whose calls can be seen
@@ -57,7 +58,7 @@ struct FoundModel : std::enable_shared_from_this<FoundModel> {
   /// Whether it was destroyed, or changed. Parts of a model that no shared pointer owns may be kept longer
   /// than itself: it is read in its calls only, even if this is false.
   bool gone() const {
-    return over || (script.has_value() && script->expired()) ||
+    return over || (script.has_value() && script->use_count() <= held) ||
            std::any_of(lives.begin(), lives.end(), [](const auto& life) { return life.expired(); });
   }
   /// The modules that the next pass will call, as far as is known.

@@ -285,6 +285,7 @@ c10::IValue ReportMode::script(const torch::jit::Method& method,
     FoundModel* const found = models_.of(method);
     if (found == nullptr) return;
     auto& model = static_cast<Model&>(*found);
+    const std::size_t before = model.script->use_count();
     if (model.report == nullptr) {
       const torch::jit::Module module = method.owner();
       std::vector<at::Tensor> parameters;
@@ -294,6 +295,7 @@ c10::IValue ReportMode::script(const torch::jit::Method& method,
     }
     begins = !open_ || !mine() || passed_;
     join(model, model.object, nullptr);
+    model.held += model.script->use_count() - before;
     begins = begins && mine() && first_called_ == model.object;
   });
   struct End {

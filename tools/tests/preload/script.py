@@ -181,6 +181,13 @@ def test_views(folder, net):
     assert "of 1 model: run" in said, "--explore"
 
 
+def test_reports_of_models_that_are_loaded_one_after_the_other(folder):
+    """More than may be open at once: each is let go when the program has."""
+    said = preload(["--report", "loaded.json"], scripted, "script.pt", "70")
+    assert "measured 210 repeats: loaded.json" in said and "open" not in said, said
+    assert len([*folder.glob("loaded*.json")]) == 70
+
+
 @pytest.mark.parametrize("mode", [["--reduce", "count", "--save", "traced"], ["--report", "traced.json"]])
 def test_a_program_that_traces(folder, mode):
     """torch.jit.trace compares the texts of graphs, those with hooks among them."""
