@@ -181,8 +181,10 @@ def test_views(folder, net):
     assert "of 1 model: run" in said, "--explore"
 
 
-def test_reports_of_models_that_are_loaded_one_after_the_other(folder):
-    """More than may be open at once: each is let go when the program has."""
+def test_views_of_models_that_are_loaded_one_after_the_other(folder):
+    """More than there may be at once: each is let go when the program has, with its parameters."""
+    said = preload(["--explore", "--save", "explored"], scripted, "script.pt", "70")
+    assert "recorded 210 steps of 70 models: explored" in said and "at once" not in said, said
     said = preload(["--report", "loaded.json"], scripted, "script.pt", "70")
     assert "measured 210 repeats: loaded.json" in said and "open" not in said, said
     assert len([*folder.glob("loaded*.json")]) == 70
