@@ -560,6 +560,204 @@ def test_a_callable_for_samples_of_any_shape():
         torchtap.any_shape(3)
 
 
+# Objects of classes of yours as reductions.
+
+
+class Spread:
+    """Takes samples of any shape, keeps one, and changes what it got."""
+
+    def __init__(self):
+        self.total, self.kept = torch.zeros(()), []
+
+    def update(self, sample):
+        self.total += sample.sum()
+        self.kept = [*self.kept[:1], sample]
+        sample.abs_()
+
+    def merge(self, other):
+        self.total += other.total
+        self.kept += other.kept
+
+    def results(self):
+        return {"total": self.total, "last": self.kept[-1]}
+
+    def state_dict(self):
+        return {"total": self.total, "kept": self.kept}
+
+    def load_state_dict(self, state):
+        self.total, self.kept = state["total"], state["kept"]
+
+
+class Longest:
+    """The least that there can be."""
+
+    length = 0
+
+    def update(self, sample):
+        self.length = max(self.length, len(sample))
+
+    def results(self):
+        return torch.tensor(self.length)
+
+
+def test_an_object_of_yours_is_a_reduction(tmp_path):
+    model, given = classifier(), Spread()
+    xs = [torch.randn(rows, 784) for rows in (2, 5, 1)]
+    expected = [step(model, x) for x in xs]
+    recorder = torchtap.ForwardOutput(reduction=given).attach(model)
+    for x, bare in zip(xs, expected):
+        assert all(map(torch.equal, step(model, x), bare))
+    assert recorder.reduction is given and given.kept == [] and recorder.samples(0) == 3
+    outputs = [torch.nn.functional.linear(x, model[0].weight, model[0].bias).detach() for x in xs]
+    assert torch.equal(recorder["0"]["total"], sum(y.sum() for y in outputs))
+    assert torch.equal(recorder["0"]["last"], outputs[2].abs())
+    before = recorder["0"]["total"]
+    model(xs[0])
+    assert not torch.equal(before, recorder["0"]["total"])  # what was handed out stays
+    recorder.save(tmp_path / "saved", mkdir=True)
+    entry = torchtap.load(tmp_path / "saved")["0"]
+    assert torch.equal(entry.value["total"], recorder["0"]["total"]) and entry.reductions == []
+    recorder.snapshot(tmp_path / "snapshot")
+    again = torchtap.ForwardOutput(reduction=Spread()).attach(model)
+    again.restore(tmp_path / "snapshot")
+    assert again.samples(0) == 4 and torch.equal(again["0"]["total"], recorder["0"]["total"])
+    again.merge(recorder)
+    assert again.samples(0) == 8 and torch.equal(again["0"]["total"], 2 * recorder["0"]["total"])
+    recorder.reset()
+    assert recorder.samples() == 0 and recorder["0"] is None
+    longest = torchtap.ForwardPre(reduction=Longest(), all_tensors=True).attach(model, "0")
+    for x in xs:
+        model(x)
+    assert longest["0"]["0"] == 5 and recorder.samples(0) == 3
+
+
+def test_an_object_of_yours_among_other_reductions():
+    model, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
+    labels = torch.tensor([0, 1, 1, 1])
+    for make in (
+        lambda: torchtap.Series(Longest(), torchtap.Count()),
+        lambda: torchtap.By("labels", Longest()),
+        lambda: torchtap.Every(1, Longest()),
+    ):
+        recorder = torchtap.ForwardOutput(reduction=make()).attach(model)
+        gc.collect()
+        with torchtap.Context(labels=labels):
+            model(x)
+        assert recorder.samples() == 1 and any(one.max() > 0 for one in recorder.subrecorders[0].results().values())
+        recorder.detach()
+    series = torchtap.Series(Longest())
+    series.update(x)
+    fresh = series.fresh()
+    del series
+    gc.collect()
+    fresh.update(x[:2])
+    assert fresh.value == 2
+    with pytest.raises(TypeError, match="cannot be pickled, because it has a function or an object of yours"):
+        pickle.dumps(fresh)
+
+
+def test_errors_about_objects_of_yours(tmp_path):
+    model, x = torch.nn.Linear(3, 2), torch.ones(4, 3)
+
+    class Update:
+        def update(self, sample):
+            raise KeyError("mine")
+
+    class Returns(Longest):
+        def results(self):
+            return {"a": 3}
+
+    class Locked(Longest):
+        def __init__(self):
+            self.lock = threading.Lock()
+
+    class Opaque(Longest):
+        def state_dict(self):
+            return {"self": self}
+
+    for reduction, says in (
+        (Spread, "an object with update.* got <class"),
+        (Update(), r"Update has update\(sample\), but no results\(\)"),
+        (Locked(), "each module has a Locked of its own, and copy.deepcopy cannot make it"),
+    ):
+        with pytest.raises(TypeError, match=f"(?s){says}"):
+            torchtap.ForwardOutput(reduction=reduction)
+    Update.results = Longest.results
+    failing = torchtap.ForwardOutput(reduction=Update()).attach(model)
+    with pytest.raises(KeyError, match="mine"):
+        model(x)
+    assert failing.samples() == 0
+    failing.detach()
+    told = []
+    telling = torchtap.ForwardOutput(reduction=Update(), on_error=lambda *what: told.append(what)).attach(model)
+    model(x)
+    assert [(path, type(error)) for path, error in told] == [("", KeyError)]
+    telling.detach()
+    returns = torchtap.ForwardOutput(reduction=Returns()).attach(model)
+    longest = torchtap.ForwardOutput(reduction=Longest()).attach(model)
+    opaque = torchtap.ForwardOutput(reduction=Opaque()).attach(model)
+    torch.func.vmap(model)(x)
+    assert longest.subrecorders[0].left_out == 1 and "a wrapper that vmap or grad made" in longest.subrecorders[0].note
+    model(x)
+    assert longest.samples() == 1
+    for use, error, says in (
+        (lambda: returns[0], TypeError, r"results\(\) of Returns returned a dict with 'a': int"),
+        (lambda: longest.merge(longest), NotImplementedError, r"Longest has no merge\(other\)"),
+        (lambda: longest.snapshot(tmp_path / "s"), NotImplementedError, r"Longest has no state_dict\(\)"),
+        (lambda: opaque.snapshot(tmp_path / "s"), TypeError, r"state_dict\(\) of Opaque has to return data"),
+    ):
+        with pytest.raises(error, match=says):
+            use()
+    assert longest.samples() == 1 and longest[0] == 4
+
+
+def test_an_object_of_yours_may_refer_to_its_recorder():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2))
+
+    class Asks(Longest):
+        def __init__(self, ask):
+            self.ask = ask
+
+        def update(self, sample):
+            super().update(sample)
+            self.answer = self.ask()
+
+    class Watch:
+        def __init__(self):
+            self.recorder = torchtap.ForwardOutput(reduction=Asks(lambda: self.recorder.samples())).attach(model, "0")
+
+    watch = Watch()
+    model(torch.ones(4, 3))
+    assert watch.recorder.samples() == 1
+    watch.recorder.detach()
+
+    def reading():
+        recorder = torchtap.ForwardOutput(reduction=Asks(lambda: recorder["0"])).attach(model, "0")
+        return recorder
+
+    reads = reading()
+    with pytest.raises(RuntimeError, match="asks for its own recorder"):
+        model(torch.ones(4, 3))
+    ended = weakref.ref(watch), weakref.ref(reads)
+    del watch, reads
+    gc.collect()
+    assert [one() for one in ended] == [None, None] and not model[0]._forward_hooks
+
+
+def test_threads_take_turns_with_an_object_of_yours():
+    model = torch.nn.Linear(3, 2)
+    recorder = torchtap.ForwardOutput(reduction=Spread()).attach(model)
+    x = torch.randn(4, 3)
+    threads = [threading.Thread(target=lambda: [model(x) for _ in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        recorder.samples(), recorder[0]
+    for thread in threads:
+        thread.join()
+    assert recorder.samples() == 200 and torch.allclose(recorder[0]["total"], 200 * model(x).detach().sum(), rtol=1e-4)
+
+
 # Selectors.
 
 

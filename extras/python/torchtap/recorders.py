@@ -15,7 +15,7 @@ import typing
 import weakref
 
 import torch
-from torchtap import _hooks, selectors
+from torchtap import _hooks, reductions, selectors
 from torchtap._library import _C
 
 if typing.TYPE_CHECKING:
@@ -101,7 +101,7 @@ class _Weakly:
 
 
 def _weakly(given: typing.Any) -> typing.Any:
-    if not callable(given) or isinstance(given, (type, _C.Reduction, _C.AnyShape)):
+    if not callable(given) or isinstance(given, (type, _C.Reduction, _C.AnyShape, reductions._Own)):
         return given
     try:
         return _Weakly(given)
@@ -132,8 +132,8 @@ class Recorder(_C.Recorder):
     """Records one kind of data from many modules, with a subrecorder for each of them.
 
     condition       decides whether a sample is recorded: a callable without arguments, or with a `Sample`
-    reduction       folds samples instead of keeping them: a reduction such as `Moments()`, or a callable
-                    (accumulated, sample) -> accumulated, which gets samples of one shape; see `any_shape`
+    reduction       folds samples instead of keeping them: a reduction such as `Moments()`, an object of a class of yours (see
+                    `Own`), or a callable (accumulated, sample) -> accumulated, which gets samples of one shape; see `any_shape`
     slot            which of several tensors of a call is recorded
     all_tensors     record all of them, with data for each: {"0": …, "1": …}
     transform       maps a tensor to what is recorded
@@ -174,13 +174,14 @@ class Recorder(_C.Recorder):
         recomputed: bool = False,
         defer: int = 0,
     ) -> None:
+        objects = reductions._Objects()
         super().__init__(
             next(
                 one.__name__ for one in type(self).__mro__ if one.__module__ == __name__
             ),  # of a class of yours its base
             condition=_weakly(condition),
             takes_sample=condition is not None and _takes_sample(condition),
-            reduction=_weakly(reduction),
+            reduction=_weakly(reductions._own(reduction, objects) or reduction),
             slot=slot,
             all_tensors=all_tensors,
             transform=_weakly(transform),
@@ -196,7 +197,7 @@ class Recorder(_C.Recorder):
             beside=_several(beside, str),
             defer=defer,
         )
-        self._callables = condition, reduction, transform, on_error
+        self._callables, self._objects = (condition, reduction, transform, on_error), objects
         self._hooks: Hooks = []
         self._alias, self._recomputed = alias, recomputed
         weakref.finalize(self, _remove, self._hooks).atexit = False
