@@ -560,6 +560,16 @@ def test_a_callable_for_samples_of_any_shape():
         torchtap.any_shape(3)
 
 
+def test_a_callable_may_return_a_view_of_its_sample():
+    model = torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU(inplace=True))
+    x = torch.full((2, 2), -1.0)
+    views = torchtap.ForwardOutput(reduction=torchtap.any_shape(lambda a, b: b.flatten())).attach(model, "0")
+    firsts = torchtap.ForwardOutput(reduction=lambda a, b: b[:1].expand(2, 2)).attach(model, "0")
+    for _ in range(2):
+        model(x.clone())
+    assert views[0].eq(-1).all() and firsts[0].eq(-1).all()
+
+
 # Objects of classes of yours as reductions.
 
 
