@@ -768,6 +768,149 @@ def test_threads_take_turns_with_an_object_of_yours():
     assert recorder.samples() == 200 and torch.allclose(recorder[0]["total"], 200 * model(x).detach().sum(), rtol=1e-4)
 
 
+# Gradients of parameters.
+
+
+class Tied(torch.nn.Module):
+    """Shares a parameter, has one that is frozen, one that is not used, and a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(6, 4)
+        self.scale = torch.nn.Parameter(torch.ones(4))
+        self.body = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+        self.spare = torch.nn.Linear(2, 2)
+        self.head = torch.nn.Linear(4, 6, bias=False)
+        self.head.weight = self.embedding.weight
+        self.body[0].bias.requires_grad_(False)
+
+    def forward(self, words):
+        return self.head(self.body(self.embedding(words)) * self.scale)
+
+
+def backward(model, words, **how):
+    model(words).square().sum().backward(**how)
+
+
+@pytest.mark.parametrize("accumulated", [False, True])
+def test_gradients_of_parameters_equal_pytorchs_hooks(accumulated):
+    torch.manual_seed(3)
+    model, words = Tied(), torch.tensor([0, 1, 2, 1])
+    alone = copy.deepcopy(model)
+    seen = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and accumulated:
+            parameter.register_post_accumulate_grad_hook(
+                lambda given, name=name: seen.setdefault(name, []).append(given.grad.clone())
+            )
+        elif parameter.requires_grad:
+            parameter.register_hook(lambda grad, name=name: seen.setdefault(name, []).append(grad.clone()))
+    recorder = torchtap.BackwardParameter(accumulated=accumulated).attach(model)
+    moments = torchtap.BackwardParameter(reduction=torchtap.Moments(), accumulated=accumulated).attach(model, "body.*")
+    for _ in range(3):
+        backward(model, words)
+        backward(alone, words)
+    for (name, one), other in zip(model.named_parameters(), alone.parameters()):
+        assert (one.grad is None) == (other.grad is None) and (one.grad is None or torch.equal(one.grad, other.grad)), (
+            name
+        )
+    parts = {one.path: one for one in recorder.subrecorders}
+    assert set(parts) == {name for name, _ in model.named_parameters()}
+    for path, part in parts.items():
+        assert part.samples == len(seen.get(path, [])) and all(map(torch.equal, part.value or [], seen.get(path, [])))
+    assert parts["embedding.weight"].aliases == ["head.weight"] and parts["embedding.weight"].samples == 3
+    assert parts["body.1.weight"].type == "BatchNorm1d" and parts["scale"].type == "Tied"
+    assert "frozen" in parts["body.0.bias"].note and "frozen" not in parts["spare.bias"].note
+    assert moments["body.0.weight"]["mean"].shape == (4, 4)
+    assert torch.equal(recorder["head.weight"][0], seen["embedding.weight"][0])
+    model.body[0].bias.requires_grad_()
+    backward(model, words)
+    assert recorder.subrecorders[-1].samples == 0
+    bias = next(one for one in recorder.subrecorders if one.path == "body.0.bias")
+    assert bias.samples == 1 and "frozen" not in bias.note
+    recorder.detach(), moments.detach()
+    backward(model, words)
+    assert recorder.samples("scale") == 4
+    hooks = "_post_accumulate_grad_hooks" if accumulated else "_backward_hooks"
+    left = {name: len(getattr(one, hooks) or ()) for name, one in model.named_parameters()}
+    assert left == {name: int(name != "body.0.bias") for name in left}  # the test's own
+
+
+def test_gradients_of_parameters_live_and_end_with_the_recorder():
+    model, words = Tied(), torch.tensor([0, 1, 2])
+    recorder = torchtap.BackwardParameter().attach(model, "head")
+    assert [one.path for one in recorder.subrecorders] == ["head.weight"]
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        backward(other, words)
+    file = io.BytesIO()
+    torch.save(model, file)
+    torch.save(model.state_dict(), file)
+    assert recorder.samples() == 0
+    model.double()
+    backward(model, words, retain_graph=True)
+    assert recorder[0][0].dtype == torch.float64
+    (gradient,) = torch.autograd.grad(model(words).sum(), [model.head.weight])
+    assert torch.equal(recorder[0][1], gradient)
+    with pytest.raises(ZeroDivisionError):
+        failing = torchtap.BackwardParameter(transform=lambda t: 1 / 0).attach(model, "head")
+        backward(model, words)
+    failing.detach()
+    ended = weakref.ref(recorder), weakref.ref(failing)
+    recorder.remove(0)
+    del recorder, failing
+    gc.collect()
+    assert [one() for one in ended] == [None, None] and not model.head.weight._backward_hooks
+    kept = torchtap.BackwardParameter().attach(model)
+    backward(model, words)
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None and kept.samples("scale") == 1
+    kept.subrecorders, kept.detach()
+
+
+def test_errors_about_gradients_of_parameters(tmp_path):
+    model = Tied()
+    with pytest.raises(ValueError, match="none of the 1 selected modules holds a parameter itself"):
+        torchtap.BackwardParameter().attach(torch.nn.ReLU())
+    with pytest.raises(AttributeError, match="BackwardParameter: accumulated is chosen when a recorder is made"):
+        torchtap.BackwardParameter().accumulated = True
+    with pytest.raises(ValueError, match="BackwardParameter"):
+        torchtap.BackwardParameter(slot=1).attach(model)
+    with pytest.raises(TypeError, match="accumulated"):
+        torchtap.BackwardOutput(accumulated=True)
+    recorder = torchtap.BackwardParameter(reduction=torchtap.Norm(over_all=True)).attach(model)
+    backward(model, torch.tensor([1, 2]))
+    recorder.save(tmp_path / "saved", mkdir=True)
+    entry = torchtap.load(tmp_path / "saved")["head.weight"]
+    assert entry.kind == "BackwardParameter" and torch.equal(entry.value, recorder["head.weight"])
+
+
+def test_gradients_of_parameters_of_compiled_lazy_and_distributed_models():
+    model = torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.ReLU())
+    recorder = torchtap.BackwardParameter().attach(model)
+    x = torch.randn(3, 5)
+    model(x).sum().backward()
+    assert recorder["0.weight"][0].shape == (4, 5)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    compiled(x).sum().backward()
+    assert torch.equal(recorder["0.weight"][1], recorder["0.weight"][0]) and recorder.samples("0.bias") == 2
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=store)
+    try:
+        from torch.distributed.fsdp import fully_shard
+
+        sharded = torch.nn.Linear(4, 2)
+        plain = copy.deepcopy(sharded)
+        fully_shard(sharded, mesh=torch.distributed.init_device_mesh("cpu", (1,)))
+        shards = torchtap.BackwardParameter(accumulated=True).attach(sharded)
+        for one in (sharded, plain):
+            one(torch.ones(3, 4)).sum().backward()
+        assert type(shards["weight"][0]) is torch.Tensor and torch.equal(shards["weight"][0], plain.weight.grad)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 # Selectors.
 
 

@@ -28,7 +28,7 @@ if typing.TYPE_CHECKING:
     from typing_extensions import Self
 
     Condition: typing.TypeAlias = "Callable[[], bool] | Callable[[Sample], bool]"
-    Hooks: typing.TypeAlias = "list[tuple[_C.Hook, list[RemovableHandle]]]"
+    Hooks: typing.TypeAlias = "list[tuple[_C.Hook | _C.Leaf, list[RemovableHandle]]]"
 
 Companion = _C.Companion
 Sample = _C.Sample
@@ -39,6 +39,7 @@ output = _C.output
 __all__ = [
     "BackwardInput",
     "BackwardOutput",
+    "BackwardParameter",
     "Companion",
     "ForwardInput",
     "ForwardOutput",
@@ -273,17 +274,22 @@ class Recorder(_C.Recorder):
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"torchtap.{self.kind}: expected a torch.nn.Module, got {type(model).__name__}.")
         chosen = selectors._combined(selector, types, indices)
-        for module, hook, before, after, inputs, paired in self.attach_to(model, chosen, children, self._recomputed):
-            # Code of torch.compile uses the memory of what it computes again, and carries nothing from one side to the other.
-            traceable = not (paired or self._alias)
-            handles: list[RemovableHandle] = []
-            if before:
-                handles.append(module.register_forward_pre_hook(_hooks.Before(hook, traceable), with_kwargs=True))
-            if after:
-                one = (_hooks.AfterWithInputs if inputs else _hooks.After)(hook, traceable)
-                handles.append(module.register_forward_hook(one, with_kwargs=inputs, always_call=paired))
-            self._hooks.append((hook, handles))
+        for one in self.attach_to(model, chosen, children, self._recomputed):
+            self._register(*one)
         return self
+
+    def _register(
+        self, module: torch.nn.Module, hook: _C.Hook, before: bool, after: bool, inputs: bool, paired: bool
+    ) -> None:
+        # Code of torch.compile uses the memory of what it computes again, and carries nothing from one side to the other.
+        traceable = not (paired or self._alias)
+        handles: list[RemovableHandle] = []
+        if before:
+            handles.append(module.register_forward_pre_hook(_hooks.Before(hook, traceable), with_kwargs=True))
+        if after:
+            one = (_hooks.AfterWithInputs if inputs else _hooks.After)(hook, traceable)
+            handles.append(module.register_forward_hook(one, with_kwargs=inputs, always_call=paired))
+        self._hooks.append((hook, handles))
 
     @property
     def subrecorders(self) -> list[Subrecorder]:
@@ -418,9 +424,42 @@ class BackwardOutput(Recorder):
     """Gradients with respect to outputs."""
 
 
+class BackwardParameter(Recorder):
+    """Gradients with respect to parameters, with a subrecorder for each, called as in `named_parameters`: "0.weight".
+
+    accumulated     record `parameter.grad` after a backward has added to it, as `register_post_accumulate_grad_hook` sees it, instead
+                    of what the backward adds, as `register_hook` sees it
+
+    `attach` takes the parameters that the selected modules hold themselves. One that several share (tied weights) is recorded once,
+    and has its other names as `aliases`. A sample is of one backward, in the shape and dtype of the parameter; of a DTensor the local
+    shard. What no backward reached has no samples, and `note` says which parameters are frozen.
+    """
+
+    def __init__(
+        self,
+        condition: Condition | None = None,
+        reduction: Fold | None = None,
+        *,
+        accumulated: bool = False,
+        **options: typing.Any,
+    ) -> None:
+        super().__init__(condition, reduction, **options)
+        self._accumulated = accumulated
+
+    def _register(self, parameter: torch.Tensor, leaf: _C.Leaf) -> None:  # type: ignore[override]
+        self._hooks.append((leaf, [_hooks.on_parameter(parameter, leaf, self._accumulated)]))
+
+    @property
+    def subrecorders(self) -> list[Subrecorder]:
+        """A `Subrecorder` for each parameter, in order of attachment."""
+        for leaf, _ in self._hooks:
+            typing.cast("_C.Leaf", leaf).follow()  # notes say what is frozen now
+        return super().subrecorders
+
+
 # What has no effect later.
-_OPTIONS = frozenset(inspect.signature(Recorder).parameters)
+_OPTIONS = frozenset(inspect.signature(Recorder).parameters) | {"accumulated"}
 
 _about_all = (Recorder.__doc__ or "").partition("\n\n")[2]
-for _one in (ForwardPre, ForwardInput, ForwardOutput, BackwardInput, BackwardOutput):
+for _one in (ForwardPre, ForwardInput, ForwardOutput, BackwardInput, BackwardOutput, BackwardParameter):
     _one.__doc__ = "\n\n".join((_one.__doc__ or "", _about_all))
