@@ -21,6 +21,7 @@
 #include "callable.hpp"
 #include "leaf.hpp"
 #include "stand_in.hpp"
+#include "until_recorded.hpp"
 
 namespace torchtap::python {
 namespace {
@@ -340,6 +341,11 @@ void define_recorders(py::module_& module) {
           },
           py::arg("other"),
           "Adds the data of a recorder of the same modules, as if its samples had come after these.")
+      .def("run_until_recorded",
+           [](Recorder& all, const py::object& forward) {
+             check_callable(forward, "the forward of until_recorded");
+             return unlocked([&] { return until_recorded(all, forward); });
+           })
       .def("flush", &Recorder::flush, release, "Writes spooled samples to the disk.")
       .def_property_readonly("dropped", &Recorder::dropped, "Samples dropped for lack of room.")
       .def("save_to", &save, release)

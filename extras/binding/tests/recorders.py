@@ -911,6 +911,51 @@ def test_gradients_of_parameters_of_compiled_lazy_and_distributed_models():
         torch.distributed.destroy_process_group()
 
 
+# A forward that stops.
+
+
+@pytest.mark.parametrize("how", ["eager", "companions", "compiled"])
+def test_a_forward_stops_when_all_is_recorded(how):
+    ran = []
+
+    class Last(torch.nn.Module):
+        def forward(self, x):
+            ran.append(x)
+            return x
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.last = torch.nn.Linear(4, 4), torch.nn.ReLU(), Last()
+
+        def forward(self, x):
+            try:
+                return self.last(self.second(self.first(x)))
+            except Exception:
+                return None
+
+    model = Model()
+    companions = {"other": torchtap.output("../first")} if how == "companions" else None
+    reduction = torchtap.CrossCovariance("other", over=[0]) if companions else None
+    recorder = torchtap.ForwardOutput(reduction=reduction, companions=companions).attach(model, "second")
+    run = torch.compile(model, backend="eager") if how == "compiled" else model
+    x = torch.ones(2, 4)
+    assert recorder.until_recorded(lambda: run(x)) is True and ran == [] and recorder.samples() == 1
+    run(x)
+    assert len(ran) == 1 and recorder.samples() == 2
+    assert recorder.until_recorded(lambda: model.first(x)) is False
+    with pytest.raises(KeyError, match="own"):
+        recorder.until_recorded(lambda: {}["own"])
+    inner = torchtap.ForwardPre().attach(model, "first")
+    seen = []
+    assert recorder.until_recorded(lambda: seen.append(inner.until_recorded(lambda: run(x))) or run(x)) is True
+    assert seen == [True] and len(ran) == 1
+    with pytest.raises(TypeError, match="the forward of until_recorded has to be a callable, got int"):
+        recorder.until_recorded(3)
+    with pytest.raises(ValueError, match="BackwardOutput.*gradients arrive in backward"):
+        torchtap.BackwardOutput().attach(model).until_recorded(lambda: None)
+
+
 # Selectors.
 
 

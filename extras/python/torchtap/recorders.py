@@ -90,6 +90,14 @@ def _takes_sample(condition: Condition) -> bool:
         return False
 
 
+class _Stop(BaseException):
+    """Ends the forward of an `until_recorded`."""
+
+    def __init__(self, until: int) -> None:
+        super().__init__("torchtap stops this forward; what caught this in the model has to raise it again")
+        self.until = until
+
+
 class _Weakly:
     """Calls a callable that the recorder holds: Python's collector sees no references that C++ holds, and would keep an object
     for ever whose method is the condition of its own recorder."""
@@ -333,6 +341,14 @@ class Recorder(_C.Recorder):
         """Removes all hooks; the data stays."""
         self.detach_all()
         _remove(self._hooks)
+
+    def until_recorded(self, forward: Callable[[], object]) -> bool:
+        """Calls `forward` and stops it once every module has recorded in it: nothing after the last of them is computed.
+
+        Returns True if it was stopped, False if it ran to its end. Of recorders of forwards alone. What stops it is raised through
+        the model as KeyboardInterrupt is, so that `except Exception` in it does not catch it.
+        """
+        return self.run_until_recorded(forward)
 
     def save(
         self, path: str | os.PathLike[str], mkdir: bool = False, *, overwrite: bool = False, sync: bool = True
