@@ -692,6 +692,8 @@ def test_errors_about_objects_of_yours(tmp_path):
     ):
         with pytest.raises(TypeError, match=f"(?s){says}"):
             torchtap.ForwardOutput(reduction=reduction)
+    Update.__call__ = lambda self, accumulated, sample: accumulated + sample  # a callable, as before
+    assert torchtap.ForwardOutput(reduction=Update()).samples() == 0
     Update.results = Longest.results
     failing = torchtap.ForwardOutput(reduction=Update()).attach(model)
     with pytest.raises(KeyError, match="mine"):

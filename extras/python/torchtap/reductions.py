@@ -201,6 +201,8 @@ def _own(given: typing.Any, objects: _Objects | None = None) -> _Own | None:
     if isinstance(given, (type, Reduction, _C.AnyShape)) or not callable(getattr(given, "update", None)):
         return None
     if not callable(getattr(given, "results", None)):
+        if callable(given):  # (accumulated, sample) -> accumulated
+            return None
         raise TypeError(
             f"torchtap: {type(given).__name__} has update(sample), but no results(); a reduction needs both."
         )
