@@ -10,6 +10,9 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/reductions/reductions.hpp>
+#ifdef TORCHTAP_PYTHON_QUANTIZATION
+#include <torchtap/quantization/formats.hpp>
+#endif
 
 #include "binding.hpp"
 #include "callable.hpp"
@@ -170,6 +173,25 @@ CovarianceOptions covariance(const Given& given) {
   return given.folds(CovarianceOptions().unbiased(given.get<bool>("unbiased")));
 }
 
+#ifdef TORCHTAP_PYTHON_QUANTIZATION
+Any formats(const Given& given) {
+  const auto names = given.find<std::vector<std::string>>("formats");
+  auto options = names.has_value() ? quantization::FormatsOptions(*names) : quantization::FormatsOptions();
+  for (const auto& [format, scale] : given.get<std::map<std::string, double>>("scales")) {
+    options.scale(format, scale);
+  }
+  return quantization::Formats(given.rows(std::move(options)));
+}
+#else
+Any formats(const Given&) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false,
+      "torchtap.Formats needs the component quantization, which this torchtap was built without. Install it "
+      "in the source with `pip install . --config-settings "
+      "cmake.define.TORCHTAP_COMPONENTS=\"python;quantization\"`.");
+}
+#endif
+
 using Make = std::function<Any(const Given&)>;
 const std::map<std::string, Make>& makers() {
   static const auto* all = new std::map<std::string, Make>{
@@ -227,6 +249,7 @@ const std::map<std::string, Make>& makers() {
          return over(given.get<std::vector<std::int64_t>>("dims"), given.reduction());
        }},
       {"Map", mapped},
+      {"Formats", formats},
   };
   return *all;
 }

@@ -1043,6 +1043,33 @@ def test_reduction_by_numpy(name):
         )
 
 
+def test_formats(tmp_path):
+    x = torch.randn(40, 6) * 30
+    try:
+        formats = torchtap.Formats(["e4m3", "int8"], scales={"int8": 0.5}, over=[0])
+    except NotImplementedError as error:
+        assert "needs the component quantization" in str(error)
+        pytest.skip("built without quantization")
+    model = torch.nn.Identity()
+    recorder = torchtap.ForwardOutput(reduction=formats).attach(model)
+    model(x[:10]), model(x[10:])
+    rounded = {"e4m3": x.to(torch.float8_e4m3fn).float(), "int8": (x / 0.5).round().clamp(-127, 127) * 0.5}
+    for name, y in rounded.items():
+        loss = (x.double() - y.double()).square().mean(0)
+        torch.testing.assert_close(recorder[0][f"{name}.mse"], loss, rtol=1e-5, atol=0)
+    assert torch.equal(recorder[0]["abs_max"], x.abs().amax(0)) and "formats[:NAME" in "".join(torchtap.catalogue())
+    assert pickle.loads(pickle.dumps(formats)).count == 0 and torchtap.parse("formats:e4m3").count == 0
+    recorder.save(tmp_path / "saved", mkdir=True)
+    (again,) = torchtap.load(tmp_path / "saved")[0].reductions
+    assert torch.equal(again["int8.mse"], recorder[0]["int8.mse"])
+    for make, error, says in (
+        (lambda: torchtap.Formats(["e9"]), ValueError, "e9"),
+        (lambda: torchtap.Formats(scales={"int8": "a"}), TypeError, "scales cannot be"),
+    ):
+        with pytest.raises(error, match=says):
+            make()
+
+
 def test_reductions_beside_other_tensors():
     x, y, labels = torch.randn(60, 4), torch.randn(60, 2), torch.randint(3, (60,))
     by = torchtap.By("labels", torchtap.Mean(over=[0]), n=3)

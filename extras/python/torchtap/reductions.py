@@ -46,6 +46,7 @@ __all__ = [
     "EMA",
     "Every",
     "First",
+    "Formats",
     "Gram",
     "Histogram",
     "Joint",
@@ -412,6 +413,27 @@ class CrossCovariance(_Fold):
 
 class LinearCKA(CrossCovariance):
     """Linear centred kernel alignment of the sample's rows with those of the tensor called `name`."""
+
+
+class Formats(_Rows):
+    """What rounding to number formats loses: results "e4m3.sqnr", "e4m3.mse", "e4m3.overflow", …, float64, and "abs_max".
+
+    formats   names such as "e4m3", "e5m2", "int8", "bf16"; seven unless given
+    scales    what numbers are divided by before they are rounded to a format: {"int8": 0.05}
+
+    Needs the component quantization, whose README has the formats.
+    """
+
+    def __init__(
+        self,
+        formats: Iterable[str] | None = None,
+        *,
+        scales: Mapping[str, float] | None = None,
+        over: int | Iterable[int] = (),
+        over_all: bool = False,
+    ) -> None:
+        names = None if formats is None else list(formats)
+        super().__init__(over=over, over_all=over_all, formats=names, scales=dict(scales or {}))
 
 
 class Blocks(Reduction):
