@@ -50,6 +50,24 @@ assert torch.equal(accumulated["module.2.weight"][0], own[3])
 for one in (*recorders.values(), accumulated):
     one.detach()
 
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+mesh = dist.init_device_mesh("cpu", (2,))
+sharded = net()
+fully_shard(sharded, mesh=mesh)
+shards = torchtap.BackwardParameter(accumulated=True).attach(sharded)
+sharded(x).square().sum().backward()
+for name, whole in zip(names, bare[1:]):  # of what the ranks averaged
+    parts = [*whole.chunk(2), whole[:0]]
+    assert type(shards[name][0]) is torch.Tensor
+    torch.testing.assert_close(shards[name][0], parts[rank])
+columns = parallelize_module(torch.nn.Linear(4, 6), mesh, ColwiseParallel())
+local_columns = torchtap.BackwardParameter().attach(columns)
+columns(torch.ones(2, 4)).sum().backward()
+assert torch.equal(local_columns["weight"][0], columns.weight.grad.to_local())
+assert local_columns["weight"][0].shape == (3, 4)
+
 class Both:
     total = 0
 

@@ -159,7 +159,8 @@ class Recorder(_C.Recorder):
     defer           bytes of samples on a device that may wait, so that one launch of a fused kernel adds up many
 
     Tensors are found in tuples, lists, dicts, data classes and what is registered with PyTorch's pytree. Callables get the model's own
-    tensors, and are to read them, not to write to them. Results never change: outputs and gradients are the same bits. Hooks are removed when the recorder ends, or by `detach()`.
+    tensors, and are to read them, not to write to them. Results never change: outputs and gradients are the same bits. Hooks are
+    removed when the recorder ends, or by `detach()`.
     """
 
     def __init__(
