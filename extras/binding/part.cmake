@@ -16,4 +16,4 @@ if(Torch_VERSION VERSION_GREATER_EQUAL 2.11 AND TORCHTAP_TORCH_PYTHON_LIBRARY AN
   endif()
 endif()
 torchtap_part(python NEEDS statistics LACKS "${lacks}" WANTS distributed cuda torchscript rows
-              AFTER report trace compare explorer monitor stream DESCRIPTION "records and views models of Python")
+              AFTER report trace compare explorer monitor stream quantization DESCRIPTION "records and views models of Python")

@@ -19,7 +19,9 @@
 
 #include "binding.hpp"
 #include "callable.hpp"
+#include "leaf.hpp"
 #include "stand_in.hpp"
+#include "until_recorded.hpp"
 
 namespace torchtap::python {
 namespace {
@@ -109,12 +111,33 @@ RecorderOptions options_of(const py::dict& given) {
   return options;
 }
 
+/// Attaches to the parameters of modules, and returns those that Python has to put a hook on: (parameter,
+/// leaf).
+py::list attach_to_parameters(Recorder& recorder, const std::vector<model::ModuleRef>& selected) {
+  std::map<PyObject*, Leaf> leaves;  // a parameter of several modules is one
+  py::list found;
+  for (const auto& module : selected) {
+    StandIn& stand_in = stand_in_of(module);
+    for (const auto& [name, parameter] : py::dict(stand_in.module().attr("_parameters"))) {
+      if (parameter.is_none()) continue;
+      const auto tensor = py::cast<at::Tensor>(parameter);
+      if (!tensor.is_floating_point() && !tensor.is_complex()) continue;
+      const auto [leaf, is_new] = leaves.try_emplace(parameter.ptr(), tensor);
+      stand_in.hold(py::cast<std::string>(name), leaf->second.tensor());
+      if (is_new) found.append(py::make_tuple(parameter, leaf->second));
+    }
+  }
+  recorder.attach(selected);
+  return found;
+}
+
 /// Attaches, and returns the hooks that Python has to register: (module, hook, before, after, with inputs,
 /// paired).
 py::list attach(Recorder& recorder, const py::object& model, const selectors::Selector& selector,
                 bool children, bool recomputed) {
   const auto root = stand_in_for(model);
-  const auto selected = selectors::select(modules_of(*root, children), selector);
+  const auto& kind = recorders::traits(recorders::kind_of(recorder.kind()));
+  const auto selected = selectors::select(modules_of(*root, children), selector, /*called=*/!kind.parameters);
   for (const auto& module : selected) {
     TORCH_CHECK_TYPE(
         !stand_in_of(module).scripted(), "torchtap.", recorder.kind(), ": \"", module.path(), "\" (",
@@ -122,9 +145,9 @@ py::list attach(Recorder& recorder, const py::object& model, const selectors::Se
         ") is a TorchScript module, whose compiled code calls no hooks of Python; leave it out with "
         "~torchtap.types(torch.jit.ScriptModule), or record its file in C++ or with the command.");
   }
+  if (kind.parameters) return attach_to_parameters(recorder, selected);
   recorder.attach(selected);
 
-  const auto& kind = recorders::traits(recorders::kind_of(recorder.kind()));
   const bool is_pre = kind.hook == hooks::Kind::forward_pre, sees_inputs = kind.hook == hooks::Kind::forward;
   py::list hooks;
   std::set<const StandIn*> added;
@@ -281,6 +304,10 @@ void define_recorders(py::module_& module) {
       .def_property_readonly("number", &Hook::number)
       .def_property_readonly("idle", &Hook::idle);
   module.def("forget_idle_calls", &forget_idle_calls);
+  py::class_<Leaf>(module, "Leaf")
+      .def("hand_over", &Leaf::hand_over)
+      .def("follow", &Leaf::follow)
+      .def_property_readonly("idle", &Leaf::idle);
   define_subrecorder(module);
   py::class_<Recorder>(module, "Recorder")
       .def(py::init([](const std::string& kind, const py::kwargs& options) {
@@ -314,6 +341,11 @@ void define_recorders(py::module_& module) {
           },
           py::arg("other"),
           "Adds the data of a recorder of the same modules, as if its samples had come after these.")
+      .def("run_until_recorded",
+           [](Recorder& all, const py::object& forward) {
+             check_callable(forward, "the forward of until_recorded");
+             return unlocked([&] { return until_recorded(all, forward); });
+           })
       .def("flush", &Recorder::flush, release, "Writes spooled samples to the disk.")
       .def_property_readonly("dropped", &Recorder::dropped, "Samples dropped for lack of room.")
       .def("save_to", &save, release)

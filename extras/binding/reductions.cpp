@@ -10,6 +10,9 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/reductions/reductions.hpp>
+#ifdef TORCHTAP_PYTHON_QUANTIZATION
+#include <torchtap/quantization/formats.hpp>
+#endif
 
 #include "binding.hpp"
 #include "callable.hpp"
@@ -21,9 +24,76 @@ using namespace reductions;  // NOLINT: names all of them
 using Fold = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
 using AnyShape = core::AnyShape<Fold>;
 
+/// The callable as a fold. What it returns does not share the sample's memory, which the model may write to.
 Fold to_fold(const py::object& callable, const std::string& what) {
-  return to_function<at::Tensor, const at::Tensor&, const at::Tensor&>(callable, what);
+  auto fold = to_function<at::Tensor, const at::Tensor&, const at::Tensor&>(callable, what);
+  return [fold = std::move(fold)](const at::Tensor& accumulated, const at::Tensor& sample) {
+    at::Tensor folded = fold(accumulated, sample);
+    const bool shares =
+        folded.defined() && folded.has_storage() && sample.has_storage() && folded.is_alias_of(sample);
+    return shares ? folded.clone() : folded;
+  };
 }
+
+/// A reduction that is an object of the user's. Takes an object of torchtap.reductions._Own, which calls it.
+class OwnObject {
+ public:
+  explicit OwnObject(py::object own)
+      : name_(py::cast<std::string>(own.attr("name"))), own_(held(std::move(own))) {}
+  OwnObject(const OwnObject& other) : name_(other.name_), count_(other.count_), own_(other.copied()) {}
+  OwnObject(OwnObject&&) noexcept = default;
+
+  /// Hands over a copy, which the object may keep or change.
+  void update(const at::Tensor& sample) {
+    core::check_no_wrapper(sample, name_.c_str());
+    const at::Tensor copy = sample.clone();
+    const UsersCode users;
+    own_->attr("update")(copy);
+    ++count_;
+  }
+  void merge(const OwnObject& other) {
+    const UsersCode users;
+    own_->attr("merge")(*other.own_);
+    count_ += other.count_;
+  }
+  std::int64_t count() const noexcept { return count_; }
+  core::Results results() const {
+    core::Results results;
+    if (count_ == 0) return results;
+    const UsersCode users;
+    for (const auto& [name, tensor] : py::dict(own_->attr("results")())) {
+      results.set(py::cast<std::string>(name), py::cast<at::Tensor>(tensor));
+    }
+    return results;
+  }
+  std::string describe() const { return name_; }
+
+  template <class Archive>
+  void save(Archive& archive) const {
+    core::state_version(archive, "object", 1);
+    const UsersCode users;
+    const auto state = py::cast<std::string>(own_->attr("state")());
+    archive(cereal::make_nvp("count", count_), cereal::make_nvp("state", state));
+  }
+  template <class Archive>
+  void load(Archive& archive) {
+    core::state_version(archive, "object", 1);
+    std::string state;
+    archive(cereal::make_nvp("count", count_), cereal::make_nvp("state", state));
+    const UsersCode users;
+    own_->attr("load_state")(py::bytes(state));
+  }
+
+ private:
+  std::shared_ptr<const py::object> copied() const {
+    const UsersCode users;
+    return held(own_->attr("copy")());
+  }
+
+  std::string name_;
+  std::int64_t count_ = 0;
+  std::shared_ptr<const py::object> own_;
+};
 
 /// The options of a reduction, by name, as Python's classes pass them.
 class Given {
@@ -103,6 +173,25 @@ CovarianceOptions covariance(const Given& given) {
   return given.folds(CovarianceOptions().unbiased(given.get<bool>("unbiased")));
 }
 
+#ifdef TORCHTAP_PYTHON_QUANTIZATION
+Any formats(const Given& given) {
+  const auto names = given.find<std::vector<std::string>>("formats");
+  auto options = names.has_value() ? quantization::FormatsOptions(*names) : quantization::FormatsOptions();
+  for (const auto& [format, scale] : given.get<std::map<std::string, double>>("scales")) {
+    options.scale(format, scale);
+  }
+  return quantization::Formats(given.rows(std::move(options)));
+}
+#else
+Any formats(const Given&) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false,
+      "torchtap.Formats needs the component quantization, which this torchtap was built without. Install it "
+      "in the source with `pip install . --config-settings "
+      "cmake.define.TORCHTAP_COMPONENTS=\"python;quantization\"`.");
+}
+#endif
+
 using Make = std::function<Any(const Given&)>;
 const std::map<std::string, Make>& makers() {
   static const auto* all = new std::map<std::string, Make>{
@@ -160,6 +249,7 @@ const std::map<std::string, Make>& makers() {
          return over(given.get<std::vector<std::int64_t>>("dims"), given.reduction());
        }},
       {"Map", mapped},
+      {"Formats", formats},
   };
   return *all;
 }
@@ -194,7 +284,7 @@ py::tuple state_of(const Any& reduction) {
   const std::unique_ptr<core::Sink> sink{Any(reduction)};
   const auto saved = core::save(*sink);
   TORCH_CHECK_TYPE(saved.has_value(), "torchtap: ", reduction.describe(),
-                   " cannot be pickled, because it has a function of yours.");
+                   " cannot be pickled, because it has a function or an object of yours.");
   return py::make_tuple(saved->recipe, py::bytes(saved->bytes));
 }
 
@@ -206,9 +296,11 @@ Any from_state(const py::tuple& state) {
 
 std::unique_ptr<core::Sink> to_sink(const py::object& reduction) {
   if (py::isinstance<Any>(reduction)) return Any(py::cast<const Any&>(reduction));
+  const py::object own = py::module_::import("torchtap.reductions").attr("_own")(reduction);
+  if (!own.is_none()) return core::make_sink(OwnObject(own));
   TORCH_CHECK_TYPE(PyCallable_Check(reduction.ptr()) != 0 && PyType_Check(reduction.ptr()) == 0,
-                   "torchtap: expected a reduction, such as torchtap.Moments(), or a callable "
-                   "(accumulated, sample) -> accumulated, got ",
+                   "torchtap: expected a reduction, such as torchtap.Moments(), an object with "
+                   "update(sample) and results(), or a callable (accumulated, sample) -> accumulated, got ",
                    py::cast<std::string>(py::repr(reduction)), ".");
   if (py::isinstance<AnyShape>(reduction)) return core::make_sink(py::cast<AnyShape>(reduction));
   return core::make_sink(to_fold(reduction, "the callable"));

@@ -17,6 +17,7 @@
 
 #include "callable.hpp"
 #include "found_tensors.hpp"
+#include "until_recorded.hpp"
 
 namespace torchtap::base {
 
@@ -128,9 +129,11 @@ void run_after(StandIn& module, hooks::extend::CallTensors& outputs, hooks::exte
 /// Runs hooks without Python's lock, hidden from modes unless tensors need Python to compute.
 template <class Run>
 void run(bool plain, const Run& hooks) {
-  const WithoutLock unlocked;
-  const Hidden unseen(/*python_too=*/plain);
-  hooks();
+  stop_in_python([&] {
+    const WithoutLock unlocked;
+    const Hidden unseen(/*python_too=*/plain);
+    hooks();
+  });
 }
 
 /// Whether the hooks of a call would put tensors into it that torch.jit.trace takes for constants.
@@ -318,11 +321,13 @@ void run_numbered(const c10::List<std::optional<at::Tensor>>& inputs,
   FoundTensors in, out;
   for (const auto& input : inputs) in.add(std::optional<at::Tensor>(input).value_or(at::Tensor()));
   for (const auto& output : outputs) out.add(std::optional<at::Tensor>(output).value_or(at::Tensor()));
-  if (!before) return run_after(*module, out.see(), &in.see());
-  hooks::extend::Call call(module->torchtap_gate());
-  if (call.idle()) return;
-  call.own_plan();
-  call.before(in.see());
+  stop_in_python([&] {
+    if (!before) return run_after(*module, out.see(), &in.see());
+    hooks::extend::Call call(module->torchtap_gate());
+    if (call.idle()) return;
+    call.own_plan();
+    call.before(in.see());
+  });
 }
 
 }  // namespace torchtap::python

@@ -25,6 +25,8 @@ class StandIn final : public torch::nn::Module, public hooks::extend::HookPoint 
   /// Holds the module's parameters and buffers, those inside of a TorchScript module, too, and says what its
   /// `extra_repr` says: for views.
   void hold_tensors();
+  /// Holds `tensor` as the parameter `name`.
+  void hold(const std::string& name, const at::Tensor& tensor) { parameters_.insert(name, tensor); }
   /// Is in the mode that the module is in, if it holds tensors.
   void take_mode(py::handle module);
   void pretty_print(std::ostream& stream) const override { stream << type_ << '(' << described_ << ')'; }

@@ -99,12 +99,30 @@ def flat(value):
         yield None
 
 
+class Adds:
+    """A reduction that is a class of Python's, and changes what it got."""
+
+    def __init__(self):
+        self.total, self.last = torch.zeros(()), None
+
+    def update(self, sample):
+        self.total, self.last = self.total + sample.sum(), sample.mul_(2)
+
+    def results(self):
+        return {"total": self.total, "last": self.last}
+
+
 class Plain:
-    """What PyTorch's own hooks see of the first tensor of each call."""
+    """What PyTorch's own hooks see of the first tensor of each call, or of parameters."""
 
     def __init__(self, model, kind):
         self.lock, self.seen = threading.Lock(), {path: [] for path, _ in model.named_modules()}
         self.handles = []
+        if kind == "BackwardParameter":
+            self.seen = {path: [] for path, _ in model.named_parameters()}
+            for path, one in model.named_parameters():
+                self.handles.append(one.register_hook(lambda grad, path=path: self.note(path, grad)))
+            return
         for path, module in model.named_modules():
             if kind == "ForwardPre":
                 handle = module.register_forward_pre_hook(
@@ -200,8 +218,18 @@ class Round:
         steps = list(self.steps())
         bare = [step(model, x, error, self.moody) for x, error in steps]
         kind = rng.choice(
-            ["ForwardPre", "ForwardInput", "ForwardOutput", "BackwardOutput", "BackwardOutput", "BackwardInput"]
+            [
+                "ForwardPre",
+                "ForwardInput",
+                "ForwardOutput",
+                "BackwardOutput",
+                "BackwardOutput",
+                "BackwardInput",
+                "BackwardParameter",
+            ]
         )
+        if kind == "BackwardParameter" and not list(model.parameters()):
+            kind = "BackwardOutput"
         threads = rng.random() < 0.25 and kind.startswith("Forward")
         self.log = [kind, "threads" if threads else "", [error and error.__name__ for _, error in steps]]
         plain = Plain(model, kind) if kind != "BackwardInput" else None
@@ -238,7 +266,9 @@ class Round:
     def options(self, box, wanted):
         """Options of a recorder whose callables refer to it, or to objects that do."""
         rng, torchtap = self.rng, self.torchtap
-        choice = rng.choice(["keep", "keep", "condition", "sum", "moments", "callable", "transform", "quantiles"])
+        choice = rng.choice(
+            ["keep", "keep", "condition", "sum", "moments", "callable", "transform", "quantiles", "object"]
+        )
         self.log.append(choice)
         if choice == "condition":
             return {"condition": lambda: bool(box) and wanted["on"] and box[0]() is not None}
@@ -249,6 +279,7 @@ class Round:
             "moments": {"reduction": torchtap.Moments(over=[0])},
             "callable": {"reduction": torchtap.any_shape(lambda a, b: a.sum() + b.sum())},
             "quantiles": {"reduction": torchtap.Quantiles(over_all=True)},
+            "object": {"reduction": Adds()},
         }.get(choice, {})
 
     def in_threads(self, steps):
@@ -306,6 +337,7 @@ class Round:
         gc.collect()
         self.check(gone() is None, "the recorder is not collected")
         self.check(hooks_of(self.model) == 0, "hooks are left")
+        self.check(not any(one._backward_hooks for one in self.model.parameters()), "hooks of parameters are left")
         self.check(same(step(self.model, steps[0][0]), step(self.model, steps[0][0])), "results differ afterwards")
         if steps[0][1] is None:
             self.check(same(step(self.model, steps[0][0]), bare[0]), "results are others afterwards")

@@ -560,6 +560,404 @@ def test_a_callable_for_samples_of_any_shape():
         torchtap.any_shape(3)
 
 
+def test_a_callable_may_return_a_view_of_its_sample():
+    model = torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU(inplace=True))
+    x = torch.full((2, 2), -1.0)
+    views = torchtap.ForwardOutput(reduction=torchtap.any_shape(lambda a, b: b.flatten())).attach(model, "0")
+    firsts = torchtap.ForwardOutput(reduction=lambda a, b: b[:1].expand(2, 2)).attach(model, "0")
+    for _ in range(2):
+        model(x.clone())
+    assert views[0].eq(-1).all() and firsts[0].eq(-1).all()
+
+
+# Objects of classes of yours as reductions.
+
+
+class Spread:
+    """Takes samples of any shape, keeps one, and changes what it got."""
+
+    def __init__(self):
+        self.total, self.kept = torch.zeros(()), []
+
+    def update(self, sample):
+        self.total += sample.sum()
+        self.kept = [*self.kept[:1], sample]
+        sample.abs_()
+
+    def merge(self, other):
+        self.total += other.total
+        self.kept += other.kept
+
+    def results(self):
+        return {"total": self.total, "last": self.kept[-1]}
+
+    def state_dict(self):
+        return {"total": self.total, "kept": self.kept}
+
+    def load_state_dict(self, state):
+        self.total, self.kept = state["total"], state["kept"]
+
+
+class Longest:
+    """The least that there can be."""
+
+    length = 0
+
+    def update(self, sample):
+        self.length = max(self.length, len(sample))
+
+    def results(self):
+        return torch.tensor(self.length)
+
+
+def test_an_object_of_yours_is_a_reduction(tmp_path):
+    model, given = classifier(), Spread()
+    xs = [torch.randn(rows, 784) for rows in (2, 5, 1)]
+    expected = [step(model, x) for x in xs]
+    recorder = torchtap.ForwardOutput(reduction=given).attach(model)
+    for x, bare in zip(xs, expected):
+        assert all(map(torch.equal, step(model, x), bare))
+    assert recorder.reduction is given and given.kept == [] and recorder.samples(0) == 3
+    outputs = [torch.nn.functional.linear(x, model[0].weight, model[0].bias).detach() for x in xs]
+    assert torch.equal(recorder["0"]["total"], sum(y.sum() for y in outputs))
+    assert torch.equal(recorder["0"]["last"], outputs[2].abs())
+    before = recorder["0"]["total"]
+    model(xs[0])
+    assert not torch.equal(before, recorder["0"]["total"])  # what was handed out stays
+    recorder.save(tmp_path / "saved", mkdir=True)
+    entry = torchtap.load(tmp_path / "saved")["0"]
+    assert torch.equal(entry.value["total"], recorder["0"]["total"]) and entry.reductions == []
+    recorder.snapshot(tmp_path / "snapshot")
+    again = torchtap.ForwardOutput(reduction=Spread()).attach(model)
+    again.restore(tmp_path / "snapshot")
+    assert again.samples(0) == 4 and torch.equal(again["0"]["total"], recorder["0"]["total"])
+    again.merge(recorder)
+    assert again.samples(0) == 8 and torch.equal(again["0"]["total"], 2 * recorder["0"]["total"])
+    recorder.reset()
+    assert recorder.samples() == 0 and recorder["0"] is None
+    longest = torchtap.ForwardPre(reduction=Longest(), all_tensors=True).attach(model, "0")
+    for x in xs:
+        model(x)
+    assert longest["0"]["0"] == 5 and recorder.samples(0) == 3
+
+
+def test_an_object_of_yours_among_other_reductions():
+    model, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
+    labels = torch.tensor([0, 1, 1, 1])
+    for make in (
+        lambda: torchtap.Series(Longest(), torchtap.Count()),
+        lambda: torchtap.By("labels", Longest()),
+        lambda: torchtap.Every(1, Longest()),
+    ):
+        recorder = torchtap.ForwardOutput(reduction=make()).attach(model)
+        gc.collect()
+        with torchtap.Context(labels=labels):
+            model(x)
+        assert recorder.samples() == 1 and any(one.max() > 0 for one in recorder.subrecorders[0].results().values())
+        recorder.detach()
+    series = torchtap.Series(Longest())
+    series.update(x)
+    fresh = series.fresh()
+    del series
+    gc.collect()
+    fresh.update(x[:2])
+    assert fresh.value == 2
+    with pytest.raises(TypeError, match="cannot be pickled, because it has a function or an object of yours"):
+        pickle.dumps(fresh)
+
+
+def test_errors_about_objects_of_yours(tmp_path):
+    model, x = torch.nn.Linear(3, 2), torch.ones(4, 3)
+
+    class Update:
+        def update(self, sample):
+            raise KeyError("mine")
+
+    class Returns(Longest):
+        def results(self):
+            return {"a": 3}
+
+    class Locked(Longest):
+        def __init__(self):
+            self.lock = threading.Lock()
+
+    class Opaque(Longest):
+        def state_dict(self):
+            return {"self": self}
+
+    for reduction, says in (
+        (Spread, "an object with update.* got <class"),
+        (Update(), r"Update has update\(sample\), but no results\(\)"),
+        (Locked(), "each module has a Locked of its own, and copy.deepcopy cannot make it"),
+    ):
+        with pytest.raises(TypeError, match=f"(?s){says}"):
+            torchtap.ForwardOutput(reduction=reduction)
+    Update.__call__ = lambda self, accumulated, sample: accumulated + sample  # a callable, as before
+    assert torchtap.ForwardOutput(reduction=Update()).samples() == 0
+    Update.results = Longest.results
+    failing = torchtap.ForwardOutput(reduction=Update()).attach(model)
+    with pytest.raises(KeyError, match="mine"):
+        model(x)
+    assert failing.samples() == 0
+    failing.detach()
+    told = []
+    telling = torchtap.ForwardOutput(reduction=Update(), on_error=lambda *what: told.append(what)).attach(model)
+    model(x)
+    assert [(path, type(error)) for path, error in told] == [("", KeyError)]
+    telling.detach()
+    returns = torchtap.ForwardOutput(reduction=Returns()).attach(model)
+    longest = torchtap.ForwardOutput(reduction=Longest()).attach(model)
+    opaque = torchtap.ForwardOutput(reduction=Opaque()).attach(model)
+    torch.func.vmap(model)(x)
+    assert longest.subrecorders[0].left_out == 1 and "a wrapper that vmap or grad made" in longest.subrecorders[0].note
+    model(x)
+    assert longest.samples() == 1
+    for use, error, says in (
+        (lambda: returns[0], TypeError, r"results\(\) of Returns returned a dict with 'a': int"),
+        (lambda: longest.merge(longest), NotImplementedError, r"Longest has no merge\(other\)"),
+        (lambda: longest.snapshot(tmp_path / "s"), NotImplementedError, r"Longest has no state_dict\(\)"),
+        (lambda: opaque.snapshot(tmp_path / "s"), TypeError, r"state_dict\(\) of Opaque has to return data"),
+    ):
+        with pytest.raises(error, match=says):
+            use()
+    assert longest.samples() == 1 and longest[0] == 4
+
+
+def test_an_object_of_yours_may_refer_to_its_recorder():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2))
+
+    class Asks(Longest):
+        def __init__(self, ask):
+            self.ask = ask
+
+        def update(self, sample):
+            super().update(sample)
+            self.answer = self.ask()
+
+    class Watch:
+        def __init__(self):
+            self.recorder = torchtap.ForwardOutput(reduction=Asks(lambda: self.recorder.samples())).attach(model, "0")
+
+    watch = Watch()
+    model(torch.ones(4, 3))
+    assert watch.recorder.samples() == 1
+    watch.recorder.detach()
+
+    def reading():
+        recorder = torchtap.ForwardOutput(reduction=Asks(lambda: recorder["0"])).attach(model, "0")
+        return recorder
+
+    reads = reading()
+    with pytest.raises(RuntimeError, match="asks for its own recorder"):
+        model(torch.ones(4, 3))
+    ended = weakref.ref(watch), weakref.ref(reads)
+    del watch, reads
+    gc.collect()
+    assert [one() for one in ended] == [None, None] and not model[0]._forward_hooks
+
+
+def test_threads_take_turns_with_an_object_of_yours():
+    model = torch.nn.Linear(3, 2)
+    recorder = torchtap.ForwardOutput(reduction=Spread()).attach(model)
+    x = torch.randn(4, 3)
+    threads = [threading.Thread(target=lambda: [model(x) for _ in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        recorder.samples(), recorder[0]
+    for thread in threads:
+        thread.join()
+    assert recorder.samples() == 200 and torch.allclose(recorder[0]["total"], 200 * model(x).detach().sum(), rtol=1e-4)
+
+
+# Gradients of parameters.
+
+
+class Tied(torch.nn.Module):
+    """Shares a parameter, has one that is frozen, one that is not used, and a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(6, 4)
+        self.scale = torch.nn.Parameter(torch.ones(4))
+        self.body = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+        self.spare = torch.nn.Linear(2, 2)
+        self.head = torch.nn.Linear(4, 6, bias=False)
+        self.head.weight = self.embedding.weight
+        self.body[0].bias.requires_grad_(False)
+
+    def forward(self, words):
+        return self.head(self.body(self.embedding(words)) * self.scale)
+
+
+def backward(model, words, **how):
+    model(words).square().sum().backward(**how)
+
+
+@pytest.mark.parametrize("accumulated", [False, True])
+def test_gradients_of_parameters_equal_pytorchs_hooks(accumulated):
+    torch.manual_seed(3)
+    model, words = Tied(), torch.tensor([0, 1, 2, 1])
+    alone = copy.deepcopy(model)
+    seen = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and accumulated:
+            parameter.register_post_accumulate_grad_hook(
+                lambda given, name=name: seen.setdefault(name, []).append(given.grad.clone())
+            )
+        elif parameter.requires_grad:
+            parameter.register_hook(lambda grad, name=name: seen.setdefault(name, []).append(grad.clone()))
+    recorder = torchtap.BackwardParameter(accumulated=accumulated).attach(model)
+    moments = torchtap.BackwardParameter(reduction=torchtap.Moments(), accumulated=accumulated).attach(model, "body.*")
+    for _ in range(3):
+        backward(model, words)
+        backward(alone, words)
+    for (name, one), other in zip(model.named_parameters(), alone.parameters()):
+        assert (one.grad is None) == (other.grad is None) and (one.grad is None or torch.equal(one.grad, other.grad)), (
+            name
+        )
+    parts = {one.path: one for one in recorder.subrecorders}
+    assert set(parts) == {name for name, _ in model.named_parameters()}
+    for path, part in parts.items():
+        assert part.samples == len(seen.get(path, [])) and all(map(torch.equal, part.value or [], seen.get(path, [])))
+    assert parts["embedding.weight"].aliases == ["head.weight"] and parts["embedding.weight"].samples == 3
+    assert parts["body.1.weight"].type == "BatchNorm1d" and parts["scale"].type == "Tied"
+    assert "frozen" in parts["body.0.bias"].note and "frozen" not in parts["spare.bias"].note
+    assert moments["body.0.weight"]["mean"].shape == (4, 4)
+    assert torch.equal(recorder["head.weight"][0], seen["embedding.weight"][0])
+    model.body[0].bias.requires_grad_()
+    backward(model, words)
+    assert recorder.subrecorders[-1].samples == 0
+    bias = next(one for one in recorder.subrecorders if one.path == "body.0.bias")
+    assert bias.samples == 1 and "frozen" not in bias.note
+    recorder.detach(), moments.detach()
+    backward(model, words)
+    assert recorder.samples("scale") == 4
+    hooks = "_post_accumulate_grad_hooks" if accumulated else "_backward_hooks"
+    left = {name: len(getattr(one, hooks) or ()) for name, one in model.named_parameters()}
+    assert left == {name: int(name != "body.0.bias") for name in left}  # the test's own
+
+
+def test_gradients_of_parameters_live_and_end_with_the_recorder():
+    model, words = Tied(), torch.tensor([0, 1, 2])
+    recorder = torchtap.BackwardParameter().attach(model, "head")
+    assert [one.path for one in recorder.subrecorders] == ["head.weight"]
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        backward(other, words)
+    file = io.BytesIO()
+    torch.save(model, file)
+    torch.save(model.state_dict(), file)
+    assert recorder.samples() == 0
+    model.double()
+    backward(model, words, retain_graph=True)
+    assert recorder[0][0].dtype == torch.float64
+    (gradient,) = torch.autograd.grad(model(words).sum(), [model.head.weight])
+    assert torch.equal(recorder[0][1], gradient)
+    with pytest.raises(ZeroDivisionError):
+        failing = torchtap.BackwardParameter(transform=lambda t: 1 / 0).attach(model, "head")
+        backward(model, words)
+    failing.detach()
+    ended = weakref.ref(recorder), weakref.ref(failing)
+    recorder.remove(0)
+    del recorder, failing
+    gc.collect()
+    assert [one() for one in ended] == [None, None] and not model.head.weight._backward_hooks
+    kept = torchtap.BackwardParameter().attach(model)
+    backward(model, words)
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None and kept.samples("scale") == 1
+    kept.subrecorders, kept.detach()
+
+
+def test_errors_about_gradients_of_parameters(tmp_path):
+    model = Tied()
+    with pytest.raises(ValueError, match="none of the 1 selected modules holds a parameter itself"):
+        torchtap.BackwardParameter().attach(torch.nn.ReLU())
+    with pytest.raises(AttributeError, match="BackwardParameter: accumulated is chosen when a recorder is made"):
+        torchtap.BackwardParameter().accumulated = True
+    with pytest.raises(ValueError, match="BackwardParameter"):
+        torchtap.BackwardParameter(slot=1).attach(model)
+    with pytest.raises(TypeError, match="accumulated"):
+        torchtap.BackwardOutput(accumulated=True)
+    recorder = torchtap.BackwardParameter(reduction=torchtap.Norm(over_all=True)).attach(model)
+    backward(model, torch.tensor([1, 2]))
+    recorder.save(tmp_path / "saved", mkdir=True)
+    entry = torchtap.load(tmp_path / "saved")["head.weight"]
+    assert entry.kind == "BackwardParameter" and torch.equal(entry.value, recorder["head.weight"])
+
+
+def test_gradients_of_parameters_of_compiled_lazy_and_distributed_models():
+    model = torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.ReLU())
+    recorder = torchtap.BackwardParameter().attach(model)
+    x = torch.randn(3, 5)
+    model(x).sum().backward()
+    assert recorder["0.weight"][0].shape == (4, 5)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    compiled(x).sum().backward()
+    assert torch.equal(recorder["0.weight"][1], recorder["0.weight"][0]) and recorder.samples("0.bias") == 2
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=store)
+    try:
+        from torch.distributed.fsdp import fully_shard
+
+        sharded = torch.nn.Linear(4, 2)
+        plain = copy.deepcopy(sharded)
+        fully_shard(sharded, mesh=torch.distributed.init_device_mesh("cpu", (1,)))
+        shards = torchtap.BackwardParameter(accumulated=True).attach(sharded)
+        for one in (sharded, plain):
+            one(torch.ones(3, 4)).sum().backward()
+        assert type(shards["weight"][0]) is torch.Tensor and torch.equal(shards["weight"][0], plain.weight.grad)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+# A forward that stops.
+
+
+@pytest.mark.parametrize("how", ["eager", "companions", "compiled"])
+def test_a_forward_stops_when_all_is_recorded(how):
+    ran = []
+
+    class Last(torch.nn.Module):
+        def forward(self, x):
+            ran.append(x)
+            return x
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.last = torch.nn.Linear(4, 4), torch.nn.ReLU(), Last()
+
+        def forward(self, x):
+            try:
+                return self.last(self.second(self.first(x)))
+            except Exception:
+                return None
+
+    model = Model()
+    companions = {"other": torchtap.output("../first")} if how == "companions" else None
+    reduction = torchtap.CrossCovariance("other", over=[0]) if companions else None
+    recorder = torchtap.ForwardOutput(reduction=reduction, companions=companions).attach(model, "second")
+    run = torch.compile(model, backend="eager") if how == "compiled" else model
+    x = torch.ones(2, 4)
+    assert recorder.until_recorded(lambda: run(x)) is True and ran == [] and recorder.samples() == 1
+    run(x)
+    assert len(ran) == 1 and recorder.samples() == 2
+    assert recorder.until_recorded(lambda: model.first(x)) is False
+    with pytest.raises(KeyError, match="own"):
+        recorder.until_recorded(lambda: {}["own"])
+    inner = torchtap.ForwardPre().attach(model, "first")
+    seen = []
+    assert recorder.until_recorded(lambda: seen.append(inner.until_recorded(lambda: run(x))) or run(x)) is True
+    assert seen == [True] and len(ran) == 1
+    with pytest.raises(TypeError, match="the forward of until_recorded has to be a callable, got int"):
+        recorder.until_recorded(3)
+    with pytest.raises(ValueError, match="BackwardOutput.*gradients arrive in backward"):
+        torchtap.BackwardOutput().attach(model).until_recorded(lambda: None)
+
+
 # Selectors.
 
 
@@ -643,6 +1041,33 @@ def test_reduction_by_numpy(name):
         assert all(
             torch.equal(again[result], tensor) for result, tensor in whole.results().items() if not tensor.isnan().any()
         )
+
+
+def test_formats(tmp_path):
+    x = torch.randn(40, 6) * 30
+    try:
+        formats = torchtap.Formats(["e4m3", "int8"], scales={"int8": 0.5}, over=[0])
+    except NotImplementedError as error:
+        assert "needs the component quantization" in str(error)
+        pytest.skip("built without quantization")
+    model = torch.nn.Identity()
+    recorder = torchtap.ForwardOutput(reduction=formats).attach(model)
+    model(x[:10]), model(x[10:])
+    rounded = {"e4m3": x.to(torch.float8_e4m3fn).float(), "int8": (x / 0.5).round().clamp(-127, 127) * 0.5}
+    for name, y in rounded.items():
+        loss = (x.double() - y.double()).square().mean(0)
+        torch.testing.assert_close(recorder[0][f"{name}.mse"], loss, rtol=1e-5, atol=0)
+    assert torch.equal(recorder[0]["abs_max"], x.abs().amax(0)) and "formats[:NAME" in "".join(torchtap.catalogue())
+    assert pickle.loads(pickle.dumps(formats)).count == 0 and torchtap.parse("formats:e4m3").count == 0
+    recorder.save(tmp_path / "saved", mkdir=True)
+    (again,) = torchtap.load(tmp_path / "saved")[0].reductions
+    assert torch.equal(again["int8.mse"], recorder[0]["int8.mse"])
+    for make, error, says in (
+        (lambda: torchtap.Formats(["e9"]), ValueError, "e9"),
+        (lambda: torchtap.Formats(scales={"int8": "a"}), TypeError, "scales cannot be"),
+    ):
+        with pytest.raises(error, match=says):
+            make()
 
 
 def test_reductions_beside_other_tensors():

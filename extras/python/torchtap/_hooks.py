@@ -6,6 +6,7 @@ import contextlib
 import functools
 import sys
 import typing
+from collections import OrderedDict
 
 from torchtap._library import _C  # noqa: F401  (has the operator; says first where PyTorch is too old)
 
@@ -15,6 +16,7 @@ import torch._dynamo.config
 import torch._inductor.config
 from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
 from torch.utils import _pytree as pytree
+from torch.utils.hooks import RemovableHandle
 
 # Otherwise code that was compiled for a model without hooks runs for one with hooks, and records nothing. Code that was compiled
 # before is forgotten, and compiled again when it is called.
@@ -99,6 +101,37 @@ class AfterWithInputs(_Hook):
         if torch.compiler.is_dynamo_compiling() and self.traced((args, kwargs), output, False):
             return None
         return self.hook.after(module, args, kwargs, output)
+
+
+class Gradient:
+    """What `register_hook` calls with the gradient of a parameter; `accumulated`, or with the parameter itself, as
+    `register_post_accumulate_grad_hook` does."""
+
+    def __init__(self, leaf: _C.Leaf, accumulated: bool) -> None:
+        self.leaf, self.accumulated = leaf, accumulated
+
+    def __call__(self, given: torch.Tensor) -> None:
+        gradient = given.grad if self.accumulated else given
+        if gradient is not None:  # unless a hook before this one has used it up
+            self.leaf.hand_over(gradient.to_local() if hasattr(gradient, "to_local") else gradient)
+
+    def __deepcopy__(self, known: typing.Any) -> Gradient:
+        return self
+
+    def __reduce__(self) -> typing.Any:
+        return _nothing.__reduce__()
+
+
+def on_parameter(parameter: torch.Tensor, leaf: _C.Leaf, accumulated: bool) -> RemovableHandle:
+    """Registers as PyTorch's two methods do, which refuse a parameter that is frozen now."""
+    name = "_post_accumulate_grad_hooks" if accumulated else "_backward_hooks"
+    with torch._C.DisableTorchFunctionSubclass():
+        if getattr(parameter, name) is None:
+            setattr(parameter, name, OrderedDict())
+        hooks = getattr(parameter, name)
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = Gradient(leaf, accumulated)
+    return handle
 
 
 # Where nothing is compiled the C++ hook is called at once, past the methods above, which the compiler reads.

@@ -15,7 +15,7 @@ import typing
 import weakref
 
 import torch
-from torchtap import _hooks, selectors
+from torchtap import _hooks, reductions, selectors
 from torchtap._library import _C
 
 if typing.TYPE_CHECKING:
@@ -28,7 +28,7 @@ if typing.TYPE_CHECKING:
     from typing_extensions import Self
 
     Condition: typing.TypeAlias = "Callable[[], bool] | Callable[[Sample], bool]"
-    Hooks: typing.TypeAlias = "list[tuple[_C.Hook, list[RemovableHandle]]]"
+    Hooks: typing.TypeAlias = "list[tuple[_C.Hook | _C.Leaf, list[RemovableHandle]]]"
 
 Companion = _C.Companion
 Sample = _C.Sample
@@ -39,6 +39,7 @@ output = _C.output
 __all__ = [
     "BackwardInput",
     "BackwardOutput",
+    "BackwardParameter",
     "Companion",
     "ForwardInput",
     "ForwardOutput",
@@ -89,6 +90,14 @@ def _takes_sample(condition: Condition) -> bool:
         return False
 
 
+class _Stop(BaseException):
+    """Ends the forward of an `until_recorded`."""
+
+    def __init__(self, until: int) -> None:
+        super().__init__("torchtap stops this forward; what caught this in the model has to raise it again")
+        self.until = until
+
+
 class _Weakly:
     """Calls a callable that the recorder holds: Python's collector sees no references that C++ holds, and would keep an object
     for ever whose method is the condition of its own recorder."""
@@ -101,7 +110,7 @@ class _Weakly:
 
 
 def _weakly(given: typing.Any) -> typing.Any:
-    if not callable(given) or isinstance(given, (type, _C.Reduction, _C.AnyShape)):
+    if not callable(given) or isinstance(given, (type, _C.Reduction, _C.AnyShape, reductions._Own)):
         return given
     try:
         return _Weakly(given)
@@ -132,8 +141,8 @@ class Recorder(_C.Recorder):
     """Records one kind of data from many modules, with a subrecorder for each of them.
 
     condition       decides whether a sample is recorded: a callable without arguments, or with a `Sample`
-    reduction       folds samples instead of keeping them: a reduction such as `Moments()`, or a callable
-                    (accumulated, sample) -> accumulated, which gets samples of one shape; see `any_shape`
+    reduction       folds samples instead of keeping them: a reduction such as `Moments()`, an object of a class of yours (see
+                    `Own`), or a callable (accumulated, sample) -> accumulated, which gets samples of one shape; see `any_shape`
     slot            which of several tensors of a call is recorded
     all_tensors     record all of them, with data for each: {"0": …, "1": …}
     transform       maps a tensor to what is recorded
@@ -149,8 +158,9 @@ class Recorder(_C.Recorder):
     recomputed      record forwards again that torch.utils.checkpoint runs again in a backward (`Sample.recomputed` tells them)
     defer           bytes of samples on a device that may wait, so that one launch of a fused kernel adds up many
 
-    Tensors are found in tuples, lists, dicts, data classes and what is registered with PyTorch's pytree. Results never change:
-    outputs and gradients are the same bits. Hooks are removed when the recorder ends, or by `detach()`.
+    Tensors are found in tuples, lists, dicts, data classes and what is registered with PyTorch's pytree. Callables get the model's own
+    tensors, and are to read them, not to write to them. Results never change: outputs and gradients are the same bits. Hooks are
+    removed when the recorder ends, or by `detach()`.
     """
 
     def __init__(
@@ -174,13 +184,14 @@ class Recorder(_C.Recorder):
         recomputed: bool = False,
         defer: int = 0,
     ) -> None:
+        objects = reductions._Objects()
         super().__init__(
             next(
                 one.__name__ for one in type(self).__mro__ if one.__module__ == __name__
             ),  # of a class of yours its base
             condition=_weakly(condition),
             takes_sample=condition is not None and _takes_sample(condition),
-            reduction=_weakly(reduction),
+            reduction=_weakly(reductions._own(reduction, objects) or reduction),
             slot=slot,
             all_tensors=all_tensors,
             transform=_weakly(transform),
@@ -196,7 +207,7 @@ class Recorder(_C.Recorder):
             beside=_several(beside, str),
             defer=defer,
         )
-        self._callables = condition, reduction, transform, on_error
+        self._callables, self._objects = (condition, reduction, transform, on_error), objects
         self._hooks: Hooks = []
         self._alias, self._recomputed = alias, recomputed
         weakref.finalize(self, _remove, self._hooks).atexit = False
@@ -272,17 +283,22 @@ class Recorder(_C.Recorder):
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"torchtap.{self.kind}: expected a torch.nn.Module, got {type(model).__name__}.")
         chosen = selectors._combined(selector, types, indices)
-        for module, hook, before, after, inputs, paired in self.attach_to(model, chosen, children, self._recomputed):
-            # Code of torch.compile uses the memory of what it computes again, and carries nothing from one side to the other.
-            traceable = not (paired or self._alias)
-            handles: list[RemovableHandle] = []
-            if before:
-                handles.append(module.register_forward_pre_hook(_hooks.Before(hook, traceable), with_kwargs=True))
-            if after:
-                one = (_hooks.AfterWithInputs if inputs else _hooks.After)(hook, traceable)
-                handles.append(module.register_forward_hook(one, with_kwargs=inputs, always_call=paired))
-            self._hooks.append((hook, handles))
+        for one in self.attach_to(model, chosen, children, self._recomputed):
+            self._register(*one)
         return self
+
+    def _register(
+        self, module: torch.nn.Module, hook: _C.Hook, before: bool, after: bool, inputs: bool, paired: bool
+    ) -> None:
+        # Code of torch.compile uses the memory of what it computes again, and carries nothing from one side to the other.
+        traceable = not (paired or self._alias)
+        handles: list[RemovableHandle] = []
+        if before:
+            handles.append(module.register_forward_pre_hook(_hooks.Before(hook, traceable), with_kwargs=True))
+        if after:
+            one = (_hooks.AfterWithInputs if inputs else _hooks.After)(hook, traceable)
+            handles.append(module.register_forward_hook(one, with_kwargs=inputs, always_call=paired))
+        self._hooks.append((hook, handles))
 
     @property
     def subrecorders(self) -> list[Subrecorder]:
@@ -326,6 +342,14 @@ class Recorder(_C.Recorder):
         """Removes all hooks; the data stays."""
         self.detach_all()
         _remove(self._hooks)
+
+    def until_recorded(self, forward: Callable[[], object]) -> bool:
+        """Calls `forward` and stops it once every module has recorded in it: nothing after the last of them is computed.
+
+        Returns True if it was stopped, False if it ran to its end. Of recorders of forwards alone. What stops it is raised through
+        the model as KeyboardInterrupt is, so that `except Exception` in it does not catch it.
+        """
+        return self.run_until_recorded(forward)
 
     def save(
         self, path: str | os.PathLike[str], mkdir: bool = False, *, overwrite: bool = False, sync: bool = True
@@ -417,9 +441,42 @@ class BackwardOutput(Recorder):
     """Gradients with respect to outputs."""
 
 
+class BackwardParameter(Recorder):
+    """Gradients with respect to parameters, with a subrecorder for each, called as in `named_parameters`: "0.weight".
+
+    accumulated     record `parameter.grad` after a backward has added to it, as `register_post_accumulate_grad_hook` sees it, instead
+                    of what the backward adds, as `register_hook` sees it
+
+    `attach` takes the parameters that the selected modules hold themselves. One that several share (tied weights) is recorded once,
+    and has its other names as `aliases`. A sample is of one backward, in the shape and dtype of the parameter; of a DTensor the local
+    shard. What no backward reached has no samples, and `note` says which parameters are frozen.
+    """
+
+    def __init__(
+        self,
+        condition: Condition | None = None,
+        reduction: Fold | None = None,
+        *,
+        accumulated: bool = False,
+        **options: typing.Any,
+    ) -> None:
+        super().__init__(condition, reduction, **options)
+        self._accumulated = accumulated
+
+    def _register(self, parameter: torch.Tensor, leaf: _C.Leaf) -> None:  # type: ignore[override]
+        self._hooks.append((leaf, [_hooks.on_parameter(parameter, leaf, self._accumulated)]))
+
+    @property
+    def subrecorders(self) -> list[Subrecorder]:
+        """A `Subrecorder` for each parameter, in order of attachment."""
+        for leaf, _ in self._hooks:
+            typing.cast("_C.Leaf", leaf).follow()  # notes say what is frozen now
+        return super().subrecorders
+
+
 # What has no effect later.
-_OPTIONS = frozenset(inspect.signature(Recorder).parameters)
+_OPTIONS = frozenset(inspect.signature(Recorder).parameters) | {"accumulated"}
 
 _about_all = (Recorder.__doc__ or "").partition("\n\n")[2]
-for _one in (ForwardPre, ForwardInput, ForwardOutput, BackwardInput, BackwardOutput):
+for _one in (ForwardPre, ForwardInput, ForwardOutput, BackwardInput, BackwardOutput, BackwardParameter):
     _one.__doc__ = "\n\n".join((_one.__doc__ or "", _about_all))

@@ -9,21 +9,28 @@ non_finite   "propagate" NaN and infinities as PyTorch does, "omit" and count th
 
 A reduction is given to a recorder, which makes a copy for each module, or used by itself: `update(sample)`, `merge(other)`,
 `count`, `results()`, `reduction["mean"]`, or `reduction.value` where there is one result alone. It can be copied and pickled.
+
+An object of a class of yours is one, too, if it has the methods of `Own`.
 """
 
 from __future__ import annotations
 
+import copy
+import io
+import pickle
 import typing
+import weakref
 
 from torchtap._library import _C
 
-if typing.TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+# isort: split
+import torch
 
-    import torch
+if typing.TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
 
     Function: typing.TypeAlias = "Callable[[torch.Tensor, torch.Tensor], torch.Tensor]"
-    Fold: typing.TypeAlias = "Reduction | Function"
+    Fold: typing.TypeAlias = "Reduction | Function | Own"
     NonFinite: typing.TypeAlias = typing.Literal["propagate", "omit", "raise"]
 
 Reduction = _C.Reduction
@@ -39,6 +46,7 @@ __all__ = [
     "EMA",
     "Every",
     "First",
+    "Formats",
     "Gram",
     "Histogram",
     "Joint",
@@ -52,6 +60,7 @@ __all__ = [
     "Moments",
     "Norm",
     "Over",
+    "Own",
     "Quantiles",
     "Reduction",
     "Reservoir",
@@ -67,6 +76,139 @@ __all__ = [
 
 Reduction.__doc__ = "Any reduction; `parse` and `Entry.reductions` return it, and the classes below derive from it."
 Reduction.__module__ = "torchtap"
+
+
+class Own(typing.Protocol):
+    """What an object of a class of yours has to have where a reduction is given. Each module has a copy of it, as `copy.deepcopy`
+    makes it; a recorder calls one at a time. It need not derive from this.
+
+    update(sample)            folds a sample in: a tensor of its own, without a graph, which it may keep or change. Shapes and
+                              dtypes are those that come. What it raises leaves the forward, or is told to `on_error`
+    results()                 a tensor, called "value", or a dict of tensors by name. Not asked before the first sample
+
+    Where it has them, these are called, too:
+
+    merge(other)              adds what another object of its class has seen: for `merge` and `merge_ranks`
+    state_dict()              its state as data: a dict of tensors, numbers, str, lists and dicts; for `snapshot`, `merge_ranks`
+    load_state_dict(state)    goes on from such a state; for `restore`
+    """
+
+    def update(self, sample: torch.Tensor, /) -> object: ...
+    def results(self) -> torch.Tensor | Mapping[str, torch.Tensor]: ...
+
+
+class _Objects(dict[int, typing.Any]):
+    """Where the objects lie. A recorder holds its own: Python's collector sees no references that C++ holds, and would keep a
+    recorder for ever that its reduction refers to."""
+
+
+class _Own:
+    """An object of a class of the user's, as C++ calls it."""
+
+    def __init__(self, one: typing.Any, objects: Callable[[], _Objects | None]) -> None:
+        self.name, self._objects = type(one).__name__, objects
+        self._put(one)
+
+    def __del__(self) -> None:
+        if (objects := self._objects()) is not None:
+            objects.pop(id(self), None)
+
+    def _put(self, one: typing.Any) -> None:
+        if (objects := self._objects()) is not None:  # its recorder ended, and C++ has not heard of it yet
+            objects[id(self)] = one
+
+    def _one(self) -> typing.Any:
+        objects = self._objects()
+        if objects is None:
+            raise RuntimeError(f"torchtap: the recorder of this {self.name} has ended.")
+        return objects[id(self)]
+
+    def _method(self, name: str, what: str) -> Callable[..., typing.Any]:
+        method = getattr(self._one(), name, None)
+        if not callable(method):
+            raise NotImplementedError(f"torchtap: {self.name} has no {name}({'…' if 'load' in name else ''}); {what}.")
+        return typing.cast("Callable[..., typing.Any]", method)
+
+    def copy(self) -> _Own:
+        return _Own(_copied(self._one()), self._objects)
+
+    def update(self, sample: torch.Tensor) -> None:
+        self._one().update(sample)
+
+    def results(self) -> dict[str, torch.Tensor]:
+        given = self._one().results()
+        named = {"value": given} if isinstance(given, torch.Tensor) else given
+        if not isinstance(named, dict) or not all(
+            isinstance(name, str) and isinstance(one, torch.Tensor) for name, one in named.items()
+        ):
+            raise TypeError(
+                f"torchtap: results() of {self.name} returned {_what(given)}; it has to return a torch.Tensor, or a dict of them by name."
+            )
+        return {name: one.detach().clone() for name, one in named.items()}
+
+    def merge(self, other: _Own) -> None:
+        mine, theirs = _copied(self._one()), _copied(other._one())
+        if type(mine) is not type(theirs):
+            raise TypeError(f"torchtap: cannot merge {other.name} into {self.name}; both have to be of one class.")
+        if not callable(getattr(mine, "merge", None)):
+            raise NotImplementedError(
+                f"torchtap: {self.name} has no merge(other), without which what two of them have seen cannot be put together."
+            )
+        mine.merge(theirs)
+        self._put(mine)
+
+    def state(self) -> bytes:
+        state = self._method("state_dict", "its state can be saved if it returns that as a dict")()
+        file = io.BytesIO()
+        try:
+            torch.save(state, file)
+            _loaded(file.getvalue())
+        except Exception as error:
+            raise TypeError(
+                f"torchtap: state_dict() of {self.name} has to return data: a dict of tensors, numbers, str, and lists and dicts of "
+                f"such. {error}"
+            ) from error
+        return file.getvalue()
+
+    def load_state(self, state: bytes) -> None:
+        one = _copied(self._one())
+        self._put(one)
+        self._method("load_state_dict", "a saved state can be restored if it has that")(_loaded(state))
+
+
+def _loaded(state: bytes) -> typing.Any:
+    return torch.load(io.BytesIO(state), weights_only=True)  # no code of a file runs
+
+
+def _what(given: object) -> str:
+    if not isinstance(given, dict):
+        return type(given).__name__
+    return "a dict with " + ", ".join(f"{name!r}: {type(one).__name__}" for name, one in given.items())
+
+
+def _copied(one: typing.Any) -> typing.Any:
+    try:
+        return copy.deepcopy(one)
+    except (TypeError, RuntimeError, NotImplementedError, pickle.PickleError) as error:
+        raise TypeError(
+            f"torchtap: each module has a {type(one).__name__} of its own, and copy.deepcopy cannot make it: {error}"
+        ) from error
+
+
+def _own(given: typing.Any, objects: _Objects | None = None) -> _Own | None:
+    """What C++ is given for an object of the user's, which is copied into `objects`; None for anything else."""
+    if isinstance(given, _Own):
+        return given
+    if isinstance(given, (type, Reduction, _C.AnyShape)) or not callable(getattr(given, "update", None)):
+        return None
+    if not callable(getattr(given, "results", None)):
+        if callable(given):  # (accumulated, sample) -> accumulated
+            return None
+        raise TypeError(
+            f"torchtap: {type(given).__name__} has update(sample), but no results(); a reduction needs both."
+        )
+    held = _Objects() if objects is None else objects
+    return _Own(_copied(given), (lambda: held) if objects is None else weakref.ref(held))
 
 
 def _dims(over: int | Iterable[int]) -> list[int]:
@@ -271,6 +413,27 @@ class CrossCovariance(_Fold):
 
 class LinearCKA(CrossCovariance):
     """Linear centred kernel alignment of the sample's rows with those of the tensor called `name`."""
+
+
+class Formats(_Rows):
+    """What rounding to number formats loses: results "e4m3.sqnr", "e4m3.mse", "e4m3.overflow", …, float64, and "abs_max".
+
+    formats   names such as "e4m3", "e5m2", "int8", "bf16"; seven unless given
+    scales    what numbers are divided by before they are rounded to a format: {"int8": 0.05}
+
+    Needs the component quantization, whose README has the formats.
+    """
+
+    def __init__(
+        self,
+        formats: Iterable[str] | None = None,
+        *,
+        scales: Mapping[str, float] | None = None,
+        over: int | Iterable[int] = (),
+        over_all: bool = False,
+    ) -> None:
+        names = None if formats is None else list(formats)
+        super().__init__(over=over, over_all=over_all, formats=names, scales=dict(scales or {}))
 
 
 class Blocks(Reduction):
