@@ -272,13 +272,15 @@ class Fold {
                                     "with any_shape(callable)."));
   }
   void fold(const at::Tensor& sample) {
-    // Cloned: the callable may return its argument, and the accumulated value must not change with the
-    // sample.
+    // Cloned: the callable may return its argument, or a view of it, and the accumulated value must not
+    // change with the sample, which the model may write to.
     at::Tensor next = value_.defined() ? callable_(value_, sample) : sample.clone();
     TORCH_CHECK_VALUE(next.defined(),
                       "reduction: the callable returned an undefined tensor for a sample of shape ",
                       sample.sizes(), "; it must return the folded tensor.");
-    value_ = next.is_same(sample) ? next.clone() : std::move(next);
+    const bool shares =
+        next.is_same(sample) || (next.has_storage() && sample.has_storage() && next.is_alias_of(sample));
+    value_ = shares ? next.clone() : std::move(next);
   }
 
   Callable callable_;

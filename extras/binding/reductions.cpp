@@ -24,15 +24,8 @@ using namespace reductions;  // NOLINT: names all of them
 using Fold = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
 using AnyShape = core::AnyShape<Fold>;
 
-/// The callable as a fold. What it returns does not share the sample's memory, which the model may write to.
 Fold to_fold(const py::object& callable, const std::string& what) {
-  auto fold = to_function<at::Tensor, const at::Tensor&, const at::Tensor&>(callable, what);
-  return [fold = std::move(fold)](const at::Tensor& accumulated, const at::Tensor& sample) {
-    at::Tensor folded = fold(accumulated, sample);
-    const bool shares =
-        folded.defined() && folded.has_storage() && sample.has_storage() && folded.is_alias_of(sample);
-    return shares ? folded.clone() : folded;
-  };
+  return to_function<at::Tensor, const at::Tensor&, const at::Tensor&>(callable, what);
 }
 
 /// A reduction that is an object of the user's. Takes an object of torchtap.reductions._Own, which calls it.

@@ -270,13 +270,21 @@ BOOST_AUTO_TEST_CASE(a_used_callable_that_is_loaded_goes_on_as_a_fresh_one) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_callable_that_returns_its_argument_keeps_a_copy) {
-  const auto sink = make_sink([](const at::Tensor&, const at::Tensor& b) { return b; });
-  at::Tensor sample = at::ones({2});
-  sink->update(sample);
-  sink->update(sample);
-  sample.zero_();
-  BOOST_TEST(sink->results().at("value").equal(at::ones({2})));
+BOOST_AUTO_TEST_CASE(a_callable_that_returns_its_argument_or_a_view_of_it_keeps_a_copy) {
+  const auto last = [](const at::Tensor&, const at::Tensor& b) { return b; };
+  const auto view = [](const at::Tensor&, const at::Tensor& b) { return b.view({2}); };
+  for (const auto& sink : {make_sink(last), make_sink(view)}) {
+    at::Tensor sample = at::ones({2});
+    sink->update(sample);
+    sink->update(sample);
+    sample.zero_();
+    BOOST_TEST(sink->results().at("value").equal(at::ones({2})));
+  }
+  const auto sparse = make_sink(last);  // without memory of its own
+  const at::Tensor sample = at::eye(2).to_sparse();
+  sparse->update(sample);
+  sparse->update(sample);
+  BOOST_TEST(sparse->results().at("value").to_dense().equal(at::eye(2)));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
