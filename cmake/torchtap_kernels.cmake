@@ -1,6 +1,6 @@
 # The loops that read samples on the CPU at the speed of memory, reductions/fast/: a library of their own, which no program sees. They
 # know numbers in memory, and no tensor. They use Highway, where it is installed, and the OpenMP that LibTorch's own thread pool
-# uses. Only the kernel links them; no header mentions them.
+# uses. Only the kernel links them; parts call them by reductions/extend/loops.hpp and bit_bins.hpp.
 set(fast "${PROJECT_SOURCE_DIR}/reductions/fast")
 file(GLOB sources CONFIGURE_DEPENDS "${fast}/*.cpp")
 add_library(torchtap_kernels OBJECT ${sources})

@@ -7,10 +7,8 @@
 #include <torchtap/reductions/any.hpp>
 #include <torchtap/reductions/any_series.hpp>
 #include <torchtap/reductions/count.hpp>
-#include <torchtap/reductions/ema.hpp>
 #include <torchtap/reductions/first.hpp>
 #include <torchtap/reductions/from_summary.hpp>
-#include <torchtap/reductions/histogram.hpp>
 #include <torchtap/reductions/last.hpp>
 #include <torchtap/reductions/max.hpp>
 #include <torchtap/reductions/mean.hpp>

@@ -31,9 +31,6 @@
 namespace torchtap::base {
 class InputFile;
 }
-namespace torchtap::rows {
-class Rows;
-}
 
 namespace torchtap::storage {
 
@@ -42,6 +39,17 @@ struct Folder;
 struct Description;
 struct EntryAccess;
 }  // namespace detail
+
+namespace extend {
+
+/// The class whose objects are the rows of an entry, as a member `Rows`. The component rows defines it; its
+/// namespace is not named here, so that programs may call something of their own `rows`.
+template <class Entry>
+struct RowsOf {
+  static_assert(sizeof(Entry) == 0, "rows() needs #include <torchtap/rows/rows.hpp>, of the component rows");
+};
+
+}  // namespace extend
 
 class SampleRange;
 
@@ -148,8 +156,11 @@ class TORCHTAP_API RecordedEntry {
   ///
   ///     for (const at::Tensor& sample : recording.at("layer1").each_tensor()) …
   SampleRange each_tensor(std::optional<std::int64_t> slot = {}) const;
-  /// The samples as rows, <torchtap/rows/rows.hpp>. The component rows has this function.
-  rows::Rows rows() const;
+  /// The samples as `rows::Rows`, for programs that include <torchtap/rows/rows.hpp>, of the component rows.
+  template <class Entry = RecordedEntry>
+  auto rows() const {
+    return typename extend::RowsOf<Entry>::Rows(*this);
+  }
   /// The files of an entry that was spooled, in order; empty for any other.
   std::vector<RecordedShard> shards() const;
   /// How many samples were dropped for lack of room, in memory or in front of the disk.

@@ -278,7 +278,3 @@ bool is_dump(const storage::Recording& recording) {
 }
 
 }  // namespace torchtap::rows
-
-torchtap::rows::Rows torchtap::storage::RecordedEntry::rows() const {
-  return rows::Rows(*this);
-}

@@ -138,3 +138,13 @@ inline Rows::Iterator Rows::end() const {
 TORCHTAP_API bool is_dump(const storage::Recording& recording);
 
 }  // namespace torchtap::rows
+
+namespace torchtap::storage::extend {
+
+/// What `RecordedEntry::rows` returns.
+template <>
+struct RowsOf<RecordedEntry> {
+  using Rows = rows::Rows;
+};
+
+}  // namespace torchtap::storage::extend

@@ -42,8 +42,8 @@ class TORCHTAP_API DeviceKernels {
   /// Adds the counts of each bin, of values below and above the range, and of NaN; int64 `[kept, bins + 3]`.
   /// `edges` is float64 `[bins + 1]`, on the device.
   virtual void count_bins(const DeviceRows& rows, const at::Tensor& edges, const at::Tensor& counts) = 0;
-  /// Counts in a range that grows as `BinRange` does: the state is moved to the bins of the new range first.
-  /// `min` and `max` are float64 `[]`, `exponent` and `start` int64 `[]`.
+  /// Counts in a range that grows as that of `Histogram` does: the state is moved to the bins of the new
+  /// range first. `min` and `max` are float64 `[]`, `exponent` and `start` int64 `[]`.
   virtual void count_growing_bins(const DeviceRows& rows, const at::Tensor& min, const at::Tensor& max,
                                   const at::Tensor& exponent, const at::Tensor& start,
                                   const at::Tensor& counts) = 0;

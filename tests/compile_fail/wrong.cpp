@@ -134,6 +134,12 @@ void first(Net net, const NetImpl& constant) {
   recorder.attach(torch::nn::AnyModule());
 }
 
+/// What a component's header has.
+void of_components(const torchtap::storage::RecordedEntry& entry) {
+  // says: rows() needs #include <torchtap/rows/rows.hpp>, of the component rows
+  static_cast<void>(entry.rows());
+}
+
 /// What a hook may only read, and 0 for a name.
 void refused(Net net, const torchtap::hooks::Event& event, const torchtap::storage::RecordedEntry& entry) {
   namespace hooks = torchtap::hooks;

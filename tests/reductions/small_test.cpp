@@ -73,13 +73,22 @@ const std::vector<Way>& ways() {
 }
 
 std::vector<Any> reductions_of(const Way& way, at::ScalarType type) {
-  std::vector<Any> all{
-      Sum(way(SumOptions())),        Mean(way(MeanOptions())),       AbsMax(way(AbsMaxOptions())),
-      Min(way(MinOptions())),        Max(way(MaxOptions())),         Norm(way(NormOptions())),
-      Norm(way(NormOptions().p(1))), Norm(way(NormOptions().p(3))),  Norm(way(NormOptions().p(kInfinity))),
-      EMA(way(EMAOptions(0.75))),    Count(way(CountOptions())),     First(way(FirstOptions())),
-      Last(way(LastOptions())),      Moments(way(MomentsOptions())), Moments(way(MomentsOptions().order(2)))};
+  std::vector<Any> all{Sum(way(SumOptions())),
+                       Mean(way(MeanOptions())),
+                       AbsMax(way(AbsMaxOptions())),
+                       Min(way(MinOptions())),
+                       Max(way(MaxOptions())),
+                       Norm(way(NormOptions())),
+                       Norm(way(NormOptions().p(1))),
+                       Norm(way(NormOptions().p(3))),
+                       Norm(way(NormOptions().p(kInfinity))),
+                       Count(way(CountOptions())),
+                       First(way(FirstOptions())),
+                       Last(way(LastOptions())),
+                       Moments(way(MomentsOptions())),
+                       Moments(way(MomentsOptions().order(2)))};
 #if __has_include(<torchtap/reductions/statistics.hpp>)
+  all.emplace_back(EMA(way(EMAOptions(0.75))));
   all.emplace_back(LogHistogram(way(LogHistogramOptions())));
 #endif
   static_cast<void>(type);

@@ -101,7 +101,6 @@ BOOST_AUTO_TEST_CASE(omit_leaves_out_and_counts) {
   check_omit<Max>(MaxOptions(), "value");
   check_omit<AbsMax>(AbsMaxOptions(), "value");
   check_omit<Norm>(NormOptions(), "value");
-  check_omit<EMA>(EMAOptions(0.7), "value");
 }
 
 BOOST_AUTO_TEST_CASE(omitting_everything_leaves_nan_or_nothing) {
@@ -113,7 +112,6 @@ BOOST_AUTO_TEST_CASE(omitting_everything_leaves_nan_or_nothing) {
   BOOST_TEST(std::isnan(fed(Moments(options(MomentsOptions())), x, 40).variance().item<double>()));
   BOOST_TEST(std::isnan(fed(Min(options(MinOptions())), x, 40).value().item<double>()));
   BOOST_TEST(std::isnan(fed(Max(options(MaxOptions())), x, 40).value().item<double>()));
-  BOOST_TEST(std::isnan(fed(EMA(options(EMAOptions())), x, 40).value().item<double>()));
   // Elements without values so far must accept later ones.
   auto mean = fed(Moments(options(MomentsOptions())), x, 40);
   mean.update(numbers({1, 2, 6}));
@@ -129,7 +127,6 @@ BOOST_AUTO_TEST_CASE(raise_names_how_many) {
   check_raise<Max>(MaxOptions());
   check_raise<AbsMax>(AbsMaxOptions());
   check_raise<Norm>(NormOptions());
-  check_raise<EMA>(EMAOptions());
 }
 
 BOOST_DATA_TEST_CASE(propagate_is_what_torch_does, bdata::make({1, 7, 40}), batch) {
@@ -181,14 +178,11 @@ BOOST_AUTO_TEST_CASE(over_all_leaves_no_dimensions) {
              c = at::randn({}, at::kDouble);
   const auto every = at::cat({a.view(-1), b, c.view(-1)});
   Moments moments{MomentsOptions().over_all(true).unbiased(false)};
-  Histogram histogram{HistogramOptions(9, -3, 3).over_all(true)};
   for (const auto& sample : {a, b, c}) {
     moments.update(sample);
-    histogram.update(sample);
   }
   BOOST_TEST(moments.count() == 20);
   BOOST_TEST(close(moments.variance(), every.var(false), 1e-12));
-  BOOST_TEST(close(histogram.counts(), every.histc(9, -3, 3), 0.0));
 }
 
 BOOST_AUTO_TEST_CASE(wrong_dimensions_are_explained) {
@@ -258,7 +252,6 @@ BOOST_AUTO_TEST_CASE(the_dtypes_that_results_have) {
   BOOST_CHECK(of(Norm(), at::kComplexDouble) == at::kDouble);
   BOOST_CHECK(of(Norm(), at::kHalf) == at::kFloat);
   BOOST_CHECK(of(First(), at::kBFloat16) == at::kBFloat16);
-  BOOST_CHECK(of(Histogram(HistogramOptions(3)), at::kHalf) == at::kLong);
 }
 
 BOOST_AUTO_TEST_CASE(long_sums_do_not_lose_small_samples) {
@@ -406,43 +399,6 @@ BOOST_AUTO_TEST_CASE(count_takes_all) {
     BOOST_CHECK(tensor.dim() == 0 && tensor.scalar_type() == at::kLong);
 }
 
-BOOST_AUTO_TEST_CASE(ema_begins_with_the_first_sample) {
-  EMA ema(EMAOptions(0.99));
-  ema.update(at::full({2}, 5.0F));
-  BOOST_TEST(close(ema.value(), at::full({2}, 5.0F), 1e-6));
-  EMA last(EMAOptions(0));
-  for (const double x : {3, 8, 4}) last.update(numbers({x}));
-  BOOST_TEST(last.value().item<double>() == 4.0);
-  for (const double decay : {1.0, -0.1, kNaN}) BOOST_CHECK_THROW(EMA(EMAOptions(decay)), c10::ValueError);
-  BOOST_CHECK_THROW(EMA(EMAOptions(0.9)).merge(EMA(EMAOptions(0.90000001))), c10::ValueError);
-  BOOST_TEST(EMA(EMAOptions(0.9)).describe() == "EMA(0.9)");
-  for (const std::int64_t rows : {1, 3, 1000}) {  // weights whose sum is nearly 0
-    const EMA slow = fed(EMA(EMAOptions(1 - 1e-12).over_all(true)), at::ones({rows}, at::kDouble), rows);
-    BOOST_TEST(slow.value().item<double>() == 1, boost::test_tools::tolerance(1e-14));
-  }
-}
-
-BOOST_AUTO_TEST_CASE(ema_over_all_takes_one_element_after_the_other) {
-  at::manual_seed(5);
-  for (const std::int64_t numel : {1, 7, 8, 31, 32, 33, 100, 1000, 16384}) {
-    for (const double decay : {0.0, 0.5, 0.9, 0.999}) {
-      EMA ema(EMAOptions(decay).over_all(true));
-      double sum = 0, weight = 1;
-      for (int sample = 0; sample < 3; ++sample) {
-        const auto x = at::randn({numel}) + 1;
-        ema.update(x);
-        for (std::int64_t i = 0; i < numel; ++i) {
-          sum = sum * decay + static_cast<double>(x.data_ptr<float>()[i]) * (1 - decay);
-          weight *= decay;
-        }
-      }
-      const double want = sum / (1 - weight);
-      BOOST_TEST(std::abs(ema.value().item<double>() - want) <= 1e-6 * (1 + std::abs(want)),
-                 numel << ' ' << decay);
-    }
-  }
-}
-
 BOOST_AUTO_TEST_CASE(what_is_its_value_can_be_assigned) {
   const auto value = at::full({2}, 8.0, at::kDouble);
   const auto next = at::full({2}, 2.0, at::kDouble);
@@ -461,9 +417,6 @@ BOOST_AUTO_TEST_CASE(what_is_its_value_can_be_assigned) {
   BOOST_TEST(go_on(AbsMax()) == 8.0);
   BOOST_TEST(go_on(First()) == 8.0);
   BOOST_TEST(go_on(Last()) == 2.0);
-  const double w = 0.5 + 0.25 + 0.125 + 0.0625;
-  BOOST_TEST(go_on(EMA(EMAOptions(0.5))) == (8 * w / 2 + 2 * 0.5) / (w / 2 + 0.5),
-             boost::test_tools::tolerance(1e-12));
   BOOST_TEST(core::make_sink(Sum())->assign(value));
   BOOST_TEST(!core::make_sink(Mean())->assign(value));
   Sum empty;

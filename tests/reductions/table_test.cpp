@@ -15,10 +15,6 @@ at::Tensor central(const at::Tensor& rows, int power) {
   return (rows - rows.mean(0)).pow(power).mean(0);
 }
 
-at::Tensor weights(std::int64_t n, double decay) {
-  return at::pow(decay, at::arange(n - 1, -1, -1, at::kDouble)).unsqueeze(1);
-}
-
 }  // namespace
 
 const std::vector<Case>& cases() {
@@ -80,11 +76,6 @@ const std::vector<Case>& cases() {
                  [](const at::Tensor& x) {
                    return core::Results{{"value", x[-1]}};
                  }),
-      make<EMA>("EMA", EMAOptions(0.9),
-                [](const at::Tensor& x) {
-                  const auto w = weights(x.size(0), 0.9);
-                  return core::Results{{"value", (x * w).sum(0) / w.sum()}};
-                }),
       [] {
         auto one = make<Count>("Count", CountOptions(), [](const at::Tensor& x) {
           return core::Results{{"rows", at::scalar_tensor(x.size(0), at::kLong)},
@@ -96,18 +87,6 @@ const std::vector<Case>& cases() {
         one.shaped = false;
         return one;
       }(),
-      make<Histogram>(
-          "Histogram", HistogramOptions(7, -2, 3),
-          [](const at::Tensor& x) {
-            std::vector<at::Tensor> counts;
-            for (const auto& column : x.unbind(1)) counts.push_back(at::histc(column, 7, -2, 3));
-            return core::Results{{"counts", at::stack(counts)},
-                                 {"underflow", (x < -2).sum(0)},
-                                 {"overflow", (x > 3).sum(0)},
-                                 {"nan", x.isnan().sum(0)},
-                                 {"edges", at::linspace(-2, 3, 8, at::kDouble)}};
-          },
-          false),
       {"Series", [] { return core::make_sink(Series(Mean(), Max(), Mean())); },
        [] {
          return core::make_sink(Series(Mean(MeanOptions().over({0})), Max(MaxOptions().over({0})),

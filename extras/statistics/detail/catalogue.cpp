@@ -4,9 +4,7 @@
 #include <torchtap/base/numbers.hpp>
 #include <torchtap/reductions/abs_max.hpp>
 #include <torchtap/reductions/count.hpp>
-#include <torchtap/reductions/ema.hpp>
 #include <torchtap/reductions/first.hpp>
-#include <torchtap/reductions/histogram.hpp>
 #include <torchtap/reductions/last.hpp>
 #include <torchtap/reductions/log_histogram.hpp>
 #include <torchtap/reductions/max.hpp>
@@ -18,6 +16,8 @@
 #include <torchtap/statistics/blocks.hpp>
 #include <torchtap/statistics/covariance.hpp>
 #include <torchtap/statistics/detail/catalogue.hpp>
+#include <torchtap/statistics/ema.hpp>
+#include <torchtap/statistics/histogram.hpp>
 #include <torchtap/statistics/quantiles.hpp>
 #include <torchtap/statistics/reservoir.hpp>
 #include <torchtap/statistics/topk.hpp>

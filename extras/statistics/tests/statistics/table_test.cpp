@@ -8,6 +8,10 @@ BOOST_AUTO_TEST_SUITE(table)
 
 namespace {
 
+at::Tensor weights(std::int64_t n, double decay) {
+  return at::pow(decay, at::arange(n - 1, -1, -1, at::kDouble)).unsqueeze(1);
+}
+
 /// The results of `Blocks` of which each sample is a row.
 core::Results blocks_of(const at::Tensor& rows) {
   const at::Tensor x = rows.is_complex() ? at::view_as_real(rows).flatten(1) : rows;
@@ -25,6 +29,23 @@ core::Results blocks_of(const at::Tensor& rows) {
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> all{
+      make<EMA>("EMA", EMAOptions(0.9),
+                [](const at::Tensor& x) {
+                  const auto w = weights(x.size(0), 0.9);
+                  return core::Results{{"value", (x * w).sum(0) / w.sum()}};
+                }),
+      make<Histogram>(
+          "Histogram", HistogramOptions(7, -2, 3),
+          [](const at::Tensor& x) {
+            std::vector<at::Tensor> counts;
+            for (const auto& column : x.unbind(1)) counts.push_back(at::histc(column, 7, -2, 3));
+            return core::Results{{"counts", at::stack(counts)},
+                                 {"underflow", (x < -2).sum(0)},
+                                 {"overflow", (x > 3).sum(0)},
+                                 {"nan", x.isnan().sum(0)},
+                                 {"edges", at::linspace(-2, 3, 8, at::kDouble)}};
+          },
+          false),
       make<LogHistogram>("LogHistogram", LogHistogramOptions(), log_histogram_of, false),
       make<Quantiles>(
           "Quantiles", QuantilesOptions(),

@@ -6,7 +6,9 @@
 #include <torchtap/statistics/by.hpp>
 #include <torchtap/statistics/covariance.hpp>
 #include <torchtap/statistics/cross_covariance.hpp>
+#include <torchtap/statistics/ema.hpp>
 #include <torchtap/statistics/every.hpp>
+#include <torchtap/statistics/histogram.hpp>
 #include <torchtap/statistics/joint.hpp>
 #include <torchtap/statistics/linear_cka.hpp>
 #include <torchtap/statistics/log_histogram.hpp>

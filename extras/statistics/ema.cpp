@@ -5,9 +5,8 @@
 #include <cmath>
 
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/reductions/detail/ledger.hpp>
-#include <torchtap/reductions/ema.hpp>
-#include <torchtap/reductions/fast/small.hpp>
+#include <torchtap/reductions/extend/loops.hpp>
+#include <torchtap/statistics/ema.hpp>
 
 namespace torchtap::reductions {
 namespace {
@@ -25,7 +24,7 @@ at::Tensor weight(double decay, const at::Tensor& n) {
 }  // namespace
 
 EMA::EMA(EMAOptions options)
-    : Reduction(detail::Intake("EMA", options.folding()), Order::matters), decay_(options.decay()) {
+    : Reduction(extend::Intake("EMA", options.folding()), Order::matters), decay_(options.decay()) {
   TORCH_CHECK_VALUE(decay_ >= 0 && decay_ < 1, "EMA: the decay must be in [0, 1), got ", decay_,
                     "; 0.9 gives the latest sample a weight of 0.1, and Mean weighs all samples equally.");
 }
@@ -33,24 +32,24 @@ EMA::EMA(EMAOptions options)
 /// A small sample like those before, without ATen. Returns false for any other sample, and does nothing then.
 bool EMA::fold_small(const Pass& pass) {
   if (const auto lines = intake_.lines(pass)) {
-    lines->each([&](const detail::Memory& row) { detail::decay(row, decay_, sum_->data_ptr<double>()); });
+    lines->each([&](const extend::Memory& row) { extend::decay(row, decay_, sum_->data_ptr<double>()); });
     intake_.count_rows(lines->rows);
     return true;
   }
-  const detail::Memory* const all = intake_.whole(pass);
+  const extend::Memory* const all = intake_.whole(pass);
   if (all == nullptr) return false;
-  detail::decay_all(*all, decay_, sum_->data_ptr<double>());
+  extend::decay_all(*all, decay_, sum_->data_ptr<double>());
   intake_.count_rows(all->numel);
   return true;
 }
 
-bool EMA::ask_ledger(detail::Ledger& ledger) const {
+bool EMA::ask_ledger(extend::Ledger& ledger) const {
   return !intake_.omits() && ledger.ask_decay(intake_, decay_);
 }
 
-void EMA::fold_ledger(const detail::Ledger& ledger) {
+void EMA::fold_ledger(const extend::Ledger& ledger) {
   const base::RecordingMode quiet;
-  const detail::Rows rows = intake_.open(ledger.as_one(intake_.folding()));
+  const extend::Rows rows = intake_.open(ledger.as_one(intake_.folding()));
   sum_ = ledger.decayed(intake_.folding(), decay_).reshape(rows.kept());
   intake_.commit(rows);
 }
@@ -59,18 +58,18 @@ void EMA::fold(const Pass& pass) {
   if (fold_small(pass)) return;
   const base::RecordingMode quiet;
   const at::Tensor& sample = pass.sample();
-  const detail::Rows rows = intake_.open(sample);
+  const extend::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
-  const auto dtype = detail::wide_type(sample.scalar_type());
+  const auto dtype = extend::wide_type(sample.scalar_type());
   const at::Tensor x = rows.filled(0.0);
-  if (sum_ && dtype == at::kComplexDouble && !sum_->is_complex()) sum_ = detail::own_copy(*sum_, dtype);
+  if (sum_ && dtype == at::kComplexDouble && !sum_->is_complex()) sum_ = extend::own_copy(*sum_, dtype);
 
   if (rows.count == 1 && !rows.finite.defined()) {
     const at::Tensor one = x.reshape(rows.kept());
     if (sum_) {
       sum_->mul_(decay_).add_(one.to(dtype), 1 - decay_);
     } else {
-      sum_ = detail::own_copy(one, dtype).mul_(1 - decay_);
+      sum_ = extend::own_copy(one, dtype).mul_(1 - decay_);
     }
     intake_.commit(rows);
     return;
@@ -87,7 +86,7 @@ void EMA::fold(const Pass& pass) {
     taken = at::scalar_tensor(static_cast<double>(rows.count), at::TensorOptions().dtype(at::kDouble));
   }
   const at::Tensor part = at::mul(flat, power(decay_, age)).sum(0).mul_(1 - decay_).reshape(rows.kept());
-  sum_ = sum_ ? at::add(at::mul(*sum_, power(decay_, taken)), part) : detail::own_copy(part);
+  sum_ = sum_ ? at::add(at::mul(*sum_, power(decay_, taken)), part) : extend::own_copy(part);
   intake_.commit(rows);
 }
 
@@ -108,17 +107,17 @@ void EMA::merge(const EMA& other) {
 void EMA::assign(const at::Tensor& value) {
   const base::RecordingMode quiet;
   intake_.check_assign(value);
-  detail::Intake next = intake_;
+  extend::Intake next = intake_;
   next.assign(value);
-  sum_ = detail::own_copy(
-      at::mul(value.to(detail::wide_type(value.scalar_type())), weight(decay_, next.taken())));
+  sum_ = extend::own_copy(
+      at::mul(value.to(extend::wide_type(value.scalar_type())), weight(decay_, next.taken())));
   intake_ = std::move(next);
 }
 
 at::Tensor EMA::value() const {
   intake_.require_samples("value");
   const base::RecordingMode quiet;
-  return at::div(*sum_, weight(decay_, intake_.taken())).to(detail::mean_type(intake_.dtype()));
+  return at::div(*sum_, weight(decay_, intake_.taken())).to(extend::mean_type(intake_.dtype()));
 }
 
 core::Results EMA::results() const {
@@ -128,7 +127,7 @@ core::Results EMA::results() const {
 }
 
 std::string EMA::describe() const {
-  return intake_.describe(detail::to_text(decay_));
+  return intake_.describe(extend::to_text(decay_));
 }
 
 EMA EMA::fresh() const {

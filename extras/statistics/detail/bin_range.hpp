@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace torchtap::reductions::detail {
+namespace torchtap::statistics::detail {
 
 /// Bins as cells of a grid: bin i is cell start + i of width 2^exponent.
 struct BinRange {
@@ -26,4 +26,4 @@ struct BinRange {
                std::int64_t* counters) const;
 };
 
-}  // namespace torchtap::reductions::detail
+}  // namespace torchtap::statistics::detail

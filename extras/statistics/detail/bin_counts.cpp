@@ -9,12 +9,18 @@
 #include <type_traits>
 #include <vector>
 
-#include <torchtap/reductions/detail/bin_counts.hpp>
-#include <torchtap/reductions/fast/kernels.hpp>
-#include <torchtap/reductions/fast/reader.hpp>
+#include <torchtap/statistics/detail/bin_counts.hpp>
 
-namespace torchtap::reductions::detail {
+namespace torchtap::statistics::detail {
 namespace {
+
+using reductions::extend::parallel;
+
+/// The vector loops, which are asked for once; null if there are none.
+const reductions::extend::Kernels* vector_loops() {
+  static const auto* const loops = reductions::extend::cpu_kernels();
+  return loops;
+}
 
 constexpr std::int64_t kPiece = 1 << 20;  // elements that one thread counts at a time
 
@@ -75,8 +81,8 @@ void count_with_kernels(const F& count, c10::ScalarType type, const T* x, std::i
 template <class T>
 void count_piece(c10::ScalarType type, const T* x, std::int64_t n, const BinEdges& edges,
                  std::int64_t* counters) {
-  if (kernels() != nullptr)
-    return count_with_kernels(kernels()->count_bins, type, x, n, edges, counters, /*stride=*/0);
+  if (const auto* const loops = vector_loops())
+    return count_with_kernels(loops->count_bins, type, x, n, edges, counters, /*stride=*/0);
   for (std::int64_t i = 0; i < n; ++i) ++counters[edges.counter_of(widened(x[i]))];
 }
 
@@ -85,8 +91,8 @@ template <class T>
 void count_row(c10::ScalarType type, const T* x, std::int64_t n, const BinEdges& edges,
                std::int64_t* counters) {
   const std::int64_t stride = edges.counters();
-  if (kernels() != nullptr)
-    return count_with_kernels(kernels()->count_columns, type, x, n, edges, counters, stride);
+  if (const auto* const loops = vector_loops())
+    return count_with_kernels(loops->count_columns, type, x, n, edges, counters, stride);
   for (std::int64_t i = 0; i < n; ++i) ++counters[i * stride + edges.counter_of(widened(x[i]))];
 }
 
@@ -144,4 +150,4 @@ void count_equal(const Summary& all, std::int64_t kept, const BinEdges& edges, s
   }
 }
 
-}  // namespace torchtap::reductions::detail
+}  // namespace torchtap::statistics::detail

@@ -7,12 +7,15 @@
 
 #include <cstdint>
 
-#include <torchtap/reductions/detail/intake.hpp>
-#include <torchtap/reductions/fast/bin_edges.hpp>
-#include <torchtap/reductions/pass.hpp>
-#include <torchtap/reductions/summary.hpp>
+#include <torchtap/reductions/extend/loops.hpp>
+#include <torchtap/reductions/extend/own_reduction.hpp>
 
-namespace torchtap::reductions::detail {
+namespace torchtap::statistics::detail {
+
+using reductions::Summary;
+using reductions::extend::BinEdges;
+using reductions::extend::Lines;
+using reductions::extend::Memory;
 
 /// Whether the tensor is real numbers in the CPU's memory, of a type that the functions below read.
 bool is_countable(const at::Tensor& tensor);
@@ -27,4 +30,4 @@ void count_columns(const Lines& lines, const BinEdges& edges, std::int64_t* coun
 /// single row, infinities and NaN may be among them.
 void count_equal(const Summary& all, std::int64_t kept, const BinEdges& edges, std::int64_t* counters);
 
-}  // namespace torchtap::reductions::detail
+}  // namespace torchtap::statistics::detail

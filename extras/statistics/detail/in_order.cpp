@@ -8,13 +8,15 @@
 
 #include <torchtap/base/of_thread.hpp>
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/reductions/detail/in_order.hpp>
-#include <torchtap/reductions/fast/kernels.hpp>
-#include <torchtap/reductions/fast/reader.hpp>
-#include <torchtap/reductions/fast/small.hpp>
+#include <torchtap/reductions/extend/loops.hpp>
+#include <torchtap/statistics/detail/in_order.hpp>
 
-namespace torchtap::reductions::detail {
+namespace torchtap::statistics::detail {
 namespace {
+
+using reductions::extend::cpu_kernels;
+using reductions::extend::kSmall;
+using reductions::extend::parallel;
 
 /// Matrices stored by columns: the elements of a column, one of each row, are neighbours in memory.
 struct Matrices {
@@ -69,7 +71,8 @@ Tile tile_of(const Matrices& matrices) {
 void each_in_order(const at::Tensor& sample, c10::function_ref<void(const Memory&, std::int64_t)> f) {
   const auto type = sample.scalar_type();
   const auto item = static_cast<std::int64_t>(sample.element_size());
-  const auto turn = kernels() == nullptr ? nullptr : kernels()->transpose;
+  const auto* const loops = cpu_kernels();
+  const auto turn = loops == nullptr ? nullptr : loops->transpose;
   const bool turns = !sample.is_contiguous() && turn != nullptr && item <= 8;
   const auto matrices = turns ? matrices_of(sample) : std::nullopt;
   if (!matrices) {
@@ -108,4 +111,4 @@ void each_in_order(const at::Tensor& sample, c10::function_ref<void(const Memory
   });
 }
 
-}  // namespace torchtap::reductions::detail
+}  // namespace torchtap::statistics::detail

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include <torchtap/base/api.hpp>
-#include <torchtap/reductions/reduction.hpp>
+#include <torchtap/reductions/extend/own_reduction.hpp>
 
 namespace torchtap::reductions {
 
@@ -55,8 +55,8 @@ class TORCHTAP_API EMA : public Reduction {
 
  private:
   friend class cereal::access;
-  bool ask_ledger(detail::Ledger& ledger) const override;
-  void fold_ledger(const detail::Ledger& ledger) override;
+  bool ask_ledger(extend::Ledger& ledger) const override;
+  void fold_ledger(const extend::Ledger& ledger) override;
   void fold(const Pass& pass) override;
   bool fold_small(const Pass& pass) override;
   template <class Archive>
@@ -70,7 +70,7 @@ class TORCHTAP_API EMA : public Reduction {
     }
   }
   double decay_;
-  detail::Owned sum_;  // sum of (1 - d) d^(n - 1 - i) x_i
+  extend::Owned sum_;  // sum of (1 - d) d^(n - 1 - i) x_i
 };
 
 }  // namespace torchtap::reductions

@@ -3,13 +3,16 @@
 #include <ATen/ATen.h>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
-#include <reductions/support.hpp>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <sstream>
+#include <tuple>
 
 #include <torchtap/reductions/histogram.hpp>
+
+#include "tests/reductions/support.hpp"
 
 BOOST_AUTO_TEST_SUITE(histogram_tests)
 
@@ -336,6 +339,82 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused_after_fast_updates) {
   BOOST_CHECK_THROW(rows.update(at::rand({4})), c10::ValueError);
   BOOST_CHECK_THROW(rows.update(at::rand({4, 3})), c10::ValueError);
   BOOST_TEST(rows.count() == 4);
+}
+
+BOOST_AUTO_TEST_CASE(samples_of_any_shape_are_counted_over_all) {
+  at::manual_seed(4);
+  const auto a = at::randn({4, 3}, at::kDouble), b = at::randn({7}, at::kDouble),
+             c = at::randn({}, at::kDouble);
+  Histogram histogram{HistogramOptions(9, -3, 3).over_all(true)};
+  for (const auto& sample : {a, b, c}) histogram.update(sample);
+  const at::Tensor all = at::cat({a.view(-1), b, c.view(-1)});
+  BOOST_TEST(close(histogram.counts(), all.histc(9, -3, 3), 0.0));
+  BOOST_CHECK(histogram.counts().scalar_type() == at::kLong);
+}
+
+BOOST_AUTO_TEST_CASE(elementwise_histograms_do_not_depend_on_the_order_in_memory) {
+  at::manual_seed(0);
+  const auto channels_last = [](const at::Tensor& x) { return x.contiguous(at::MemoryFormat::ChannelsLast); };
+  const auto last_first = [](const at::Tensor& x) {
+    return x.permute({3, 0, 1, 2}).contiguous().permute({1, 2, 3, 0});
+  };
+  const auto reversed = [](const at::Tensor& x) {
+    return x.permute({3, 2, 1, 0}).contiguous().permute({3, 2, 1, 0});
+  };
+  // A slice of the channels of a channels-last sample.
+  const auto sliced = [&](const at::Tensor& x) {
+    return channels_last(at::cat({x, x, x}, 1)).slice(1, 0, x.size(1));
+  };
+  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kByte}) {
+    for (const auto& options : {HistogramOptions(8, -2, 2), HistogramOptions(8)}) {
+      for (const std::vector<std::int64_t>& sizes :
+           {std::vector<std::int64_t>{2, 3, 4, 5}, std::vector<std::int64_t>{1, 37, 3, 7},
+            std::vector<std::int64_t>{3, 40, 25, 33}}) {
+        Histogram contiguous(options), mixed(options);
+        for (const std::function<at::Tensor(const at::Tensor&)>& reorder :
+             {std::function<at::Tensor(const at::Tensor&)>(channels_last),
+              {last_first},
+              {reversed},
+              {sliced}}) {
+          const at::Tensor x = at::randn(sizes).abs_().to(type), other = reorder(x);
+          BOOST_TEST_REQUIRE(!other.is_contiguous());
+          contiguous.update(x);
+          mixed.update(other);
+        }
+        for (const auto& [name, tensor] : contiguous.results())
+          BOOST_TEST(mixed.results().at(name).equal(tensor), name << ' ' << type << ' ' << options.growing());
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(histograms_of_millions_of_integers) {
+  at::manual_seed(0);
+  for (const auto type : {at::kLong, at::kInt, at::kShort, at::kByte}) {
+    const at::Tensor x = at::randint(0, 100, {(1 << 21) + 7}).to(type);
+    Histogram histogram(HistogramOptions(10, 0, 100).over_all(true));
+    histogram.update(x);
+    BOOST_TEST(histogram.counts().to(at::kDouble).equal(at::histc(x.to(at::kDouble), 10, 0, 100)), type);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(values_on_an_edge_count_where_the_edge_says) {
+  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    for (const auto& [bins, low, high] :
+         {std::tuple{64, -4.0, 4.0}, {10, 0.0, 1.0}, {7, -1e-3, 1e3}, {3, 1e6, 1e6 + 1}}) {
+      Histogram fast(HistogramOptions(bins, low, high).over_all(true)),
+          slow(HistogramOptions(bins, low, high).over_all(true));
+      const at::Tensor edges = fast.edges();
+      const at::Tensor near =
+          at::cat({edges, edges.to(at::kFloat).to(at::kDouble), edges * (1 + 1e-7), edges * (1 - 1e-7),
+                   edges + 1e-12, edges - 1e-12, at::tensor({kNaN, kInf, -kInf, 0.0})});
+      const at::Tensor x = near.to(type).repeat({20});
+      fast.update(x);
+      slow.update(by_operations(x));
+      for (const auto& [name, tensor] : slow.results())
+        BOOST_TEST(fast.results().at(name).equal(tensor), name << ' ' << bins);
+    }
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -7,13 +7,15 @@
 
 #include <cstdint>
 
-#include <torchtap/reductions/pass.hpp>
+#include <torchtap/reductions/extend/own_reduction.hpp>
 
-namespace torchtap::reductions::detail {
+namespace torchtap::statistics::detail {
+
+using reductions::extend::Memory;
 
 /// Calls `f(elements, from)` with all elements of a strided sample in the CPU's memory in the order of its
 /// dimensions, in pieces of which `from` is the first element, and in several threads. Elements of
 /// channels-last and other transposed samples are transposed piece by piece in a small buffer.
 void each_in_order(const at::Tensor& sample, c10::function_ref<void(const Memory&, std::int64_t)> f);
 
-}  // namespace torchtap::reductions::detail
+}  // namespace torchtap::statistics::detail

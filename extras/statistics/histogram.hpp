@@ -4,18 +4,15 @@
 
 #include <torch/arg.h>
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <torchtap/base/api.hpp>
-#include <torchtap/reductions/reduction.hpp>
+#include <torchtap/reductions/extend/loops.hpp>
+#include <torchtap/reductions/extend/own_reduction.hpp>
 
 namespace torchtap::reductions {
-namespace detail {
-class BinEdges;
-}  // namespace detail
 
 /// `HistogramOptions(64, -4, 4)` for a fixed range, `HistogramOptions(64)` for a growing one.
 class TORCHTAP_API HistogramOptions : public RowOptions<HistogramOptions> {
@@ -75,7 +72,7 @@ class TORCHTAP_API Histogram : public Reduction {
  private:
   friend class cereal::access;
   void ask(Pass& pass) const override;
-  bool ask_ledger(detail::Ledger& ledger) const override;
+  bool ask_ledger(extend::Ledger& ledger) const override;
   void fold(const Pass& pass) override;
   template <class Archive>
   void serialize(Archive& archive) {
@@ -93,13 +90,13 @@ class TORCHTAP_API Histogram : public Reduction {
   void find_edges();
   void set_edges(std::vector<double> edges);
   at::Tensor column(std::int64_t slot) const;
-  std::optional<detail::Lines> known(const Pass& pass) const;
-  void start(const detail::Rows& rows);
+  std::optional<extend::Lines> known(const Pass& pass) const;
+  void start(const extend::Rows& rows);
   bool count_plain(const Pass& pass);
-  bool count_lines(const Pass& pass, const detail::Lines& lines);
-  bool count_rows(const Pass& pass, const detail::Rows& rows);
-  bool count_on_device(const detail::Rows& rows);
-  void count_any(const detail::Rows& rows);
+  bool count_lines(const Pass& pass, const extend::Lines& lines);
+  bool count_rows(const Pass& pass, const extend::Rows& rows);
+  bool count_on_device(const extend::Rows& rows);
+  void count_any(const extend::Rows& rows);
   void coarsen(const Grid& grid);
   void cover(const Summary& all);
   bool cover_and_count_equal(const Summary& all);
@@ -108,9 +105,9 @@ class TORCHTAP_API Histogram : public Reduction {
   std::int64_t bins_;
   bool growing_;
   double low_, high_;
-  detail::Owned slots_;                         // [kept elements, bins + 3]: bins, underflow, overflow, NaN
-  detail::Owned min_, max_, exponent_, start_;  // of a growing range, without dimensions
-  std::shared_ptr<const detail::BinEdges> edges_;  // on the CPU; set once edges exist and all are finite
+  extend::Owned slots_;                         // [kept elements, bins + 3]: bins, underflow, overflow, NaN
+  extend::Owned min_, max_, exponent_, start_;  // of a growing range, without dimensions
+  extend::Edges edges_;                         // on the CPU; set once edges exist and all are finite
 };
 
 }  // namespace torchtap::reductions

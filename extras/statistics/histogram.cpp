@@ -9,22 +9,18 @@
 #include <vector>
 
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/reductions/detail/bin_counts.hpp>
-#include <torchtap/reductions/detail/bin_range.hpp>
-#include <torchtap/reductions/detail/device_rows.hpp>
-#include <torchtap/reductions/detail/in_order.hpp>
-#include <torchtap/reductions/detail/infinity.hpp>
-#include <torchtap/reductions/detail/ledger.hpp>
-#include <torchtap/reductions/fast/small.hpp>
-#include <torchtap/reductions/histogram.hpp>
+#include <torchtap/reductions/extend/ledger.hpp>
+#include <torchtap/statistics/detail/bin_counts.hpp>
+#include <torchtap/statistics/detail/bin_range.hpp>
+#include <torchtap/statistics/detail/in_order.hpp>
+#include <torchtap/statistics/histogram.hpp>
 
 namespace torchtap::reductions {
 namespace {
 
-using detail::kInfinity;
-
 constexpr std::int64_t kLowest = -1022;  // least exponent: the smallest normal float64
-constexpr double kLargest = std::numeric_limits<double>::max();
+constexpr double kMost = std::numeric_limits<double>::max();
+constexpr double kInf = std::numeric_limits<double>::infinity();
 
 /// 2^e exactly, for int64 e in [-1022, 1023], built from the bits of a float64; pow() may be off by one ulp.
 at::Tensor power_of_two(const at::Tensor& e) {
@@ -90,7 +86,7 @@ struct Histogram::Grid {
 };
 
 Histogram::Histogram(HistogramOptions options)
-    : Reduction(detail::Intake("Histogram", options.folding(), detail::Accepts::real)),
+    : Reduction(extend::Intake("Histogram", options.folding(), extend::Accepts::real)),
       bins_(options.bins()),
       growing_(options.growing()),
       low_(growing_ ? 0.0 : options.low().value_or(std::numeric_limits<double>::quiet_NaN())),
@@ -117,10 +113,10 @@ void Histogram::ask(Pass& pass) const {
   // A growing range has usually stopped growing by now, unless all elements were equal: the total shows
   // whether they still are.
   if (!growing_ || *min_->data_ptr<double>() < *max_->data_ptr<double>())
-    detail::kernels_of(pass).ask_bins(intake_.folding(), edges_);
+    extend::ask_bins(pass, intake_.folding(), edges_);
 }
 
-bool Histogram::ask_ledger(detail::Ledger& ledger) const {
+bool Histogram::ask_ledger(extend::Ledger& ledger) const {
   return edges_ != nullptr && !growing_ && ledger.ask_bins(intake_, edges_->edges());
 }
 
@@ -128,37 +124,37 @@ void Histogram::fold(const Pass& pass) {
   if (const auto lines = known(pass); lines && count_lines(pass, *lines))
     return intake_.count_rows(intake_.folding().over_all ? lines->numel : lines->rows);
   const base::RecordingMode quiet;
-  const detail::Rows rows = intake_.open(pass.sample());
+  const extend::Rows rows = intake_.open(pass.sample());
   if (rows.count == 0) return;
   if (!slots_) start(rows);
   if (!count_plain(pass) && !count_rows(pass, rows) && !count_on_device(rows)) count_any(rows);
   intake_.commit(rows);
 }
 
-void Histogram::start(const detail::Rows& rows) {
+void Histogram::start(const extend::Rows& rows) {
   const auto on_device = at::TensorOptions().device(rows.view.device());
   std::int64_t kept = 1;
   for (const auto size : rows.kept()) kept *= size;
   slots_ = at::zeros({kept, bins_ + 3}, on_device.dtype(at::kLong));
   if (!growing_) return;
-  min_ = at::full({}, kInfinity, on_device.dtype(at::kDouble));
-  max_ = at::full({}, -kInfinity, on_device.dtype(at::kDouble));
+  min_ = at::full({}, kInf, on_device.dtype(at::kDouble));
+  max_ = at::full({}, -kInf, on_device.dtype(at::kDouble));
   grow(*min_, *max_);
 }
 
 /// A small sample like those before, which needs no further checks.
-std::optional<detail::Lines> Histogram::known(const Pass& pass) const {
+std::optional<extend::Lines> Histogram::known(const Pass& pass) const {
   if (!slots_ || edges_ == nullptr) return std::nullopt;
-  if (const auto* const all = intake_.whole(pass)) return detail::Lines{all->type, all->data, 1, all->numel};
+  if (const auto* const all = intake_.whole(pass)) return extend::Lines{all->type, all->data, 1, all->numel};
   return intake_.adjacent_lines(pass);
 }
 
 /// Counts with the kernels if they support the sample.
 bool Histogram::count_plain(const Pass& pass) {
-  if (!detail::kernels_of(pass).plain()) return false;
-  if (growing_ && cover_and_count_equal(*detail::kernels_of(pass).answer_total())) return true;
+  if (!extend::is_plain(pass)) return false;
+  if (growing_ && cover_and_count_equal(*extend::total(pass))) return true;
   return edges_ != nullptr &&
-         detail::kernels_of(pass).count_bins(intake_.folding(), edges_, slots_->data_ptr<std::int64_t>());
+         extend::count_bins(pass, intake_.folding(), edges_, slots_->data_ptr<std::int64_t>());
 }
 
 /// Grows the range. If all elements are equal, counts them at once, and returns true.
@@ -166,36 +162,35 @@ bool Histogram::cover_and_count_equal(const Summary& all) {
   cover(all);
   const std::int64_t kept = slots_->size(0);
   if (edges_ == nullptr || all.min < all.max || (kept != 1 && all.non_finite() != 0)) return false;
-  detail::count_equal(all, kept, *edges_, slots_->data_ptr<std::int64_t>());
+  statistics::detail::count_equal(all, kept, *edges_, slots_->data_ptr<std::int64_t>());
   return true;
 }
 
 /// Counts elements in memory with loops. Returns false, having counted nothing, if there are no edges.
-bool Histogram::count_lines(const Pass& pass, const detail::Lines& lines) {
+bool Histogram::count_lines(const Pass& pass, const extend::Lines& lines) {
   if (growing_) {
-    const auto total = detail::kernels_of(pass).answer_total();
-    if (cover_and_count_equal(
-            total ? *total : detail::summarize({lines.type, lines.data, lines.rows * lines.numel}, {})))
-      return true;
+    auto total = extend::total(pass);
+    if (!total) total = extend::summarize({lines.type, lines.data, lines.rows * lines.numel}, {});
+    if (cover_and_count_equal(*total)) return true;
   }
   if (edges_ == nullptr) return false;
   auto* const counters = slots_->data_ptr<std::int64_t>();
   if (slots_->size(0) == 1) {
-    detail::count_all({lines.type, lines.data, lines.rows * lines.numel}, *edges_, counters);
+    statistics::detail::count_all({lines.type, lines.data, lines.rows * lines.numel}, *edges_, counters);
   } else {
-    detail::count_columns(lines, *edges_, counters);
+    statistics::detail::count_columns(lines, *edges_, counters);
   }
   return true;
 }
 
 /// Counts any other real numbers on the CPU with loops.
-bool Histogram::count_rows(const Pass& pass, const detail::Rows& rows) {
-  if (!detail::is_countable(rows.view)) return false;
-  if (rows.single && edges_ != nullptr && detail::kernels_of(pass).plain()) {  // so that the range has grown
+bool Histogram::count_rows(const Pass& pass, const extend::Rows& rows) {
+  if (!statistics::detail::is_countable(rows.view)) return false;
+  if (rows.single && edges_ != nullptr && extend::is_plain(pass)) {  // so that the range has grown
     auto* const counters = slots_->data_ptr<std::int64_t>();
-    detail::each_in_order(pass.sample(), [&](const detail::Memory& some, std::int64_t from) {
-      detail::count_columns({some.type, some.data, 1, some.numel}, *edges_,
-                            counters + from * edges_->counters());
+    statistics::detail::each_in_order(pass.sample(), [&](const extend::Memory& some, std::int64_t from) {
+      statistics::detail::count_columns({some.type, some.data, 1, some.numel}, *edges_,
+                                        counters + from * edges_->counters());
     });
     return true;
   }
@@ -208,8 +203,8 @@ void Histogram::find_edges() {
   if (growing_ ? !exponent_ || !exponent_->device().is_cpu() : !intake_.device().is_cpu()) return;
   if (growing_)
     return set_edges(
-        detail::BinRange{*exponent_->data_ptr<std::int64_t>(), *start_->data_ptr<std::int64_t>()}.edges(
-            bins_));
+        statistics::detail::BinRange{*exponent_->data_ptr<std::int64_t>(), *start_->data_ptr<std::int64_t>()}
+            .edges(bins_));
   const at::Tensor edges = this->edges().contiguous();
   const auto* const first = edges.data_ptr<double>();
   set_edges({first, first + bins_ + 1});
@@ -218,8 +213,7 @@ void Histogram::find_edges() {
 void Histogram::set_edges(std::vector<double> edges) {
   if (edges_ != nullptr && edges_->edges() == edges) return;
   edges_ = nullptr;
-  if (std::isfinite(edges.back() - edges.front()))
-    edges_ = std::make_shared<const detail::BinEdges>(std::move(edges));
+  if (std::isfinite(edges.back() - edges.front())) edges_ = extend::make_edges(std::move(edges));
 }
 
 /// Lets the range on the CPU grow so that it covers the elements summarised.
@@ -228,7 +222,8 @@ void Histogram::cover(const Summary& all) {
   if (all.taken == 0 || (all.min >= min && all.max <= max)) return;
   const double low = std::min(all.min, min), high = std::max(all.max, max);
   std::int64_t &exponent = *exponent_->data_ptr<std::int64_t>(), &start = *start_->data_ptr<std::int64_t>();
-  const detail::BinRange old{exponent, start}, wider = detail::BinRange::covering(low, high, bins_);
+  const statistics::detail::BinRange old{exponent, start},
+      wider = statistics::detail::BinRange::covering(low, high, bins_);
   if (!(wider == old)) {
     old.regroup(wider, bins_, slots_->size(0), bins_ + 3, slots_->data_ptr<std::int64_t>());
     exponent = wider.exponent;
@@ -240,10 +235,10 @@ void Histogram::cover(const Summary& all) {
 }
 
 /// Counts on a device where there are kernels for these rows; else false.
-bool Histogram::count_on_device(const detail::Rows& rows) {
-  auto* const kernels = detail::kernels_for(rows);
+bool Histogram::count_on_device(const extend::Rows& rows) {
+  auto* const kernels = extend::kernels_for(rows);
   if (kernels == nullptr) return false;
-  const detail::DeviceRows there = detail::device_rows(rows);
+  const auto there = extend::device_rows(rows);
   if (growing_) {
     kernels->count_growing_bins(there, *min_, *max_, *exponent_, *start_, *slots_);
   } else {
@@ -252,19 +247,19 @@ bool Histogram::count_on_device(const detail::Rows& rows) {
   return true;
 }
 
-void Histogram::count_any(const detail::Rows& rows) {
+void Histogram::count_any(const extend::Rows& rows) {
   const at::Tensor x = rows.flat(rows.view).to(at::kDouble);
   const auto counts = x.options().dtype(at::kLong);
   at::Tensor slot, below, above;
   if (growing_) {
     if (x.numel() != 0) {
       const at::Tensor finite = x.isfinite();
-      grow(at::minimum(*min_, at::where(finite, x, at::full({}, kInfinity, x.options())).amin()),
-           at::maximum(*max_, at::where(finite, x, at::full({}, -kInfinity, x.options())).amax()));
+      grow(at::minimum(*min_, at::where(finite, x, at::full({}, kInf, x.options())).amin()),
+           at::maximum(*max_, at::where(finite, x, at::full({}, -kInf, x.options())).amax()));
     }
     slot = at::sub(cell(x.masked_fill(x.isfinite().logical_not(), 0.0), *exponent_), *start_);
-    below = at::eq(x, -kInfinity);
-    above = at::eq(x, kInfinity);
+    below = at::eq(x, -kInf);
+    above = at::eq(x, kInf);
   } else {
     slot = at::sub(at::bucketize(x, fixed_edges(x.device()), /*out_int32=*/false, /*right=*/true), 1);
     below = at::lt(x, low_);
@@ -278,10 +273,10 @@ void Histogram::count_any(const detail::Rows& rows) {
 void Histogram::grow(const at::Tensor& min, const at::Tensor& max) {
   const Grid grid = Grid::covering(min, max, bins_);
   if (exponent_) coarsen(grid);
-  min_ = detail::own_copy(min);
-  max_ = detail::own_copy(max);
-  exponent_ = detail::own_copy(grid.exponent);
-  start_ = detail::own_copy(grid.start);
+  min_ = extend::own_copy(min);
+  max_ = extend::own_copy(max);
+  exponent_ = extend::own_copy(grid.exponent);
+  start_ = extend::own_copy(grid.start);
   find_edges();
 }
 
@@ -324,7 +319,7 @@ at::Tensor Histogram::counts() const {
   const base::RecordingMode quiet;
   auto sizes = intake_.kept().vec();
   sizes.push_back(bins_);
-  return detail::own_copy(slots_->narrow(1, 0, bins_).reshape(sizes));
+  return extend::own_copy(slots_->narrow(1, 0, bins_).reshape(sizes));
 }
 
 at::Tensor Histogram::edges() const {
@@ -334,7 +329,7 @@ at::Tensor Histogram::edges() const {
                     "Histogram::edges: there are no samples yet; call update first, or check count().");
   // Bins that would reach beyond the largest number end there, where their elements do.
   return scaled(at::add(at::arange(bins_ + 1, slots_->options()), *start_).to(at::kDouble), *exponent_)
-      .clamp_(-kLargest, kLargest);
+      .clamp_(-kMost, kMost);
 }
 
 at::Tensor Histogram::fixed_edges(const at::Device& device) const {
@@ -343,7 +338,7 @@ at::Tensor Histogram::fixed_edges(const at::Device& device) const {
 
 at::Tensor Histogram::column(std::int64_t slot) const {
   const base::RecordingMode quiet;
-  return detail::own_copy(slots_->select(1, slot).reshape(intake_.kept()));
+  return extend::own_copy(slots_->select(1, slot).reshape(intake_.kept()));
 }
 
 at::Tensor Histogram::underflow() const {
@@ -372,8 +367,8 @@ core::Results Histogram::results() const {
 
 std::string Histogram::describe() const {
   return intake_.describe(growing_ ? std::to_string(bins_)
-                                   : std::to_string(bins_) + ", " + detail::to_text(low_) + ", " +
-                                         detail::to_text(high_));
+                                   : std::to_string(bins_) + ", " + extend::to_text(low_) + ", " +
+                                         extend::to_text(high_));
 }
 
 Histogram Histogram::fresh() const {

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstring>
 
-#include <torchtap/reductions/detail/bin_range.hpp>
+#include <torchtap/statistics/detail/bin_range.hpp>
 
 // `Histogram` does the same with ATen's operations where the data is on a device; both give the same bins.
-namespace torchtap::reductions::detail {
+namespace torchtap::statistics::detail {
 namespace {
 
 constexpr std::int64_t kLowest = -1022;  // least exponent: the smallest normal float64
@@ -79,4 +79,4 @@ void BinRange::regroup(const BinRange& coarser, std::int64_t bins, std::int64_t 
   }
 }
 
-}  // namespace torchtap::reductions::detail
+}  // namespace torchtap::statistics::detail
