@@ -80,9 +80,14 @@ HIDDEN = {"setup": "cpp", "global": "cpp", "check": "cpp", "python": "python", "
 # Parts that may not be built, and where their headers lie, if they have some.
 PARTS = {
     "python": None,
+    "statistics": None,  # torchtap.hpp has it
     **{part: part for part in ("cuda", "distributed", "exported", "operations", "quantization", "rows")},
     **{view: f"views/{view}" for view in ("compare", "explorer", "monitor", "report", "stream", "trace")},
 }
+# The kernel's pages show these beside its own reductions, and do not say of what part they are.
+OF_STATISTICS = re.compile(
+    r"\b(Blocks|Covariance|EMA|Histogram|Joint|LinearCKA|LogHistogram|Quantiles|Reservoir|TopK)(Options)?\(|\b(by|joint)\("
+)
 
 
 class Block:
@@ -134,7 +139,10 @@ def folders_away():
 
 def left_out(page, parts):
     lines = (ROOT / page).read_text().splitlines()
-    return any(f"<!-- snippets: {part} -->" in lines for part in PARTS if part not in parts)
+    needs = {part for part in PARTS if f"<!-- snippets: {part} -->" in lines}
+    if any(OF_STATISTICS.search(block.text) for block in blocks(page)[0] if block.language == "cpp"):
+        needs.add("statistics")
+    return bool(needs - {*parts})
 
 
 def blocks(page):
