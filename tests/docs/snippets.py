@@ -80,7 +80,7 @@ HIDDEN = {"setup": "cpp", "global": "cpp", "check": "cpp", "python": "python", "
 # Parts that may not be built, and where their headers lie, if they have some.
 PARTS = {
     "python": None,
-    "statistics": None,  # torchtap.hpp has it
+    **dict.fromkeys(("statistics", "torchscript")),  # torchtap.hpp has them
     **{part: part for part in ("cuda", "distributed", "exported", "operations", "quantization", "rows")},
     **{view: f"views/{view}" for view in ("compare", "explorer", "monitor", "report", "stream", "trace")},
 }
@@ -139,7 +139,7 @@ def folders_away():
 
 def left_out(page, parts):
     lines = (ROOT / page).read_text().splitlines()
-    needs = {part for part in PARTS if f"<!-- snippets: {part} -->" in lines}
+    needs = {part for part in PARTS if f"<!-- snippets: {part} -->" in lines or pathlib.Path(page).parent.name == part}
     if any(OF_STATISTICS.search(block.text) for block in blocks(page)[0] if block.language == "cpp"):
         needs.add("statistics")
     return bool(needs - {*parts})
