@@ -327,8 +327,7 @@ void called_mobile() noexcept {
   if (!observes_call() || agent->called_mobile.exchange(true)) return;
   const char* const text =
       "the program runs a model by LibTorch's lite interpreter (torch::jit::_load_for_mobile), of whose "
-      "modules "
-      "nothing is seen; those of torch::jit::load are.";
+      "modules nothing is seen; those of torch::jit::load are.";
   if (agent->mode != nullptr) return with_mode([&](Mode& mode) { mode.note(text); });
   meet([&](Session& session) {
     session.note(text);

@@ -107,10 +107,10 @@ c10::IValue ExploreMode::script(const torch::jit::Method& method,
     open_explorer();
     auto* const model = static_cast<Model*>(models_.of(method));
     if (model == nullptr || model->watched != nullptr) return;
-    const std::size_t before = model->script->use_count();
-    model->watched = views::explorer::extend::models_of(*explorer_)
-                         .watch(model::walk_modules(method.owner(), method.name()), {}, "");
-    model->held = model->script->use_count() - before;
+    models_.count_held(*model, [&] {
+      model->watched = views::explorer::extend::models_of(*explorer_)
+                           .watch(model::walk_modules(method.owner(), method.name()), {}, "");
+    });
     model->ran = true;
   });
   return original();

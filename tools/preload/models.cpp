@@ -124,6 +124,11 @@ FoundModel* Models::of(const Module& module) {
 }
 
 FoundModel* Models::of(const torch::jit::Method& method) {
+  const auto former = std::exchange(script_thread_, std::this_thread::get_id());
+  if (!several_threads_ && former != std::thread::id() && former != script_thread_) {
+    several_threads_ = true;
+    for (const auto& one : all_) one->held = 0;
+  }
   const c10::ivalue::Object* object = method.owner()._ivalue().get();
   const auto is_it = [&](const auto& one) {
     return one->object == object && one->method == method.name() && !one->gone();

@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <typeindex>
 #include <unordered_map>
 #include <unordered_set>
@@ -39,7 +40,7 @@ struct FoundModel : std::enable_shared_from_this<FoundModel> {
   std::vector<std::weak_ptr<const torch::nn::Module>> lives;  // of which one expires with it, or before
   const c10::ivalue::Object* object = nullptr;                // of TorchScript
   std::optional<c10::weak_intrusive_ptr<c10::ivalue::Object>> script;
-  std::size_t held = 0;  // references to the object that are ours: hooks in its code have some
+  std::int64_t held = 0;  // references to the object that are ours, see `Models::count_held`
   std::string method;
   std::vector<model::ModuleRef> modules;
   std::unordered_map<const torch::nn::Module*, model::ModuleRef> visible;  // whose calls can be seen
@@ -58,7 +59,7 @@ struct FoundModel : std::enable_shared_from_this<FoundModel> {
   /// Whether it was destroyed, or changed. Parts of a model that no shared pointer owns may be kept longer
   /// than itself: it is read in its calls only, even if this is false.
   bool gone() const {
-    return over || (script.has_value() && script->use_count() <= held) ||
+    return over || (script.has_value() && static_cast<std::int64_t>(script->use_count()) <= held) ||
            std::any_of(lives.begin(), lives.end(), [](const auto& life) { return life.expired(); });
   }
   /// The modules that the next pass will call, as far as is known.
@@ -89,6 +90,17 @@ class Models {
   FoundModel* of(const torch::nn::Module& module);
   /// The model of a method, which is added if it is new; null if there are too many.
   FoundModel* of(const torch::jit::Method& method);
+  /// Runs `hooking`, after which hooks in the code of a TorchScript model refer to it, and counts these
+  /// references: the model is gone when no others are left. While several threads call models, whose
+  /// references come and go meanwhile, nothing is counted, and a hooked model lives as long as its hooks.
+  template <class Hooking>
+  void count_held(FoundModel& model, Hooking&& hooking) {
+    const auto before = static_cast<std::int64_t>(model.script->use_count());
+    hooking();
+    if (!several_threads_)
+      model.held = std::max<std::int64_t>(
+          0, model.held + static_cast<std::int64_t>(model.script->use_count()) - before);
+  }
   /// The entry of a module that lives; null if there is none.
   const model::ModuleRef* place_of(const torch::nn::Module& module) const;
   /// Lets go of models that the program destroyed.
@@ -119,6 +131,8 @@ class Models {
   std::vector<std::shared_ptr<FoundModel>> all_;
   std::unordered_map<const torch::nn::Module*, Place> places_;
   std::vector<std::shared_ptr<FoundModel>> left_out_;  // of TorchScript: there were too many
+  std::thread::id script_thread_;                      // that called methods
+  bool several_threads_ = false;
   std::unordered_map<std::type_index, std::string> strangers_;
 };
 

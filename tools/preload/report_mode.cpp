@@ -285,17 +285,17 @@ c10::IValue ReportMode::script(const torch::jit::Method& method,
     FoundModel* const found = models_.of(method);
     if (found == nullptr) return;
     auto& model = static_cast<Model&>(*found);
-    const std::size_t before = model.script->use_count();
-    if (model.report == nullptr) {
-      const torch::jit::Module module = method.owner();
-      std::vector<at::Tensor> parameters;
-      for (const at::Tensor& one : module.parameters()) parameters.push_back(one);
-      model.report = std::make_unique<report::Report>(selectors::modules(module, method.name()),
-                                                      options_for(parameters));
-    }
     begins = !open_ || !mine() || passed_;
-    join(model, model.object, nullptr);
-    model.held += model.script->use_count() - before;
+    models_.count_held(model, [&] {
+      if (model.report == nullptr) {
+        const torch::jit::Module module = method.owner();
+        std::vector<at::Tensor> parameters;
+        for (const at::Tensor& one : module.parameters()) parameters.push_back(one);
+        model.report = std::make_unique<report::Report>(selectors::modules(module, method.name()),
+                                                        options_for(parameters));
+      }
+      join(model, model.object, nullptr);
+    });
     begins = begins && mine() && first_called_ == model.object;
   });
   struct End {

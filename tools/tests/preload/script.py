@@ -190,6 +190,25 @@ def test_views_of_models_that_are_loaded_one_after_the_other(folder):
     assert len([*folder.glob("loaded*.json")]) == 70
 
 
+def test_views_of_a_model_that_several_threads_call(folder):
+    """References to it come and go in other threads; it is one model all the same."""
+    (folder / "threads.py").write_text(
+        "import threading, torch\n"
+        "torch.set_num_threads(1)\n"
+        "model, x = torch.jit.load('script.pt'), torch.ones(2, 3, 32, 32)\n"
+        "def work():\n"
+        "    for _ in range(50): model(x)\n"
+        "threads = [threading.Thread(target=work) for _ in range(4)]\n"
+        "for thread in threads: thread.start()\n"
+        "for thread in threads: thread.join()\n"
+        "other = torch.jit.load('script.pt'); other(x); model(x)\n"
+    )
+    preload(["--report", "threads.json"], sys.executable, "threads.py", status=0)
+    assert len([*folder.glob("threads*.json")]) == 2  # a report of each
+    said = preload(["--explore", "--save", "threads"], sys.executable, "threads.py", status=0)
+    assert "of 2 models: threads" in said, said
+
+
 @pytest.mark.parametrize("mode", [["--reduce", "count", "--save", "traced"], ["--report", "traced.json"]])
 def test_a_program_that_traces(folder, mode):
     """torch.jit.trace compares the texts of graphs, those with hooks among them."""
