@@ -44,7 +44,7 @@ namespace fs = std::filesystem;
 
 constexpr int kIncidentFormat = 1;
 constexpr const char* kIncidentCall = "views::monitor::Monitor";
-constexpr std::uint64_t kMostFreeSpace = std::uint64_t{4} << 30;
+constexpr std::uint64_t kMostFreeSpace = std::uint64_t{1} << 30;
 constexpr const char* kReplayCall = "views::monitor::replay";
 constexpr std::int64_t kMostReference = std::int64_t{64} << 20;
 constexpr auto kYoung = std::chrono::hours(1);
@@ -74,13 +74,30 @@ void write_text(const std::string& path, const std::string& text) {
   base::write_file(kIncidentCall, path, [&](std::ostream& out) { out << text; });
 }
 
-/// A full disk stops the program that is watched: a tenth of a small one stays free, and of a large one as
-/// much as many incidents take.
-void check_space(const std::string& incidents) {
+/// Of the tensors that are written. Sparse ones, which are few, are not counted.
+std::uint64_t bytes_of(const IncidentContent& content) {
+  std::uint64_t bytes = 0;
+  const auto add = [&](const at::Tensor& tensor) {
+    if (tensor.defined() && tensor.layout() == at::kStrided) bytes += tensor.nbytes();
+  };
+  for (const KeptForward& forward : content.forwards)
+    if (content.inputs) std::for_each(forward.inputs.begin(), forward.inputs.end(), add);
+  if (!content.training) return bytes;
+  const core::Value::Dict& copies = content.parameters.values;
+  for (const auto& [name, copy] : copies) add(copy.tensor());
+  for (const model::ModuleRef& module : content.modules)
+    for (const model::Held& held : model::held_by(module))
+      if (copies.empty()) add(held.tensor);
+  return bytes;
+}
+
+/// A full disk stops the program that is watched: beside the incident a tenth of a small disk stays free, and
+/// of a large one as much as 16 full rings take.
+void check_space(const std::string& incidents, std::uint64_t bytes) {
   struct statvfs disk {};
   if (::statvfs(incidents.c_str(), &disk) != 0) return;
   const std::uint64_t unit = disk.f_frsize, free = disk.f_bavail * unit;
-  const std::uint64_t least = std::min(disk.f_blocks * unit / 10, kMostFreeSpace);
+  const std::uint64_t least = std::min(disk.f_blocks * unit / 10, kMostFreeSpace) + bytes;
   TORCH_CHECK(free >= least, kIncidentCall, ": writes no incident to \"", incidents, "\": of its disk ",
               free >> 20, " MiB are free, and ", least >> 20,
               " MiB have to be. Make room there, or give another folder.");
@@ -374,7 +391,7 @@ const std::string& cpu_capability() {
 
 std::string write_incident(const std::string& incidents, std::int64_t keep, const IncidentContent& content) {
   const std::string parent = private_folder(incidents);
-  check_space(parent);
+  check_space(parent, bytes_of(content));
   std::string staged = parent + "/" + kStaged + "XXXXXX";
   if (::mkdtemp(staged.data()) == nullptr) base::io_error(kIncidentCall, "make a folder in", parent, errno);
   try {

@@ -37,8 +37,8 @@ struct IncidentContent {
 core::Value::Dict copied_parameters(const std::vector<model::ModuleRef>& modules);
 
 /// Writes `incidents/TIME-NUMBER-REASON`, beside and then renamed, with mode 0700; removes the oldest beyond
-/// `keep`, except those younger than an hour. Returns the folder. Throws `c10::Error`, also where less than a
-/// tenth of the disk, and less than 4 GiB, is free.
+/// `keep`, except those younger than an hour. Returns the folder. Throws `c10::Error`, also where, beside its
+/// tensors, less than a tenth of the disk and less than 1 GiB is free.
 std::string write_incident(const std::string& incidents, std::int64_t keep, const IncidentContent& content);
 
 /// The parts of an incident that a replay needs.

@@ -447,17 +447,36 @@ BOOST_AUTO_TEST_CASE(a_full_disk_is_left_as_it_is) {
   const auto write = [&] { return parts::write_incident(place.incidents, 2, content); };
   const Disk before = pretended;
   constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
-  pretended = {16 * kGiB, kGiB};
+  pretended = {8 * kGiB, kGiB / 2};
   BOOST_CHECK_EXCEPTION(
       write(), c10::Error,
       says({"views::monitor::Monitor: writes no incident to \"", place.incidents.c_str(),
-            "1024 MiB are free, and 1638 MiB have to be. Make room there, or give another folder"}));
-  pretended = {4096 * kGiB, 3 * kGiB};
-  BOOST_CHECK_EXCEPTION(write(), c10::Error, says({"3072 MiB are free, and 4096 MiB have to be"}));
+            "512 MiB are free, and 819 MiB have to be. Make room there, or give another folder"}));
+  pretended = {4096 * kGiB, kGiB - 4096};
+  BOOST_CHECK_EXCEPTION(write(), c10::Error, says({"1023 MiB are free, and 1024 MiB have to be"}));
   BOOST_TEST(fs::is_empty(place.incidents));
-  pretended = {16 * kGiB, 2 * kGiB};
+  pretended = {8 * kGiB, kGiB};
   BOOST_TEST(fs::exists(write()));
-  pretended = {4096 * kGiB, 5 * kGiB};  // a thousandth, but room for many incidents
+  pretended = {4096 * kGiB, kGiB};  // a thousandth, but room for many incidents
+  BOOST_TEST(fs::exists(write()));
+
+  // What is written has room, too: inputs, and of a model in training its parameters.
+  constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+  torch::nn::Linear model(torch::nn::LinearOptions(1024, 256).bias(false));
+  content.modules = torchtap::model::walk_modules(*model);
+  content.forwards.emplace_back().inputs = {at::zeros({4, 1 << 20}, at::kByte)};
+  content.forwards.back().why_not = {""};
+  content.forwards.back().strides = {{}};
+  pretended = {4096 * kGiB, kGiB + 4 * kMiB};
+  BOOST_TEST(fs::exists(write()));
+  content.training = true;
+  BOOST_CHECK_EXCEPTION(write(), c10::Error, says({"1028 MiB are free, and 1029 MiB have to be"}));
+  content.parameters.values.emplace_back("weight", model->weight.detach().to(at::kDouble));
+  BOOST_CHECK_EXCEPTION(write(), c10::Error, says({"1028 MiB are free, and 1030 MiB have to be"}));
+  pretended.free += 2 * kMiB;
+  BOOST_TEST(fs::exists(write()));
+  content.inputs = false;
+  pretended.free -= 4 * kMiB;
   BOOST_TEST(fs::exists(write()));
   pretended = before;
 }
