@@ -127,9 +127,14 @@ void Intake::expect_numbers(const at::Tensor& sample) const {
   TORCH_CHECK_TYPE(!sample.is_quantized(), "reductions::", name_,
                    "::update: expected plain numbers, got dtype ", dtype,
                    "; convert it with dequantize() or int_repr() first.");
-  TORCH_CHECK_TYPE(accepts_ == Accepts::any || !c10::isComplexType(dtype), "reductions::", name_,
+  TORCH_CHECK_TYPE(accepts_ != Accepts::real || !c10::isComplexType(dtype), "reductions::", name_,
                    "::update: expected real numbers, got dtype ", dtype,
                    ", which has no order; map it to abs(), at::real() or at::view_as_real() first.");
+  TORCH_CHECK_VALUE(
+      accepts_ != Accepts::one_kind || count_ == 0 || c10::isComplexType(dtype) == c10::isComplexType(dtype_),
+      "reductions::", name_, "::update: a sample of dtype ", dtype, " does not match ", count_,
+      " samples of dtype ", dtype_, ": one is of real, one of complex numbers. Use one ", name_,
+      " for each.");
 }
 
 Rows Intake::rows(const at::Tensor& sample) const {
@@ -196,16 +201,15 @@ Rows Intake::open(const at::Tensor& sample) const {
   return rows;
 }
 
-Rows Intake::open(const Pass& pass) const {
-  Rows rows = this->rows(pass.sample());  // before reading any element
-  const auto kept = kernels_of(pass).answer(folding_);
-  if (kept.empty()) return open(pass.sample());
+Rows Intake::open(const at::Tensor& sample, c10::ArrayRef<Summary> kept) const {
+  if (kept.empty()) return open(sample);
+  Rows rows = this->rows(sample);
   if (folding_.non_finite == NonFinite::omit) {
     rows.omitted = tabulate(rows.kept(), kept, [](const Summary& one) { return one.non_finite(); });
   } else if (folding_.non_finite == NonFinite::raise) {
     Summary total;
     for (const auto& one : kept) total.merge(one);
-    if (total.non_finite() != 0) raise(pass.sample(), total.nan, total.infinities());
+    if (total.non_finite() != 0) raise(sample, total.nan, total.infinities());
   }
   return rows;
 }
@@ -354,7 +358,7 @@ void Intake::merge(const Intake& other) {
 void Intake::check_assign(const at::Tensor& value) const {
   TORCH_CHECK_TYPE(value.defined() && value.layout() == c10::kStrided && !value.is_quantized(),
                    "reductions::", name_, "::assign: expected a plain strided tensor; convert it first.");
-  TORCH_CHECK_TYPE(accepts_ == Accepts::any || !value.is_complex(), "reductions::", name_,
+  TORCH_CHECK_TYPE(accepts_ != Accepts::real || !value.is_complex(), "reductions::", name_,
                    "::assign: expected real numbers, got dtype ", value.scalar_type(), ".");
   TORCH_CHECK_VALUE(!shaped_ || value.sizes() == at::IntArrayRef(kept_), "reductions::", name_,
                     "::assign: a value of shape ", value.sizes(), " does not match the shape ",

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
 
 #include <cstdint>
 #include <initializer_list>
@@ -19,6 +20,7 @@
 #include <torchtap/core/value.hpp>
 #include <torchtap/reductions/fast/memory.hpp>
 #include <torchtap/reductions/options.hpp>
+#include <torchtap/reductions/summary.hpp>
 
 namespace torchtap::reductions {
 class Pass;
@@ -91,7 +93,8 @@ struct TORCHTAP_API Rows {
   at::Tensor filled(double fill) const;
 };
 
-enum class Accepts { any, real };
+/// Which numbers a reduction takes: also complex ones; only real ones; or those of one kind, as the first is.
+enum class Accepts { any, real, one_kind };
 
 /// Checks samples, finds their rows and counts them. Holds the configuration and counters that all reductions
 /// share.
@@ -101,9 +104,9 @@ class TORCHTAP_API Intake {
 
   /// The rows of `sample`. Throws `c10::TypeError` or `c10::ValueError` if it does not fit; changes nothing.
   Rows open(const at::Tensor& sample) const;
-  /// As above, but does not search for non-finite elements if the pass has counted them; `finite` is then
-  /// undefined.
-  Rows open(const Pass& pass) const;
+  /// As above, but does not search for non-finite elements if `kept`, the summary of each kept element, has
+  /// their numbers; `finite` is then undefined.
+  Rows open(const at::Tensor& sample, c10::ArrayRef<Summary> kept) const;
   /// The rows of a small sample, if it is as those before: elementwise or with leading dimensions folded, of
   /// the same dtype, and with non-finite elements propagated. Otherwise nothing is returned, and `open` has
   /// to look.
