@@ -57,7 +57,7 @@ void Count::fold_ledger(const detail::Ledger& ledger) {
 void Count::combine_rows(const Pass& pass, const detail::Rows& rows, c10::ArrayRef<Summary> /*kept*/) {
   const at::Tensor& sample = pass.sample();
   elements_ += sample.numel();
-  if (const auto total = detail::kernels_of(pass).answer_total()) {
+  if (const auto total = detail::parts_of(pass).requests.total()) {
     add(nan_, number(total->nan));
     add(inf_, number(total->infinities()));
     return add(zeros_, number(total->zeros));
@@ -88,12 +88,12 @@ void Count::combine_rows(const Pass& pass, const detail::Rows& rows, c10::ArrayR
 bool Count::fold_small(const Pass& pass) {
   const auto rows = intake_.fitting_rows(pass);
   if (!rows) return false;
-  const auto total = detail::kernels_of(pass).answer_total();
+  const auto total = detail::parts_of(pass).requests.total();
   if (!total) return false;
   *nan_->data_ptr<std::int64_t>() += total->nan;
   *inf_->data_ptr<std::int64_t>() += total->infinities();
   *zeros_->data_ptr<std::int64_t>() += total->zeros;
-  elements_ += detail::kernels_of(pass).numel();
+  elements_ += detail::parts_of(pass).sample.numel();
   intake_.count_rows(*rows);
   return true;
 }

@@ -82,8 +82,9 @@ void Moments::start(at::IntArrayRef sizes, at::TensorOptions where) {
 bool Moments::fold_elementwise(const Pass& pass, const detail::Rows& rows) {
   if (!rows.single || count() == 0 || intake_.omits()) return false;
   const auto number = static_cast<double>(count() + 1);
-  if (order_ == 2) return detail::kernels_of(pass).fold_variance(number, *mean_, *m2_);
-  return m3_ && detail::kernels_of(pass).fold_moments(number, *mean_, *m2_, *m3_, *m4_);
+  const auto& sample = detail::parts_of(pass).sample;
+  if (order_ == 2) return sample.add_to_moments(number, {&*mean_, &*m2_});
+  return m3_ && sample.add_to_moments(number, {&*mean_, &*m2_, &*m3_, &*m4_});
 }
 
 /// The moments of rows by operations of ATen.

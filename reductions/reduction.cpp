@@ -25,7 +25,7 @@ std::optional<Needs> Reduction::needs() const {
 
 void Reduction::ask(Pass& pass) const {
   const auto needs = this->needs();
-  if (needs && !intake_.lines(pass)) detail::kernels_of(pass).ask(intake_.folding(), *needs);
+  if (needs && !intake_.lines(pass)) detail::parts_of(pass).requests.ask(intake_.folding(), *needs);
 }
 
 bool Reduction::ask_ledger(detail::Ledger& ledger) const {
@@ -41,7 +41,7 @@ void Reduction::fold_ledger(const detail::Ledger& ledger) {
 
 /// Empty if the reduction takes none, though others may have asked for them.
 c10::ArrayRef<Summary> Reduction::summaries(const Pass& pass) const {
-  return needs() ? detail::kernels_of(pass).answer(intake_.folding()) : c10::ArrayRef<Summary>();
+  return needs() ? detail::parts_of(pass).answers.summaries(intake_.folding()) : c10::ArrayRef<Summary>();
 }
 
 void Reduction::fold(const Pass& pass) {
@@ -63,7 +63,7 @@ bool Reduction::fold_small(const Pass& pass) {
   const auto rows = intake_.fitting_rows(pass);
   if (!rows) return false;
   const bool elements_are_rows = intake_.folding().over_all && !intake_.any_shape();
-  const auto* const all = elements_are_rows ? detail::kernels_of(pass).memory() : nullptr;
+  const auto* const all = elements_are_rows ? detail::parts_of(pass).sample.memory() : nullptr;
   if (all == nullptr || !combine_all(*all)) {
     const auto kept = summaries(pass);
     if (kept.empty() || !combine_summaries(kept)) return false;

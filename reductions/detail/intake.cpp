@@ -59,6 +59,10 @@ at::Tensor own_copy(const at::Tensor& tensor) {
   return own_copy(tensor, tensor.scalar_type());
 }
 
+at::Tensor empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
+  return at::empty(sizes, at::TensorOptions().dtype(dtype));
+}
+
 c10::ScalarType sum_type(c10::ScalarType dtype) {
   return c10::isIntegralType(dtype, /*includeBool=*/true) ? at::kLong : kernel_type(dtype);
 }
@@ -215,7 +219,7 @@ Rows Intake::open(const at::Tensor& sample, c10::ArrayRef<Summary> kept) const {
 }
 
 const Memory* Intake::whole(const Pass& pass) const {
-  return folding_.over_all && !any_shape_ && fitting_rows(pass) ? kernels_of(pass).memory() : nullptr;
+  return folding_.over_all && !any_shape_ && fitting_rows(pass) ? parts_of(pass).sample.memory() : nullptr;
 }
 
 /// The layout of the rows of a sample that resembles the samples before.
@@ -226,17 +230,16 @@ struct Intake::Form {
 
 /// Compiled into its callers: handing the form over in memory takes as long as finding it.
 C10_ALWAYS_INLINE bool Intake::find_form(const Pass& pass, Form& form) const {
-  const KernelPass& kernels = kernels_of(pass);
-  if (!shaped_ || kernels.type() != dtype_ || !device_.is_cpu() ||
-      folding_.non_finite != NonFinite::propagate)
+  const Readable& sample = parts_of(pass).sample;
+  if (!shaped_ || sample.type() != dtype_ || !device_.is_cpu() || folding_.non_finite != NonFinite::propagate)
     return false;
   if (folding_.over_all) {
-    form.rows = kernels.numel();
+    form.rows = sample.numel();
     return true;
   }
-  const auto sizes = kernels.sizes();
+  const auto sizes = sample.sizes();
   if (folding_.over.empty()) {  // elementwise
-    form.numel = kernels.numel();
+    form.numel = sample.numel();
     return any_shape_ || are_same(sizes, kept_);
   }
   const auto dim = static_cast<std::int64_t>(sizes.size());
@@ -263,24 +266,24 @@ C10_ALWAYS_INLINE bool Intake::find_form(const Pass& pass, Form& form) const {
 
 std::optional<Lines> Intake::lines(const Pass& pass) const {
   constexpr std::int64_t kShort = 16;  // elements: below, many rows are read faster as columns
-  const KernelPass& kernels = kernels_of(pass);
+  const Readable& sample = parts_of(pass).sample;
   Form form;
-  if (!kernels.small() || folding_.over_all || any_shape_ || !find_form(pass, form) || form.split ||
+  if (!sample.small() || folding_.over_all || any_shape_ || !find_form(pass, form) || form.split ||
       (form.rows > 1 && form.numel < kShort))
     return std::nullopt;
-  if (const Scattered* const scattered = kernels.scattered()) {
+  if (const Scattered* const scattered = sample.scattered()) {
     const auto groups = static_cast<std::int64_t>(scattered->rows.size());
     if (form.rows % groups == 0)
-      return Lines{kernels.type(), scattered->data,        form.rows,
-                   form.numel,     scattered->rows.data(), form.rows / groups};
+      return Lines{sample.type(), scattered->data,        form.rows,
+                   form.numel,    scattered->rows.data(), form.rows / groups};
   }
-  return Lines{kernels.type(), kernels.memory()->data, form.rows, form.numel};
+  return Lines{sample.type(), sample.memory()->data, form.rows, form.numel};
 }
 
 std::optional<Lines> Intake::adjacent_lines(const Pass& pass) const {
   auto lines = this->lines(pass);
   if (lines && lines->places != nullptr) {
-    lines->data = kernels_of(pass).memory()->data;
+    lines->data = parts_of(pass).sample.memory()->data;
     lines->places = nullptr;
   }
   return lines;
@@ -292,7 +295,7 @@ std::optional<std::int64_t> Intake::fitting_rows(const Pass& pass) const {
 }
 
 bool Intake::knows(const Pass& pass) const {
-  return kernels_of(pass).small() &&
+  return parts_of(pass).sample.small() &&
          (folding_.over_all || any_shape_ ? fitting_rows(pass).has_value() : lines(pass).has_value());
 }
 

@@ -6,6 +6,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/ArrayRef.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -71,6 +72,18 @@ TORCHTAP_API c10::ScalarType wide_type(c10::ScalarType dtype);
 TORCHTAP_API c10::ScalarType mean_type(c10::ScalarType dtype);
 /// `dtype`, or float32 for the half types, which many CPU kernels lack.
 TORCHTAP_API c10::ScalarType kernel_type(c10::ScalarType dtype);
+
+/// An uninitialised CPU tensor.
+TORCHTAP_API at::Tensor empty(at::IntArrayRef sizes, c10::ScalarType dtype);
+
+/// `of(summary)` of each kept element, as a tensor of that shape whose dtype is the type returned.
+template <class F>
+at::Tensor tabulate(at::IntArrayRef kept, c10::ArrayRef<Summary> summaries, const F& of) {
+  using T = decltype(of(summaries.front()));
+  at::Tensor table = empty(kept, c10::CppTypeToScalarType<T>::value);
+  std::transform(summaries.begin(), summaries.end(), table.data_ptr<T>(), of);
+  return table;
+}
 
 /// The shortest decimal that reads back as `value`, such as "0.9"; for descriptions.
 TORCHTAP_API std::string to_text(double value);
