@@ -9,7 +9,6 @@
 #include <torchtap/base/magnitude.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/abs_max.hpp>
-#include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/fast/small.hpp>
 #include <torchtap/reductions/max.hpp>
 #include <torchtap/reductions/min.hpp>
@@ -17,7 +16,7 @@
 namespace torchtap::reductions {
 namespace {
 
-using detail::kInfinity;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }
 

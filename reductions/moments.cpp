@@ -4,17 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/device_rows.hpp>
-#include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/fast/small.hpp>
 #include <torchtap/reductions/moments.hpp>
 
 namespace torchtap::reductions {
 namespace {
 
-using detail::kNaN;
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 at::Tensor squared(const at::Tensor& x) {
   return x.is_complex() ? at::view_as_real(x).square().sum(-1) : x.square();

@@ -19,10 +19,6 @@ void Reduction::check(const at::Tensor& sample) const {
   pass.check(*this);
 }
 
-std::optional<Needs> Reduction::needs() const {
-  return std::nullopt;
-}
-
 void Reduction::ask(Pass& pass) const {
   const auto needs = this->needs();
   if (needs && !intake_.lines(pass)) detail::parts_of(pass).requests.ask(intake_.folding(), *needs);
@@ -71,21 +67,6 @@ bool Reduction::fold_small(const Pass& pass) {
   intake_.count_rows(*rows);
   return true;
 }
-
-bool Reduction::combine_lines(const detail::Lines& /*lines*/) {
-  return false;
-}
-
-bool Reduction::combine_all(const detail::Memory& /*all*/) {
-  return false;
-}
-
-bool Reduction::combine_summaries(c10::ArrayRef<Summary> /*kept*/) {
-  return false;
-}
-
-void Reduction::combine_rows(const Pass& /*pass*/, const detail::Rows& /*rows*/,
-                             c10::ArrayRef<Summary> /*kept*/) {}
 
 void Reduction::check_sample(const Pass& pass) const {
   if (intake_.fitting_rows(pass)) return;

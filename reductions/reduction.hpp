@@ -48,7 +48,7 @@ class TORCHTAP_API Reduction : public SharesPass {
   ~Reduction() override = default;
 
   /// What the summary of a kept element must have, if this reduction takes summaries.
-  virtual std::optional<Needs> needs() const;
+  virtual std::optional<Needs> needs() const { return std::nullopt; }
   /// Asks for a summary of each kept element, unless the sample's rows can be folded one by one.
   void ask(Pass& pass) const override;
   bool ask_ledger(detail::Ledger& ledger) const override;
@@ -64,13 +64,14 @@ class TORCHTAP_API Reduction : public SharesPass {
   // The forms that a sample like those before comes in. False, and nothing is done, if it cannot be combined
   // so.
   /// The rows of a small sample.
-  virtual bool combine_lines(const detail::Lines& lines);
+  virtual bool combine_lines(const detail::Lines& /*lines*/) { return false; }
   /// All elements of a small sample, each of them a row.
-  virtual bool combine_all(const detail::Memory& all);
+  virtual bool combine_all(const detail::Memory& /*all*/) { return false; }
   /// A summary of each kept element.
-  virtual bool combine_summaries(c10::ArrayRef<Summary> kept);
+  virtual bool combine_summaries(c10::ArrayRef<Summary> /*kept*/) { return false; }
   /// Combines any sample, by operations of ATen unless `kept` has a summary of each kept element.
-  virtual void combine_rows(const Pass& pass, const detail::Rows& rows, c10::ArrayRef<Summary> kept);
+  virtual void combine_rows(const Pass& /*pass*/, const detail::Rows& /*rows*/,
+                            c10::ArrayRef<Summary> /*kept*/) {}
 
   detail::Intake intake_;  // NOLINT: of the derived classes, which are ours
 
