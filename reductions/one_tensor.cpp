@@ -56,7 +56,8 @@ Last::Last(LastOptions options) : OneTensor(detail::Intake("Last", options.foldi
 
 bool Last::combine_lines(const detail::Lines& lines) {
   if (value_->scalar_type() != lines.type || !value_->device().is_cpu()) return false;
-  std::memcpy(value_->data_ptr(), lines.at(lines.rows - 1).data, static_cast<std::size_t>(value_->nbytes()));
+  const std::int64_t bytes = lines.bytes();
+  std::memcpy(value_->data_ptr(), lines.at(lines.rows - 1, bytes).data, static_cast<std::size_t>(bytes));
   return true;
 }
 

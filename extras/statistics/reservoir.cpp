@@ -84,12 +84,12 @@ std::int64_t Reservoir::first_choice(statistics::detail::Random& random, std::in
 bool Reservoir::combine_lines(const extend::Lines& lines) {
   if (count() < k_ || samples_->scalar_type() != lines.type) return false;
   const std::int64_t seen = count(), end = seen + lines.rows;
-  const auto bytes = static_cast<std::size_t>(lines.numel) * c10::elementSize(lines.type);
+  const auto bytes = static_cast<std::size_t>(lines.bytes());
   if (chosen_next_ < seen) chosen_next_ = first_choice(random_, after_latest(indices_), seen);
   for (; chosen_next_ < end; chosen_next_ = next_choice(random_, chosen_next_ + 1, chosen_next_ + 1)) {
     const auto place = static_cast<std::size_t>(random_.below(static_cast<std::uint64_t>(k_)));
-    std::memcpy(static_cast<char*>(samples_->data_ptr()) + place * bytes, lines.at(chosen_next_ - seen).data,
-                bytes);
+    std::memcpy(static_cast<char*>(samples_->data_ptr()) + place * bytes,
+                lines.at(chosen_next_ - seen, lines.bytes()).data, bytes);
     indices_[place] = chosen_next_;
   }
   return true;

@@ -61,6 +61,8 @@ Readable::Readable(const at::Tensor& sample) : source_(sample) {
   if (has_bits_) put_in_order();
 }
 
+Readable::Seldom::~Seldom() = default;
+
 /// Makes a contiguous tensor of another sample. Accepts channels-last and any other dense order.
 void Readable::put_in_order() {
   const at::Tensor& sample = source_;

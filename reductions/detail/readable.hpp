@@ -88,6 +88,7 @@ class TORCHTAP_API Readable {
 
   // Most small samples do not need it, and then neither make nor destroy it.
   struct Seldom {
+    ~Seldom();  // apart, so that a pass tests only whether there is one
     std::optional<Chosen> chosen;
     at::Tensor ordered;               // the same elements, contiguous; undefined if the sample is
     std::vector<std::int64_t> order;  // the sample's dimensions in their order in `ordered`

@@ -8,16 +8,21 @@
 
 namespace torchtap::reductions::detail {
 
+Requests::Reads::~Reads() = default;
+
 Read& Requests::request(const Layout& layout) {
   if (Read* const found = find(layout)) return *found;
-  reads_.emplace_back().layout = layout;
-  return reads_.back();
+  auto& reads = reads_ ? reads_->all : reads_.emplace().all;
+  reads.emplace_back().layout = layout;
+  return reads.back();
 }
 
 Read* Requests::find(const std::optional<Layout>& layout) const {
-  const auto found = std::find_if(reads_.begin(), reads_.end(),
-                                  [&](const Read& read) { return layout && read.layout == *layout; });
-  return found == reads_.end() ? nullptr : &*found;
+  if (!reads_ || !layout) return nullptr;
+  auto& reads = reads_->all;
+  const auto found =
+      std::find_if(reads.begin(), reads.end(), [&](const Read& read) { return read.layout == *layout; });
+  return found == reads.end() ? nullptr : &*found;
 }
 
 /// Whether the folding is of all elements of a small sample.
@@ -56,7 +61,7 @@ void Requests::ask_bits(const Folding& folding, BitBins bins) {
 
 /// Whether the total of a small sample comes from other reads, which suffice unless moments are needed.
 bool Requests::total_of_reads() const noexcept {
-  return sample_.plain() && total_ && !total_->moments && !reads_.empty();
+  return sample_.plain() && total_ && !total_->moments && reads_.has_value();
 }
 
 const Summary& Requests::whole() const {
@@ -68,7 +73,7 @@ const Read& Requests::done(Read& read) const {
   if (!read.done) {
     // The first read has the total, too.
     const bool has_total = sample_.plain() && total_ && (!sample_.small() || total_of_reads());
-    if (has_total && &read == &reads_.front()) {
+    if (has_total && &read == &reads_->all.front()) {
       read.summarize = true;
       read.needs = read.needs | *total_;
     }
@@ -79,7 +84,7 @@ const Read& Requests::done(Read& read) const {
 
 c10::ArrayRef<Summary> Requests::summaries(const Folding& folding) const {
   if (is_whole(folding)) return total_ ? c10::ArrayRef<Summary>(whole()) : c10::ArrayRef<Summary>();
-  Read* const read = reads_.empty() ? nullptr : find(sample_.layout(folding));
+  Read* const read = !reads_ ? nullptr : find(sample_.layout(folding));
   if (read == nullptr || !read->summarize) return {};
   return done(*read).kept;
 }
@@ -88,9 +93,9 @@ std::optional<Summary> Requests::total() const {
   if (!total_) return std::nullopt;
   if (sample_.small() && !total_of_reads()) return whole();
   if (!sample_.plain()) return std::nullopt;
-  if (reads_.empty()) reads_.emplace_back().layout = Layout{1, 1, sample_.numel(), 1};
+  if (!reads_) reads_.emplace().all.emplace_back().layout = Layout{1, 1, sample_.numel(), 1};
   Summary total;
-  for (const auto& one : done(reads_.front()).kept) total.merge(one);
+  for (const auto& one : done(reads_->all.front()).kept) total.merge(one);
   return total;
 }
 
@@ -115,7 +120,7 @@ bool Requests::count_bins(const Folding& folding, const Edges& edges, std::int64
 }
 
 const std::vector<SlotCounts>* Requests::count_bits(const Folding& folding, BitBins bins) const {
-  Read* const read = reads_.empty() ? nullptr : find(sample_.layout(folding));
+  Read* const read = !reads_ ? nullptr : find(sample_.layout(folding));
   if (read == nullptr) return nullptr;
   for (const auto& counting : read->bit_countings) {
     if (counting.bins.mantissa_bits != bins.mantissa_bits) continue;

@@ -50,7 +50,12 @@ class TORCHTAP_API Requests final : public Answers {
   const Readable& sample_;
   std::optional<Needs> total_;            // what was asked of all elements
   mutable std::optional<Summary> whole_;  // of all elements of a small sample, which need no list
-  mutable std::vector<Read> reads_;       // one for each way of folding
+  // One for each way of folding. Most passes over small samples have none.
+  struct Reads {
+    ~Reads();  // apart, so that a pass tests only whether there are any
+    std::vector<Read> all;
+  };
+  mutable std::optional<Reads> reads_;
 };
 
 }  // namespace torchtap::reductions::detail
