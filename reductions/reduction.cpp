@@ -61,7 +61,7 @@ bool Reduction::fold_small(const Pass& pass) {
   const bool elements_are_rows = intake_.folding().over_all && !intake_.any_shape();
   const auto* const all = elements_are_rows ? detail::parts_of(pass).sample.memory() : nullptr;
   if (all == nullptr || !combine_all(*all)) {
-    const auto kept = summaries(pass);
+    const auto kept = detail::parts_of(pass).answers.summaries(intake_.folding());
     if (kept.empty() || !combine_summaries(kept)) return false;
   }
   intake_.count_rows(*rows);
