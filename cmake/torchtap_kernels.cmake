@@ -25,7 +25,7 @@ if(TORCHTAP_WITH_HIGHWAY)
 endif()
 
 if(TORCHTAP_WITH_OPENMP)
-  set_source_files_properties("${fast}/reader.cpp" "${PROJECT_SOURCE_DIR}/reductions/detail/kernel_pass.cpp"
+  set_source_files_properties("${fast}/reader.cpp" "${PROJECT_SOURCE_DIR}/reductions/detail/readable.cpp"
                               PROPERTIES COMPILE_OPTIONS "${OpenMP_CXX_FLAGS}")
   target_link_libraries(torchtap PRIVATE ${OpenMP_CXX_LIBRARIES})
 endif()

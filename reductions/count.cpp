@@ -54,26 +54,19 @@ void Count::fold_ledger(const detail::Ledger& ledger) {
   intake_.commit(rows);
 }
 
-void Count::fold(const Pass& pass) {
-  if (fold_small(pass)) return;
-  const base::RecordingMode quiet;
+void Count::combine_rows(const Pass& pass, const detail::Rows& rows, c10::ArrayRef<Summary> /*kept*/) {
   const at::Tensor& sample = pass.sample();
-  const detail::Rows rows = intake_.open(sample);
-  if (rows.count == 0) return;
-  if (const auto total = detail::kernels_of(pass).answer_total()) {
+  elements_ += sample.numel();
+  if (const auto total = detail::parts_of(pass).requests.total()) {
     add(nan_, number(total->nan));
     add(inf_, number(total->infinities()));
-    add(zeros_, number(total->zeros));
-    elements_ += sample.numel();
-    return intake_.commit(rows);
+    return add(zeros_, number(total->zeros));
   }
   if (auto* const kernels = detail::kernels_for(rows)) {
     for (auto* total : {&nan_, &inf_, &zeros_}) {
       if (!*total) *total = at::zeros({}, sample.options().dtype(at::kLong));
     }
-    kernels->count_kinds(detail::device_rows(rows), *nan_, *inf_, *zeros_);
-    elements_ += sample.numel();
-    return intake_.commit(rows);
+    return kernels->count_kinds(detail::device_rows(rows), *nan_, *inf_, *zeros_);
   }
   const auto dtype = sample.scalar_type();
   // In one pass; `eq` makes a tensor of the same length, and sums it as int64.
@@ -88,8 +81,6 @@ void Count::fold(const Pass& pass) {
     add(inf_, at::zeros_like(zeros));
   }
   add(zeros_, zeros);
-  elements_ += sample.numel();
-  intake_.commit(rows);
 }
 
 /// A sample that was summarised, once there are counters in memory. Returns false for any other sample, and
@@ -97,12 +88,12 @@ void Count::fold(const Pass& pass) {
 bool Count::fold_small(const Pass& pass) {
   const auto rows = intake_.fitting_rows(pass);
   if (!rows) return false;
-  const auto total = detail::kernels_of(pass).answer_total();
+  const auto total = detail::parts_of(pass).requests.total();
   if (!total) return false;
   *nan_->data_ptr<std::int64_t>() += total->nan;
   *inf_->data_ptr<std::int64_t>() += total->infinities();
   *zeros_->data_ptr<std::int64_t>() += total->zeros;
-  elements_ += detail::kernels_of(pass).numel();
+  elements_ += detail::parts_of(pass).sample.numel();
   intake_.count_rows(*rows);
   return true;
 }

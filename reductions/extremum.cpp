@@ -9,8 +9,6 @@
 #include <torchtap/base/magnitude.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/abs_max.hpp>
-#include <torchtap/reductions/detail/infinity.hpp>
-#include <torchtap/reductions/detail/ledger.hpp>
 #include <torchtap/reductions/fast/small.hpp>
 #include <torchtap/reductions/max.hpp>
 #include <torchtap/reductions/min.hpp>
@@ -18,12 +16,12 @@
 namespace torchtap::reductions {
 namespace {
 
-using detail::kInfinity;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }
 
 Extremum::Extremum(Kind kind, const char* name, detail::Folding folding)
-    : Reduction(detail::Intake(name, std::move(folding),
+    : OneTensor(detail::Intake(name, std::move(folding),
                                kind == Kind::abs_max ? detail::Accepts::any : detail::Accepts::real)),
       kind_(kind) {}
 
@@ -69,72 +67,47 @@ double Extremum::of(const Summary& one) const {
   return 0.0;
 }
 
-void Extremum::ask(Pass& pass) const {
-  ask_rows(pass, {});
+/// The state has another dtype than its samples after `assign`.
+bool Extremum::is_state_of_samples() const {
+  const auto type = intake_.dtype();
+  const bool wide = kind_ == Kind::abs_max && c10::isIntegralType(type, /*includeBool=*/true);
+  return value_->scalar_type() == (wide ? at::kLong : type) && value_->device().is_cpu();
 }
 
-bool Extremum::ask_ledger(detail::Ledger& ledger) const {
-  return ledger.ask(intake_, {});
+bool Extremum::combine_lines(const detail::Lines& lines) {
+  if (!is_state_of_samples()) return false;
+  lines.each([&](const detail::Memory& row) { detail::take_extreme(row, kind_, value_->data_ptr()); });
+  return true;
 }
 
-void Extremum::fold(const Pass& pass) {
-  if (fold_small(pass)) return;
-  const base::RecordingMode quiet;
-  const detail::Rows rows = intake_.open(pass);
-  if (rows.count == 0) return;
-  at::Tensor part;
-  const auto kept = detail::kernels_of(pass).answer(intake_.folding());
-  if (!kept.empty() && c10::isFloatingType(rows.view.scalar_type())) {
-    part = detail::tabulate(rows.kept(), kept, [&](const Summary& one) {
-             return of(one);
-           }).to(rows.view.scalar_type());
-  } else {
-    part = of(rows);
+bool Extremum::combine_all(const detail::Memory& all) {
+  if (c10::isFloatingType(all.type) || !is_state_of_samples()) return false;
+  detail::take_extreme(detail::extreme_integer(all, kind_), value_->scalar_type(), kind_, value_->data_ptr());
+  return true;
+}
+
+bool Extremum::combine_summaries(c10::ArrayRef<Summary> kept) {
+  const auto type = intake_.dtype();
+  if (!c10::isFloatingType(type) || !is_state_of_samples()) return false;
+  auto* state = static_cast<char*>(value_->data_ptr());
+  for (const Summary& one : kept) {
+    detail::take_extreme(of(one), type, kind_, state);
+    state += value_->element_size();
   }
+  return true;
+}
+
+void Extremum::combine_rows(const Pass& /*pass*/, const detail::Rows& rows, c10::ArrayRef<Summary> kept) {
+  const auto type = rows.view.scalar_type();
+  const bool summarized = !kept.empty() && c10::isFloatingType(type);
+  const at::Tensor part =
+      summarized ? detail::tabulate(rows.kept(), kept, [&](const Summary& one) { return of(one); }).to(type)
+                 : of(rows);
   if (value_) {
     take(part);
   } else {
     value_ = detail::own_copy(part);
   }
-  intake_.commit(rows);
-}
-
-/// A sample like those before, if it is small or was summarised, without ATen. Returns false for any other
-/// sample, and does nothing then.
-bool Extremum::fold_small(const Pass& pass) {
-  const auto which = kind_ == Kind::min   ? detail::Extreme::min
-                     : kind_ == Kind::max ? detail::Extreme::max
-                                          : detail::Extreme::abs_max;
-  // The state has another dtype after `assign`.
-  const auto is_state = [&](c10::ScalarType type) {
-    const bool wide = kind_ == Kind::abs_max && c10::isIntegralType(type, /*includeBool=*/true);
-    return value_->scalar_type() == (wide ? at::kLong : type) && value_->device().is_cpu();
-  };
-  if (const auto lines = intake_.lines(pass)) {
-    if (!is_state(lines->type)) return false;
-    lines->each([&](const detail::Memory& row) { detail::take_extreme(row, which, value_->data_ptr()); });
-    intake_.count_rows(lines->rows);
-    return true;
-  }
-  const auto type = detail::kernels_of(pass).type();
-  const auto rows = intake_.fitting_rows(pass);
-  if (!rows || !is_state(type)) return false;
-  if (c10::isFloatingType(type)) {
-    const auto kept = detail::kernels_of(pass).answer(intake_.folding());
-    if (kept.empty()) return false;
-    auto* state = static_cast<char*>(value_->data_ptr());
-    for (const Summary& one : kept) {
-      detail::take_extreme(of(one), type, which, state);
-      state += value_->element_size();
-    }
-  } else {
-    const detail::Memory* const all = intake_.whole(pass);
-    if (all == nullptr) return false;
-    detail::take_extreme(detail::extreme_integer(*all, which), value_->scalar_type(), which,
-                         value_->data_ptr());
-  }
-  intake_.count_rows(*rows);
-  return true;
 }
 
 void Extremum::merge_from(const Extremum& other) {
@@ -149,29 +122,11 @@ void Extremum::merge_from(const Extremum& other) {
   intake_.merge(other.intake_);
 }
 
-void Extremum::assign(const at::Tensor& value) {
-  const base::RecordingMode quiet;
-  intake_.check_assign(value);
-  value_ = detail::own_copy(value);
-  intake_.assign(value);
-}
-
 at::Tensor Extremum::value() const {
   intake_.require_samples("value");
   const base::RecordingMode quiet;
   if (!intake_.omits() || !c10::isFloatingType(value_->scalar_type())) return detail::own_copy(*value_);
   return value_->masked_fill(at::eq(intake_.taken(), 0), std::numeric_limits<double>::quiet_NaN());
-}
-
-core::Results Extremum::results() const {
-  if (count() == 0) return {};
-  const base::RecordingMode quiet;
-  return intake_.with_omitted({{"value", value()}});
-}
-
-void Extremum::clear() {
-  intake_ = intake_.fresh();
-  value_ = detail::Owned();
 }
 
 Min::Min(MinOptions options) : Extremum(Kind::min, "Min", options.folding()) {}

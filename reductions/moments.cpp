@@ -4,18 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/device_rows.hpp>
-#include <torchtap/reductions/detail/infinity.hpp>
-#include <torchtap/reductions/detail/ledger.hpp>
 #include <torchtap/reductions/fast/small.hpp>
 #include <torchtap/reductions/moments.hpp>
 
 namespace torchtap::reductions {
 namespace {
 
-using detail::kNaN;
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 at::Tensor squared(const at::Tensor& x) {
   return x.is_complex() ? at::view_as_real(x).square().sum(-1) : x.square();
@@ -34,7 +33,7 @@ struct Moments::Part {
 };
 
 Moments::Moments(MomentsOptions options)
-    : Reduction(detail::Intake("Moments", options.folding())),
+    : Reduction(detail::Intake("Moments", options.folding(), detail::Accepts::one_kind)),
       unbiased_(options.unbiased()),
       order_(options.order()) {
   TORCH_CHECK_VALUE(is_order(order_),
@@ -42,45 +41,50 @@ Moments::Moments(MomentsOptions options)
                     order_, ".");
 }
 
-void Moments::ask(Pass& pass) const {
-  ask_rows(pass, {/*moments=*/true, /*zeros=*/false});
-}
-
-bool Moments::ask_ledger(detail::Ledger& ledger) const {
-  return ledger.ask(intake_, {/*moments=*/true, /*zeros=*/false});
-}
-
-void Moments::fold(const Pass& pass) {
-  if (fold_small(pass)) return;
-  const base::RecordingMode quiet;
-  const detail::Rows rows = intake_.open(pass);
-  check_kind(pass.sample());
-  if (rows.count == 0) return;
-  if (!fold_summaries(pass, rows) && !fold_elementwise(pass, rows) && !fold_on_device(rows))
-    combine(part_of(rows));
-  intake_.commit(rows);
-}
-
-/// Rows that were summarised; else false.
-bool Moments::fold_summaries(const Pass& pass, const detail::Rows& rows) {
-  const auto kept = detail::kernels_of(pass).answer(intake_.folding());
-  if (kept.empty()) return false;
-  if (count() == 0) {
-    for (auto* state : {&mean_, &m2_}) *state = at::zeros(rows.kept(), at::kDouble);
-    if (order_ == 4) {
-      for (auto* state : {&m3_, &m4_}) *state = at::zeros(rows.kept(), at::kDouble);
-    }
+bool Moments::combine_lines(const detail::Lines& lines) {
+  auto number = static_cast<double>(count());
+  double* const mean = mean_->data_ptr<double>();
+  double* const m2 = m2_->data_ptr<double>();
+  if (order_ == 2) {
+    lines.each([&](const detail::Memory& row) { detail::fold_variance(row, ++number, mean, m2); });
+  } else {
+    double* const m3 = m3_->data_ptr<double>();
+    double* const m4 = m4_->data_ptr<double>();
+    lines.each([&](const detail::Memory& row) { detail::fold_moments(row, ++number, mean, m2, m3, m4); });
   }
-  take(kept);
   return true;
+}
+
+void Moments::combine_rows(const Pass& pass, const detail::Rows& rows, c10::ArrayRef<Summary> kept) {
+  if (!kept.empty()) {
+    if (count() == 0) start(rows.kept(), at::TensorOptions());
+    (void)combine_summaries(kept);
+  } else if (!fold_elementwise(pass, rows) && !fold_on_device(rows)) {
+    combine(part_of(rows));
+  }
+}
+
+/// Puts the numbers of the state in their order in memory.
+void Moments::order_states() {
+  for (auto* state : {&mean_, &m2_, &m3_, &m4_}) {
+    if (*state) **state = (*state)->contiguous();
+  }
+}
+
+/// Makes the state of no numbers.
+void Moments::start(at::IntArrayRef sizes, at::TensorOptions where) {
+  for (auto* state : {&mean_, &m2_}) *state = at::zeros(sizes, where.dtype(at::kDouble));
+  if (order_ == 2) return;
+  for (auto* state : {&m3_, &m4_}) *state = at::zeros(sizes, where.dtype(at::kDouble));
 }
 
 /// A sample that is one row like those before, with the kernels; else false.
 bool Moments::fold_elementwise(const Pass& pass, const detail::Rows& rows) {
   if (!rows.single || count() == 0 || intake_.omits()) return false;
   const auto number = static_cast<double>(count() + 1);
-  if (order_ == 2) return detail::kernels_of(pass).fold_variance(number, *mean_, *m2_);
-  return m3_ && detail::kernels_of(pass).fold_moments(number, *mean_, *m2_, *m3_, *m4_);
+  const auto& sample = detail::parts_of(pass).sample;
+  if (order_ == 2) return sample.add_to_moments(number, {&*mean_, &*m2_});
+  return m3_ && sample.add_to_moments(number, {&*mean_, &*m2_, &*m3_, &*m4_});
 }
 
 /// The moments of rows by operations of ATen.
@@ -110,48 +114,18 @@ Moments::Part Moments::part_of(const detail::Rows& rows) const {
   return part;
 }
 
-/// A sample like those before, if it is small or was summarised, without ATen. Returns false for any other
-/// sample, and does nothing then.
-bool Moments::fold_small(const Pass& pass) {
-  if (const auto lines = intake_.lines(pass)) {
-    if (mean_->is_complex()) return false;
-    auto number = static_cast<double>(count());
-    double* const mean = mean_->data_ptr<double>();
-    double* const m2 = m2_->data_ptr<double>();
-    if (order_ == 2) {
-      lines->each([&](const detail::Memory& row) { detail::fold_variance(row, ++number, mean, m2); });
-    } else {
-      double* const m3 = m3_->data_ptr<double>();
-      double* const m4 = m4_->data_ptr<double>();
-      lines->each([&](const detail::Memory& row) { detail::fold_moments(row, ++number, mean, m2, m3, m4); });
-    }
-    intake_.count_rows(lines->rows);
-    return true;
-  }
-  const auto rows = intake_.fitting_rows(pass);
-  const auto kept = rows ? detail::kernels_of(pass).answer(intake_.folding()) : c10::ArrayRef<Summary>();
-  if (kept.empty() || mean_->is_complex()) return false;
-  take(kept);
-  intake_.count_rows(*rows);
-  return true;
-}
-
 /// Folds rows on a device where there are kernels for them; else false.
 bool Moments::fold_on_device(const detail::Rows& rows) {
   auto* const kernels = detail::kernels_for(rows);
   if (kernels == nullptr) return false;
-  std::vector<detail::Owned*> states{&mean_, &m2_};
-  if (order_ == 4) states.insert(states.end(), {&m3_, &m4_});
-  for (auto* state : states) {
-    *state = count() == 0 ? at::zeros(rows.kept(), rows.view.options().dtype(at::kDouble))
-                          : (**state).contiguous();
-  }
+  if (count() == 0) start(rows.kept(), rows.view.options());
+  order_states();
   kernels->fold_moments(detail::device_rows(rows), count(), {*mean_, *m2_, *m3_, *m4_});
   return true;
 }
 
 /// Merges the summary of each element into the state.
-void Moments::take(c10::ArrayRef<Summary> kept) {
+bool Moments::combine_summaries(c10::ArrayRef<Summary> kept) {
   double* const mean = mean_->data_ptr<double>();
   double* const m2 = m2_->data_ptr<double>();
   double* const m3 = m3_ ? m3_->data_ptr<double>() : nullptr;
@@ -176,13 +150,7 @@ void Moments::take(c10::ArrayRef<Summary> kept) {
       m4[i] = mine.m4;
     }
   }
-}
-
-void Moments::check_kind(const at::Tensor& sample) const {
-  TORCH_CHECK_VALUE(count() == 0 || sample.is_complex() == mean_->is_complex(),
-                    "reductions::Moments::update: a sample of dtype ", sample.scalar_type(),
-                    " does not match ", count(), " samples of dtype ", intake_.dtype(),
-                    ": complex numbers have no skewness and kurtosis. Use one Moments for each.");
+  return true;
 }
 
 Moments::Part Moments::part() const {
@@ -293,9 +261,7 @@ void Moments::combine(const Part& other) {
     m4_ = or_zeros(other.m4);
     return;
   }
-  for (auto* state : {&mean_, &m2_, &m3_, &m4_}) {
-    if (*state) **state = (*state)->contiguous();
-  }
+  order_states();
   if (combine_plain(other)) return;
   const Part result = combined(part(), other);
   mean_ = result.mean;

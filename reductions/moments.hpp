@@ -5,7 +5,6 @@
 #include <torch/arg.h>
 
 #include <string>
-#include <vector>
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/reductions/reduction.hpp>
@@ -60,9 +59,10 @@ class TORCHTAP_API Moments : public Reduction {
 
  private:
   friend class cereal::access;
-  void ask(Pass& pass) const override;
-  bool ask_ledger(detail::Ledger& ledger) const override;
-  void fold(const Pass& pass) override;
+  std::optional<Needs> needs() const override { return Needs{/*moments=*/true, /*zeros=*/false}; }
+  bool combine_lines(const detail::Lines& lines) override;
+  bool combine_summaries(c10::ArrayRef<Summary> kept) override;
+  void combine_rows(const Pass& pass, const detail::Rows& rows, c10::ArrayRef<Summary> kept) override;
   template <class Archive>
   void serialize(Archive& archive) {
     const auto version = core::state_version(archive, intake_.name(), 2);
@@ -76,17 +76,15 @@ class TORCHTAP_API Moments : public Reduction {
     if constexpr (Archive::is_loading::value) restored();
   }
   struct Part;
-  bool fold_small(const Pass& pass) override;
-  bool fold_summaries(const Pass& pass, const detail::Rows& rows);
   bool fold_elementwise(const Pass& pass, const detail::Rows& rows);
   bool fold_on_device(const detail::Rows& rows);
   Part part_of(const detail::Rows& rows) const;
-  void take(c10::ArrayRef<Summary> kept);
+  void start(at::IntArrayRef sizes, at::TensorOptions where);
+  void order_states();
   Part part() const;
   static Part combined(const Part& mine, const Part& other);
   bool combine_plain(const Part& other);
   void combine(const Part& other);
-  void check_kind(const at::Tensor& sample) const;
   void require_real(const char* what) const;
   void restored() const;
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include <torchtap/base/api.hpp>
-#include <torchtap/reductions/reduction.hpp>
+#include <torchtap/reductions/one_tensor.hpp>
 
 namespace torchtap::reductions {
 
@@ -22,7 +22,7 @@ class TORCHTAP_API NormOptions : public FoldOptions<NormOptions> {
 /// Samples are `[...]`, any numeric dtype and device; the norm has their shape and is real. Powers are summed
 /// in float64, so float32 cannot overflow for p up to 8. The result has the dtype of the samples, float32 for
 /// half types, float64 for integers.
-class TORCHTAP_API Norm : public Reduction {
+class TORCHTAP_API Norm : public OneTensor {
  public:
   /// Throws `c10::ValueError` unless p is positive.
   explicit Norm(NormOptions options = {});
@@ -32,38 +32,37 @@ class TORCHTAP_API Norm : public Reduction {
   void merge(const Norm& other);
 
   /// The norm. Throws `c10::ValueError` if there are no samples.
-  at::Tensor value() const;
+  at::Tensor value() const override;
   /// Number of non-finite elements left out, int64, in the shape of the norm. Throws as `value`.
   at::Tensor omitted() const { return intake_.omitted(); }
-  /// "value", and "omitted" under `NonFinite::omit`.
-  core::Results results() const;
   /// "Norm(2)".
   std::string describe() const;
-  Norm fresh() const;
+  Norm fresh() const { return cleared(*this); }
 
  private:
   friend class cereal::access;
-  void ask(Pass& pass) const override;
+  std::optional<Needs> needs() const override;
   bool ask_ledger(detail::Ledger& ledger) const override;
   void fold_ledger(const detail::Ledger& ledger) override;
-  void fold(const Pass& pass) override;
+  bool combine_lines(const detail::Lines& lines) override;
+  bool combine_all(const detail::Memory& all) override;
+  bool combine_summaries(c10::ArrayRef<Summary> kept) override;
+  void combine_rows(const Pass& pass, const detail::Rows& rows, c10::ArrayRef<Summary> kept) override;
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
     const core::Elementwise elementwise(archive);
-    archive(intake_, p_, sum_);
+    archive(intake_, p_, value_);
     if constexpr (Archive::is_loading::value) {
       intake_.check_restored(p_ > 0);
-      intake_.check_restored(*sum_);
+      intake_.check_restored(*value_);
     }
   }
   bool asks() const;
   double of(const Summary& one) const;
   void take(const at::Tensor& part);
-  bool fold_small(const Pass& pass) override;
 
-  double p_;
-  detail::Owned sum_;  // sum of |x|^p, or the largest |x|; float64
+  double p_;  // the state is the sum of |x|^p, or the largest |x|: float64
 };
 
 }  // namespace torchtap::reductions

@@ -8,15 +8,34 @@
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/core/detail/pass_member.hpp>
-#include <torchtap/reductions/detail/kernel_pass.hpp>
+#include <torchtap/reductions/detail/requests.hpp>
 #include <torchtap/reductions/summary.hpp>
 
 namespace torchtap::reductions {
 
 class Pass;
+
 namespace detail {
+
 class Ledger;
-}
+
+/// What a pass is made of: the sample, what is asked of it, and who answers.
+struct PassParts {
+  explicit PassParts(const at::Tensor& tensor) : sample(tensor), answers(requests) {}
+  PassParts(const PassParts& whole, c10::ArrayRef<std::int64_t> rows)
+      : sample(whole.sample, rows), answers(requests) {}
+  PassParts(const at::Tensor& like, const Answers& others)
+      : sample(Readable::read_elsewhere(like)), answers(others) {}
+
+  Readable sample;
+  Requests requests{sample};
+  const Answers& answers;  // `requests`, or those of a ledger
+};
+
+PassParts& parts_of(Pass& pass) noexcept;
+const PassParts& parts_of(const Pass& pass) noexcept;
+
+}  // namespace detail
 
 /// A reduction that shares one pass over a sample with others, say in a `Series`: first each says what it
 /// needs to know of the sample, then the sample is read once, then each folds the answer in.
@@ -53,20 +72,20 @@ class TORCHTAP_API SharesPass : public core::detail::PassMember {
 
 /// One pass over a sample for several reductions: they ask first, then the sample is read once. The sample
 /// must outlive the pass.
-class TORCHTAP_API Pass : private detail::KernelPass {
+class TORCHTAP_API Pass {
  public:
   /// For torchtap: a pass over the samples of a ledger, which knows all answers. `like` stands for them as
   /// one sample; its elements are not read. Both must outlive the pass.
-  Pass(const at::Tensor& like, const detail::Ledger& ledger) : KernelPass(like, ledger) {}
+  Pass(const at::Tensor& like, const detail::Answers& ledger) : parts_(like, ledger) {}
   /// A pass over all rows of a sample.
-  explicit Pass(const at::Tensor& sample) : KernelPass(sample) {}
+  explicit Pass(const at::Tensor& sample) : parts_(sample) {}
   /// A pass over some rows, ascending and at least one, of the sample of another pass, which is contiguous
   /// and on the CPU. It is equal to a pass over `whole.sample().index_select(0, rows)`, but reads rows where
   /// they lie if that is faster. Both must outlive the pass.
-  Pass(const Pass& whole, c10::ArrayRef<std::int64_t> rows) : KernelPass(whole, rows) {}
+  Pass(const Pass& whole, c10::ArrayRef<std::int64_t> rows) : parts_(whole.parts_, rows) {}
 
   /// The sample itself; chosen rows are copied when they are first asked for.
-  using KernelPass::sample;
+  const at::Tensor& sample() const { return parts_.sample.tensor(); }
 
   /// The three steps of an update, for each member in turn: all ask, all are checked, all fold.
   void ask(const SharesPass& member) { member.ask(*this); }
@@ -76,24 +95,26 @@ class TORCHTAP_API Pass : private detail::KernelPass {
   void fold_into(SharesPass& member) const { member.fold(*this); }
 
   /// Asks for a summary of all elements.
-  using KernelPass::ask_total;
+  void ask_total(Needs needs) { parts_.requests.ask_total(needs); }
   /// The summary of all elements, which was asked for. For samples that the kernels cannot read it is
   /// computed with operations of ATen, which synchronises with the sample's device. Throws `c10::TypeError`
   /// for a sample that is not of real numbers.
-  using KernelPass::total;
+  Summary total() const;
 
  private:
-  friend detail::KernelPass& detail::kernels_of(Pass& pass) noexcept;
-  friend const detail::KernelPass& detail::kernels_of(const Pass& pass) noexcept;
+  friend detail::PassParts& detail::parts_of(Pass& pass) noexcept;
+  friend const detail::PassParts& detail::parts_of(const Pass& pass) noexcept;
+
+  detail::PassParts parts_;
 };
 
 namespace detail {
 
-inline KernelPass& kernels_of(Pass& pass) noexcept {
-  return pass;
+inline PassParts& parts_of(Pass& pass) noexcept {
+  return pass.parts_;
 }
-inline const KernelPass& kernels_of(const Pass& pass) noexcept {
-  return pass;
+inline const PassParts& parts_of(const Pass& pass) noexcept {
+  return pass.parts_;
 }
 
 }  // namespace detail

@@ -19,7 +19,15 @@ void Reduction::check(const at::Tensor& sample) const {
   pass.check(*this);
 }
 
-void Reduction::ask(Pass& /*pass*/) const {}
+void Reduction::ask(Pass& pass) const {
+  const auto needs = this->needs();
+  if (needs && !intake_.lines(pass)) detail::parts_of(pass).requests.ask(intake_.folding(), *needs);
+}
+
+bool Reduction::ask_ledger(detail::Ledger& ledger) const {
+  const auto needs = this->needs();
+  return needs && ledger.ask(intake_, *needs);
+}
 
 void Reduction::fold_ledger(const detail::Ledger& ledger) {
   const at::Tensor all = ledger.as_one(intake_.folding());
@@ -27,18 +35,43 @@ void Reduction::fold_ledger(const detail::Ledger& ledger) {
   pass.fold_into(*this);
 }
 
-bool Reduction::fold_small(const Pass& /*pass*/) {
-  return false;
+/// Empty if the reduction takes none, though others may have asked for them.
+c10::ArrayRef<Summary> Reduction::summaries(const Pass& pass) const {
+  return needs() ? detail::parts_of(pass).answers.summaries(intake_.folding()) : c10::ArrayRef<Summary>();
 }
 
-void Reduction::ask_rows(Pass& pass, Needs needs) const {
-  if (!intake_.lines(pass)) detail::kernels_of(pass).ask(intake_.folding(), needs);
+void Reduction::fold(const Pass& pass) {
+  if (fold_small(pass)) return;
+  const base::RecordingMode quiet;
+  const auto kept = summaries(pass);
+  const detail::Rows rows = intake_.open(pass.sample(), kept);
+  if (rows.count == 0) return;
+  combine_rows(pass, rows, kept);
+  intake_.commit(rows);
+}
+
+bool Reduction::fold_small(const Pass& pass) {
+  if (const auto lines = intake_.lines(pass)) {
+    if (!combine_lines(*lines)) return false;
+    intake_.count_rows(lines->rows);
+    return true;
+  }
+  const auto rows = intake_.fitting_rows(pass);
+  if (!rows) return false;
+  const bool elements_are_rows = intake_.folding().over_all && !intake_.any_shape();
+  const auto* const all = elements_are_rows ? detail::parts_of(pass).sample.memory() : nullptr;
+  if (all == nullptr || !combine_all(*all)) {
+    const auto kept = detail::parts_of(pass).answers.summaries(intake_.folding());
+    if (kept.empty() || !combine_summaries(kept)) return false;
+  }
+  intake_.count_rows(*rows);
+  return true;
 }
 
 void Reduction::check_sample(const Pass& pass) const {
   if (intake_.fitting_rows(pass)) return;
   const base::RecordingMode quiet;
-  (void)intake_.open(pass);
+  (void)intake_.open(pass.sample(), summaries(pass));
 }
 
 }  // namespace torchtap::reductions

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -46,20 +47,37 @@ class TORCHTAP_API Reduction : public SharesPass {
   Reduction& operator=(Reduction&&) = default;
   ~Reduction() override = default;
 
+  /// What the summary of a kept element must have, if this reduction takes summaries.
+  virtual std::optional<Needs> needs() const { return std::nullopt; }
+  /// Asks for a summary of each kept element, unless the sample's rows can be folded one by one.
   void ask(Pass& pass) const override;
+  bool ask_ledger(detail::Ledger& ledger) const override;
+  /// Combines the state with the sample, in the form that whoever read it has it in, and counts its rows.
+  void fold(const Pass& pass) override;
   /// Folds the samples as one, in a pass that the ledger answers.
   void fold_ledger(const detail::Ledger& ledger) override;
+  void check_sample(const Pass& pass) const override;
+
   /// Folds a sample like those before, if it is small or was summarised, without ATen. Returns false for any
   /// other sample, and does nothing then.
   virtual bool fold_small(const Pass& pass);
-  /// Asks for a summary of each kept element, unless the sample's rows can be folded one by one.
-  void ask_rows(Pass& pass, Needs needs) const;
-  void check_sample(const Pass& pass) const override;
+  // The forms that a sample like those before comes in. False, and nothing is done, if it cannot be combined
+  // so.
+  /// The rows of a small sample.
+  virtual bool combine_lines(const detail::Lines& /*lines*/) { return false; }
+  /// All elements of a small sample, each of them a row.
+  virtual bool combine_all(const detail::Memory& /*all*/) { return false; }
+  /// A summary of each kept element.
+  virtual bool combine_summaries(c10::ArrayRef<Summary> /*kept*/) { return false; }
+  /// Combines any sample, by operations of ATen unless `kept` has a summary of each kept element.
+  virtual void combine_rows(const Pass& /*pass*/, const detail::Rows& /*rows*/,
+                            c10::ArrayRef<Summary> /*kept*/) {}
 
   detail::Intake intake_;  // NOLINT: of the derived classes, which are ours
 
  private:
   friend struct core::Access;
+  c10::ArrayRef<Summary> summaries(const Pass& pass) const;
   std::string recipe() const { return intake_.name(); }
 
   bool commutative_;

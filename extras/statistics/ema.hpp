@@ -9,6 +9,7 @@
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/reductions/extend/own_reduction.hpp>
+#include <torchtap/reductions/one_tensor.hpp>
 
 namespace torchtap::reductions {
 
@@ -32,7 +33,7 @@ class TORCHTAP_API EMAOptions : public FoldOptions<EMAOptions> {
 /// both streams in sequence. The state is float64 (complex128); results have the dtype of the samples,
 /// float32 for half types, float64 for integers. Under `NonFinite::omit` an omitted element does not age the
 /// earlier ones.
-class TORCHTAP_API EMA : public Reduction {
+class TORCHTAP_API EMA : public OneTensor {
  public:
   /// Throws `c10::ValueError` unless the decay is in [0, 1).
   explicit EMA(EMAOptions options = {});
@@ -44,33 +45,32 @@ class TORCHTAP_API EMA : public Reduction {
   void assign(const at::Tensor& value);
 
   /// The average; NaN where every element was omitted. Throws `c10::ValueError` if there are no samples.
-  at::Tensor value() const;
+  at::Tensor value() const override;
   /// Number of non-finite elements left out, int64, in the shape of the value. Throws as `value`.
   at::Tensor omitted() const { return intake_.omitted(); }
-  /// "value", and "omitted" under `NonFinite::omit`.
-  core::Results results() const;
   /// "EMA(0.9)".
   std::string describe() const;
-  EMA fresh() const;
+  EMA fresh() const { return cleared(*this); }
 
  private:
   friend class cereal::access;
   bool ask_ledger(extend::Ledger& ledger) const override;
   void fold_ledger(const extend::Ledger& ledger) override;
-  void fold(const Pass& pass) override;
-  bool fold_small(const Pass& pass) override;
+  bool combine_lines(const extend::Lines& lines) override;
+  bool combine_all(const extend::Memory& all) override;
+  void combine_rows(const Pass& pass, const extend::Rows& rows, c10::ArrayRef<Summary> kept) override;
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
     const core::Elementwise elementwise(archive);
-    archive(intake_, decay_, sum_);
+    archive(intake_, decay_, value_);
     if constexpr (Archive::is_loading::value) {
       intake_.check_restored(decay_ >= 0 && decay_ < 1);
-      intake_.check_restored(*sum_);
+      intake_.check_restored(*value_);
     }
   }
-  double decay_;
-  extend::Owned sum_;  // sum of (1 - d) d^(n - 1 - i) x_i
+
+  double decay_;  // the state is the sum of (1 - d) d^(n - 1 - i) x_i
 };
 
 }  // namespace torchtap::reductions

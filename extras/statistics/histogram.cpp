@@ -113,7 +113,7 @@ void Histogram::ask(Pass& pass) const {
   // A growing range has usually stopped growing by now, unless all elements were equal: the total shows
   // whether they still are.
   if (!growing_ || *min_->data_ptr<double>() < *max_->data_ptr<double>())
-    extend::ask_bins(pass, intake_.folding(), edges_);
+    extend::parts_of(pass).requests.ask_bins(intake_.folding(), edges_);
 }
 
 bool Histogram::ask_ledger(extend::Ledger& ledger) const {
@@ -151,10 +151,10 @@ std::optional<extend::Lines> Histogram::known(const Pass& pass) const {
 
 /// Counts with the kernels if they support the sample.
 bool Histogram::count_plain(const Pass& pass) {
-  if (!extend::is_plain(pass)) return false;
-  if (growing_ && cover_and_count_equal(*extend::total(pass))) return true;
-  return edges_ != nullptr &&
-         extend::count_bins(pass, intake_.folding(), edges_, slots_->data_ptr<std::int64_t>());
+  if (!extend::parts_of(pass).sample.plain()) return false;
+  if (growing_ && cover_and_count_equal(*extend::parts_of(pass).requests.total())) return true;
+  return edges_ != nullptr && extend::parts_of(pass).answers.count_bins(intake_.folding(), edges_,
+                                                                        slots_->data_ptr<std::int64_t>());
 }
 
 /// Grows the range. If all elements are equal, counts them at once, and returns true.
@@ -169,7 +169,7 @@ bool Histogram::cover_and_count_equal(const Summary& all) {
 /// Counts elements in memory with loops. Returns false, having counted nothing, if there are no edges.
 bool Histogram::count_lines(const Pass& pass, const extend::Lines& lines) {
   if (growing_) {
-    auto total = extend::total(pass);
+    auto total = extend::parts_of(pass).requests.total();
     if (!total) total = extend::summarize({lines.type, lines.data, lines.rows * lines.numel}, {});
     if (cover_and_count_equal(*total)) return true;
   }
@@ -186,7 +186,8 @@ bool Histogram::count_lines(const Pass& pass, const extend::Lines& lines) {
 /// Counts any other real numbers on the CPU with loops.
 bool Histogram::count_rows(const Pass& pass, const extend::Rows& rows) {
   if (!statistics::detail::is_countable(rows.view)) return false;
-  if (rows.single && edges_ != nullptr && extend::is_plain(pass)) {  // so that the range has grown
+  if (rows.single && edges_ != nullptr &&
+      extend::parts_of(pass).sample.plain()) {  // so that the range has grown
     auto* const counters = slots_->data_ptr<std::int64_t>();
     statistics::detail::each_in_order(pass.sample(), [&](const extend::Memory& some, std::int64_t from) {
       statistics::detail::count_columns({some.type, some.data, 1, some.numel}, *edges_,

@@ -56,7 +56,7 @@ LogHistogram::LogHistogram(LogHistogramOptions options)
       table_(checked(options.mantissa_bits())) {}
 
 void LogHistogram::ask(Pass& pass) const {
-  if (!intake_.knows(pass)) extend::ask_bits(pass, intake_.folding(), table_.bins());
+  if (!intake_.knows(pass)) extend::parts_of(pass).requests.ask_bits(intake_.folding(), table_.bins());
 }
 
 bool LogHistogram::ask_ledger(extend::Ledger& ledger) const {
@@ -73,7 +73,7 @@ void LogHistogram::fold(const Pass& pass) {
     for (const auto size : rows.kept()) kept *= size;
     table_.start(kept, rows.view.device());
   }
-  if (const auto* const found = extend::count_bits(pass, intake_.folding(), table_.bins())) {
+  if (const auto* const found = extend::parts_of(pass).answers.count_bits(intake_.folding(), table_.bins())) {
     table_.add(*found);
   } else {
     table_.add(rows);

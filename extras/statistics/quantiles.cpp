@@ -124,7 +124,7 @@ void Quantiles::append(std::size_t level, const at::Tensor& rows) {
 }
 
 void Quantiles::ask(Pass& pass) const {
-  extend::ask_summaries(pass, intake_.folding(), {});
+  extend::parts_of(pass).requests.ask(intake_.folding(), {});
 }
 
 /// A small sample like those before, without ATen. Returns false for any other sample, and does nothing then.
@@ -149,7 +149,7 @@ bool Quantiles::fold_small(const Pass& pass) {
     intake_.count_rows(lines->rows);
   } else {
     const extend::Memory* const all = intake_.whole(pass);
-    const auto kept = extend::summaries(pass, intake_.folding());
+    const auto kept = extend::parts_of(pass).answers.summaries(intake_.folding());
     if (all == nullptr || kept.empty() || all->numel >= kBatch * k_ || extend::mean_type(all->type) != dtype)
       return false;
     reserve(0, all->numel);
@@ -178,7 +178,7 @@ void Quantiles::fold(const Pass& pass) {
   const extend::Rows rows = intake_.open(pass.sample());
   if (rows.count == 0) return;
   const auto dtype = extend::mean_type(rows.view.scalar_type());
-  const auto kept = extend::summaries(pass, intake_.folding());
+  const auto kept = extend::parts_of(pass).answers.summaries(intake_.folding());
   if (!kept.empty()) {
     const std::vector<std::int64_t> flat{static_cast<std::int64_t>(kept.size())};
     take_extrema(extend::tabulate(flat, kept, least).to(dtype),

@@ -80,36 +80,27 @@ std::int64_t Reservoir::first_choice(statistics::detail::Random& random, std::in
   return next_choice(random, from, seen);
 }
 
-/// A small sample like those before, once all places are filled: most often no element is chosen. Returns
-/// false for any other sample, and does nothing then.
-bool Reservoir::fold_small(const Pass& pass) {
-  if (count() < k_) return false;
-  auto rows = intake_.adjacent_lines(pass);
-  if (!rows) {
-    const extend::Memory* const all = intake_.whole(pass);
-    if (all == nullptr) return false;
-    rows = extend::Lines{all->type, all->data, all->numel, 1};
-  }
-  if (samples_->scalar_type() != rows->type) return false;
-  const std::int64_t seen = count(), end = seen + rows->rows;
+/// Once all places are filled, most often no row is chosen.
+bool Reservoir::combine_lines(const extend::Lines& lines) {
+  if (count() < k_ || samples_->scalar_type() != lines.type) return false;
+  const std::int64_t seen = count(), end = seen + lines.rows;
+  const auto bytes = static_cast<std::size_t>(lines.bytes());
   if (chosen_next_ < seen) chosen_next_ = first_choice(random_, after_latest(indices_), seen);
   for (; chosen_next_ < end; chosen_next_ = next_choice(random_, chosen_next_ + 1, chosen_next_ + 1)) {
-    const auto bytes = static_cast<std::size_t>(rows->numel) * c10::elementSize(rows->type);
     const auto place = static_cast<std::size_t>(random_.below(static_cast<std::uint64_t>(k_)));
     std::memcpy(static_cast<char*>(samples_->data_ptr()) + place * bytes,
-                rows->data + static_cast<std::size_t>(chosen_next_ - seen) * bytes, bytes);
+                lines.at(chosen_next_ - seen, lines.bytes()).data, bytes);
     indices_[place] = chosen_next_;
   }
-  intake_.count_rows(rows->rows);
   return true;
 }
 
-void Reservoir::fold(const Pass& pass) {
-  if (fold_small(pass)) return;
-  const base::RecordingMode quiet;
-  const at::Tensor& sample = pass.sample();
-  const extend::Rows rows = intake_.open(sample);
-  if (rows.count == 0) return;
+bool Reservoir::combine_all(const extend::Memory& all) {
+  return combine_lines({all.type, all.data, all.numel, 1});
+}
+
+void Reservoir::combine_rows(const Pass& /*pass*/, const extend::Rows& rows,
+                             c10::ArrayRef<Summary> /*kept*/) {
   auto sizes = rows.kept().vec();
   sizes.insert(sizes.begin(), rows.count);
   const at::Tensor x = rows.view.reshape(sizes);
@@ -147,7 +138,6 @@ void Reservoir::fold(const Pass& pass) {
   indices_ = std::move(indices);
   random_ = random;
   chosen_next_ = next;
-  intake_.commit(rows);
 }
 
 void Reservoir::merge(const Reservoir& other) {

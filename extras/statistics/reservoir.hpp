@@ -59,8 +59,9 @@ class TORCHTAP_API Reservoir : public Reduction {
 
  private:
   friend class cereal::access;
-  void fold(const Pass& pass) override;
-  bool fold_small(const Pass& pass) override;
+  bool combine_lines(const extend::Lines& lines) override;
+  bool combine_all(const extend::Memory& all) override;
+  void combine_rows(const Pass& pass, const extend::Rows& rows, c10::ArrayRef<Summary> kept) override;
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);

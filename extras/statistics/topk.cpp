@@ -22,7 +22,7 @@ double TopK::worst() const {
   return largest_ ? -infinity : infinity;
 }
 
-void TopK::fold(const at::Tensor& values, const at::Tensor& indices) {
+void TopK::insert(const at::Tensor& values, const at::Tensor& indices) {
   const at::Tensor all = values_ ? at::cat({*values_, values}) : values;
   const at::Tensor from = indices_ ? at::cat({*indices_, indices}) : indices;
   // Stable, so that among equal values the earlier sample wins; topk() promises no order among them.
@@ -45,38 +45,29 @@ statistics::detail::Best TopK::best() {
           largest_};
 }
 
-/// A small sample like those before, without ATen. Returns false for any other sample, and does nothing then.
-bool TopK::fold_small(const Pass& pass) {
-  if (count() < k_) return false;
-  if (const auto lines = intake_.lines(pass)) {
-    if (!statistics::detail::can_offer(lines->type, values_->scalar_type())) return false;
-    const statistics::detail::Best best = this->best();
-    std::int64_t index = count();
-    lines->each([&](const extend::Memory& row) { statistics::detail::offer(best, row, index++); });
-    intake_.count_rows(lines->rows);
-    return true;
-  }
-  const extend::Memory* const all = intake_.whole(pass);
-  if (all == nullptr || !statistics::detail::can_offer(all->type, values_->scalar_type())) return false;
-  statistics::detail::offer_run(best(), *all, count());
-  intake_.count_rows(all->numel);
+bool TopK::combine_lines(const extend::Lines& lines) {
+  if (count() < k_ || !statistics::detail::can_offer(lines.type, values_->scalar_type())) return false;
+  const statistics::detail::Best best = this->best();
+  std::int64_t index = count();
+  lines.each([&](const extend::Memory& row) { statistics::detail::offer(best, row, index++); });
   return true;
 }
 
-void TopK::fold(const Pass& pass) {
-  if (fold_small(pass)) return;
-  const base::RecordingMode quiet;
-  const at::Tensor& sample = pass.sample();
-  const extend::Rows rows = intake_.open(sample);
-  if (rows.count == 0) return;
+bool TopK::combine_all(const extend::Memory& all) {
+  if (count() < k_ || !statistics::detail::can_offer(all.type, values_->scalar_type())) return false;
+  statistics::detail::offer_run(best(), all, count());
+  return true;
+}
+
+void TopK::combine_rows(const Pass& /*pass*/, const extend::Rows& rows, c10::ArrayRef<Summary> /*kept*/) {
   const at::Tensor x =
-      rows.flat(rows.filled(worst())).to(extend::kernel_type(sample.scalar_type())).resolve_neg();
+      rows.flat(rows.filled(worst())).to(extend::kernel_type(rows.view.scalar_type())).resolve_neg();
   const auto sort = [&](std::int64_t n) {
     at::Tensor indices =
         at::arange(count(), count() + n, x.options().dtype(at::kLong)).unsqueeze(1).expand({n, x.size(1)});
     if (rows.finite.defined())
       indices = indices.masked_fill(rows.flat(rows.finite).narrow(0, 0, n).logical_not(), -1);
-    fold(x.narrow(0, 0, n), indices);
+    insert(x.narrow(0, 0, n), indices);
   };
   const auto type = x.scalar_type();
   const bool comparable = x.is_cpu() && statistics::detail::can_offer(type, type) && x.numel() != 0 &&
@@ -91,7 +82,6 @@ void TopK::fold(const Pass& pass) {
     if (first != 0) sort(first);
     offer(rest, count() + first);
   }
-  intake_.commit(rows);
 }
 
 /// Takes rows [n, kept elements] into full lists.
@@ -122,7 +112,7 @@ void TopK::merge(const TopK& other) {
   }
   const auto device = values_->device();
   const at::Tensor theirs = other.indices_->to(device);
-  fold(other.values_->to(device), at::where(at::lt(theirs, 0), theirs, at::add(theirs, count())));
+  insert(other.values_->to(device), at::where(at::lt(theirs, 0), theirs, at::add(theirs, count())));
   intake_.merge(other.intake_);
 }
 

@@ -56,15 +56,16 @@ class TORCHTAP_API TopK : public Reduction {
 
  private:
   friend class cereal::access;
-  void fold(const Pass& pass) override;
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
     archive(intake_, k_, largest_, values_, indices_);
     if constexpr (Archive::is_loading::value) restored();
   }
-  void fold(const at::Tensor& values, const at::Tensor& indices);
-  bool fold_small(const Pass& pass) override;
+  void insert(const at::Tensor& values, const at::Tensor& indices);
+  bool combine_lines(const extend::Lines& lines) override;
+  bool combine_all(const extend::Memory& all) override;
+  void combine_rows(const Pass& pass, const extend::Rows& rows, c10::ArrayRef<Summary> kept) override;
   void offer(const at::Tensor& rows, std::int64_t index);
   statistics::detail::Best best();
   double worst() const;

@@ -59,6 +59,10 @@ at::Tensor own_copy(const at::Tensor& tensor) {
   return own_copy(tensor, tensor.scalar_type());
 }
 
+at::Tensor empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
+  return at::empty(sizes, at::TensorOptions().dtype(dtype));
+}
+
 c10::ScalarType sum_type(c10::ScalarType dtype) {
   return c10::isIntegralType(dtype, /*includeBool=*/true) ? at::kLong : kernel_type(dtype);
 }
@@ -127,9 +131,14 @@ void Intake::expect_numbers(const at::Tensor& sample) const {
   TORCH_CHECK_TYPE(!sample.is_quantized(), "reductions::", name_,
                    "::update: expected plain numbers, got dtype ", dtype,
                    "; convert it with dequantize() or int_repr() first.");
-  TORCH_CHECK_TYPE(accepts_ == Accepts::any || !c10::isComplexType(dtype), "reductions::", name_,
+  TORCH_CHECK_TYPE(accepts_ != Accepts::real || !c10::isComplexType(dtype), "reductions::", name_,
                    "::update: expected real numbers, got dtype ", dtype,
                    ", which has no order; map it to abs(), at::real() or at::view_as_real() first.");
+  TORCH_CHECK_VALUE(
+      accepts_ != Accepts::one_kind || count_ == 0 || c10::isComplexType(dtype) == c10::isComplexType(dtype_),
+      "reductions::", name_, "::update: a sample of dtype ", dtype, " does not match ", count_,
+      " samples of dtype ", dtype_, ": one is of real, one of complex numbers. Use one ", name_,
+      " for each.");
 }
 
 Rows Intake::rows(const at::Tensor& sample) const {
@@ -196,22 +205,21 @@ Rows Intake::open(const at::Tensor& sample) const {
   return rows;
 }
 
-Rows Intake::open(const Pass& pass) const {
-  Rows rows = this->rows(pass.sample());  // before reading any element
-  const auto kept = kernels_of(pass).answer(folding_);
-  if (kept.empty()) return open(pass.sample());
+Rows Intake::open(const at::Tensor& sample, c10::ArrayRef<Summary> kept) const {
+  if (kept.empty()) return open(sample);
+  Rows rows = this->rows(sample);
   if (folding_.non_finite == NonFinite::omit) {
     rows.omitted = tabulate(rows.kept(), kept, [](const Summary& one) { return one.non_finite(); });
   } else if (folding_.non_finite == NonFinite::raise) {
     Summary total;
     for (const auto& one : kept) total.merge(one);
-    if (total.non_finite() != 0) raise(pass.sample(), total.nan, total.infinities());
+    if (total.non_finite() != 0) raise(sample, total.nan, total.infinities());
   }
   return rows;
 }
 
 const Memory* Intake::whole(const Pass& pass) const {
-  return folding_.over_all && !any_shape_ && fitting_rows(pass) ? kernels_of(pass).memory() : nullptr;
+  return folding_.over_all && !any_shape_ && fitting_rows(pass) ? parts_of(pass).sample.memory() : nullptr;
 }
 
 /// The layout of the rows of a sample that resembles the samples before.
@@ -222,17 +230,16 @@ struct Intake::Form {
 
 /// Compiled into its callers: handing the form over in memory takes as long as finding it.
 C10_ALWAYS_INLINE bool Intake::find_form(const Pass& pass, Form& form) const {
-  const KernelPass& kernels = kernels_of(pass);
-  if (!shaped_ || kernels.type() != dtype_ || !device_.is_cpu() ||
-      folding_.non_finite != NonFinite::propagate)
+  const Readable& sample = parts_of(pass).sample;
+  if (!shaped_ || sample.type() != dtype_ || !device_.is_cpu() || folding_.non_finite != NonFinite::propagate)
     return false;
   if (folding_.over_all) {
-    form.rows = kernels.numel();
+    form.rows = sample.numel();
     return true;
   }
-  const auto sizes = kernels.sizes();
+  const auto sizes = sample.sizes();
   if (folding_.over.empty()) {  // elementwise
-    form.numel = kernels.numel();
+    form.numel = sample.numel();
     return any_shape_ || are_same(sizes, kept_);
   }
   const auto dim = static_cast<std::int64_t>(sizes.size());
@@ -259,24 +266,24 @@ C10_ALWAYS_INLINE bool Intake::find_form(const Pass& pass, Form& form) const {
 
 std::optional<Lines> Intake::lines(const Pass& pass) const {
   constexpr std::int64_t kShort = 16;  // elements: below, many rows are read faster as columns
-  const KernelPass& kernels = kernels_of(pass);
+  const Readable& sample = parts_of(pass).sample;
   Form form;
-  if (!kernels.small() || folding_.over_all || any_shape_ || !find_form(pass, form) || form.split ||
+  if (!sample.small() || folding_.over_all || any_shape_ || !find_form(pass, form) || form.split ||
       (form.rows > 1 && form.numel < kShort))
     return std::nullopt;
-  if (const Scattered* const scattered = kernels.scattered()) {
+  if (const Scattered* const scattered = sample.scattered()) {
     const auto groups = static_cast<std::int64_t>(scattered->rows.size());
     if (form.rows % groups == 0)
-      return Lines{kernels.type(), scattered->data,        form.rows,
-                   form.numel,     scattered->rows.data(), form.rows / groups};
+      return Lines{sample.type(), scattered->data,        form.rows,
+                   form.numel,    scattered->rows.data(), form.rows / groups};
   }
-  return Lines{kernels.type(), kernels.memory()->data, form.rows, form.numel};
+  return Lines{sample.type(), sample.memory()->data, form.rows, form.numel};
 }
 
 std::optional<Lines> Intake::adjacent_lines(const Pass& pass) const {
   auto lines = this->lines(pass);
   if (lines && lines->places != nullptr) {
-    lines->data = kernels_of(pass).memory()->data;
+    lines->data = parts_of(pass).sample.memory()->data;
     lines->places = nullptr;
   }
   return lines;
@@ -288,7 +295,7 @@ std::optional<std::int64_t> Intake::fitting_rows(const Pass& pass) const {
 }
 
 bool Intake::knows(const Pass& pass) const {
-  return kernels_of(pass).small() &&
+  return parts_of(pass).sample.small() &&
          (folding_.over_all || any_shape_ ? fitting_rows(pass).has_value() : lines(pass).has_value());
 }
 
@@ -354,7 +361,7 @@ void Intake::merge(const Intake& other) {
 void Intake::check_assign(const at::Tensor& value) const {
   TORCH_CHECK_TYPE(value.defined() && value.layout() == c10::kStrided && !value.is_quantized(),
                    "reductions::", name_, "::assign: expected a plain strided tensor; convert it first.");
-  TORCH_CHECK_TYPE(accepts_ == Accepts::any || !value.is_complex(), "reductions::", name_,
+  TORCH_CHECK_TYPE(accepts_ != Accepts::real || !value.is_complex(), "reductions::", name_,
                    "::assign: expected real numbers, got dtype ", value.scalar_type(), ".");
   TORCH_CHECK_VALUE(!shaped_ || value.sizes() == at::IntArrayRef(kept_), "reductions::", name_,
                     "::assign: a value of shape ", value.sizes(), " does not match the shape ",

@@ -4,7 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -19,6 +21,7 @@
 #include <torchtap/core/value.hpp>
 #include <torchtap/reductions/fast/memory.hpp>
 #include <torchtap/reductions/options.hpp>
+#include <torchtap/reductions/summary.hpp>
 
 namespace torchtap::reductions {
 class Pass;
@@ -70,6 +73,18 @@ TORCHTAP_API c10::ScalarType mean_type(c10::ScalarType dtype);
 /// `dtype`, or float32 for the half types, which many CPU kernels lack.
 TORCHTAP_API c10::ScalarType kernel_type(c10::ScalarType dtype);
 
+/// An uninitialised CPU tensor.
+TORCHTAP_API at::Tensor empty(at::IntArrayRef sizes, c10::ScalarType dtype);
+
+/// `of(summary)` of each kept element, as a tensor of that shape whose dtype is the type returned.
+template <class F>
+at::Tensor tabulate(at::IntArrayRef kept, c10::ArrayRef<Summary> summaries, const F& of) {
+  using T = decltype(of(summaries.front()));
+  at::Tensor table = empty(kept, c10::CppTypeToScalarType<T>::value);
+  std::transform(summaries.begin(), summaries.end(), table.data_ptr<T>(), of);
+  return table;
+}
+
 /// The shortest decimal that reads back as `value`, such as "0.9"; for descriptions.
 TORCHTAP_API std::string to_text(double value);
 
@@ -91,7 +106,8 @@ struct TORCHTAP_API Rows {
   at::Tensor filled(double fill) const;
 };
 
-enum class Accepts { any, real };
+/// Which numbers a reduction takes: also complex ones; only real ones; or those of one kind, as the first is.
+enum class Accepts { any, real, one_kind };
 
 /// Checks samples, finds their rows and counts them. Holds the configuration and counters that all reductions
 /// share.
@@ -101,9 +117,9 @@ class TORCHTAP_API Intake {
 
   /// The rows of `sample`. Throws `c10::TypeError` or `c10::ValueError` if it does not fit; changes nothing.
   Rows open(const at::Tensor& sample) const;
-  /// As above, but does not search for non-finite elements if the pass has counted them; `finite` is then
-  /// undefined.
-  Rows open(const Pass& pass) const;
+  /// As above, but does not search for non-finite elements if `kept`, the summary of each kept element, has
+  /// their numbers; `finite` is then undefined.
+  Rows open(const at::Tensor& sample, c10::ArrayRef<Summary> kept) const;
   /// The rows of a small sample, if it is as those before: elementwise or with leading dimensions folded, of
   /// the same dtype, and with non-finite elements propagated. Otherwise nothing is returned, and `open` has
   /// to look.

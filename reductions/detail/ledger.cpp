@@ -1,4 +1,7 @@
 // Hands a ledger to the reductions that ask it.
+#include <algorithm>
+#include <functional>
+
 #include <torchtap/reductions/detail/ledger.hpp>
 #include <torchtap/reductions/pass.hpp>
 
@@ -16,6 +19,17 @@ bool detail::Ledger::asked_by(const SharesPass& reduction) {
 
 void detail::Ledger::fold_into(SharesPass& reduction) const {
   reduction.fold_ledger(*this);
+}
+
+bool detail::Ledger::count_bins(const Folding& folding, const Edges& edges, std::int64_t* slots) const {
+  const auto counts = bins(folding, edges->edges());
+  std::transform(counts.begin(), counts.end(), slots, slots, std::plus<>());
+  return true;
+}
+
+const std::vector<detail::SlotCounts>* detail::Ledger::count_bits(const Folding& folding,
+                                                                  BitBins bins) const {
+  return &bits(folding, bins);
 }
 
 }  // namespace torchtap::reductions

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <torchtap/base/api.hpp>
+#include <torchtap/reductions/detail/answers.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 #include <torchtap/reductions/extend/bit_bins.hpp>
 #include <torchtap/reductions/summary.hpp>
@@ -27,7 +28,7 @@ using MaskOf = at::Tensor (*)(const std::string& name, const at::Tensor& sample)
 ///
 /// Reductions ask for what they need, as they ask a `Pass`. When the samples are taken, they answer as one
 /// large sample of the CPU would.
-class TORCHTAP_API Ledger {
+class TORCHTAP_API Ledger : public Answers {
  public:
   virtual ~Ledger() = default;
 
@@ -53,8 +54,8 @@ class TORCHTAP_API Ledger {
   /// A tensor with the dtype and as many rows as all samples have, for checks of its shape. Its elements are
   /// not to be read.
   virtual at::Tensor as_one(const Folding& folding) const = 0;
-  /// Of each kept element.
-  virtual c10::ArrayRef<Summary> summaries(const Folding& folding) const = 0;
+  bool count_bins(const Folding& folding, const Edges& edges, std::int64_t* slots) const final;
+  const std::vector<SlotCounts>* count_bits(const Folding& folding, BitBins bins) const final;
   /// [kept, bins + 3]: bins, below, above, NaN.
   virtual c10::ArrayRef<std::int64_t> bins(const Folding& folding,
                                            const std::vector<double>& edges) const = 0;

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include <torchtap/reductions/detail/intake.hpp>
-#include <torchtap/reductions/detail/kernel_pass.hpp>
 #include <torchtap/reductions/extend/bit_bins.hpp>
 #include <torchtap/reductions/pass.hpp>
 
@@ -23,20 +22,12 @@ double BitBins::edge(std::int64_t magnitude) const noexcept {
                     static_cast<int>(octave) - 126 - mantissa_bits);
 }
 
-void ask_bits(Pass& pass, const detail::Folding& folding, BitBins bins) {
-  detail::kernels_of(pass).ask_bits(folding, bins);
-}
-
 void ask_bits(Pass& pass, BitBins bins) {
-  ask_bits(pass, all, bins);
-}
-
-const std::vector<SlotCounts>* count_bits(const Pass& pass, const detail::Folding& folding, BitBins bins) {
-  return detail::kernels_of(pass).count_bits(folding, bins);
+  detail::parts_of(pass).requests.ask_bits(all, bins);
 }
 
 const SlotCounts* count_bits(const Pass& pass, BitBins bins) {
-  const auto* const found = count_bits(pass, all, bins);
+  const auto* const found = detail::parts_of(pass).answers.count_bits(all, bins);
   return found == nullptr ? nullptr : &found->front();
 }
 

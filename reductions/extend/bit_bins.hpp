@@ -17,10 +17,7 @@ class Tensor;
 
 namespace torchtap::reductions {
 class Pass;
-namespace detail {
-struct Folding;
 }
-}  // namespace torchtap::reductions
 
 namespace torchtap::reductions::extend {
 
@@ -63,14 +60,10 @@ TORCHTAP_API const BitKernels& bit_kernels() noexcept;
 /// Whether the loops read this type.
 TORCHTAP_API bool has_bits(c10::ScalarType type) noexcept;
 
-/// Asks that the pass also counts its sample in these bins, before its first result is read: each kept
-/// element, or all elements.
-TORCHTAP_API void ask_bits(Pass& pass, const detail::Folding& folding, BitBins bins);
+/// Asks that the pass also counts all elements of its sample in these bins, before its first result is read.
 TORCHTAP_API void ask_bits(Pass& pass, BitBins bins);
 /// The counts, in no order and without slots that count nothing; null if numbers of the sample's dtype or
 /// layout have no such bits. They live as long as the pass.
-TORCHTAP_API const std::vector<SlotCounts>* count_bits(const Pass& pass, const detail::Folding& folding,
-                                                       BitBins bins);
 TORCHTAP_API const SlotCounts* count_bits(const Pass& pass, BitBins bins);
 /// The counts of a strided tensor of real numbers on the CPU, in a pass of their own. Slots ascend.
 TORCHTAP_API SlotCounts count_bits(const at::Tensor& x, BitBins bins);

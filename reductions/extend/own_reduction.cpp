@@ -1,18 +1,10 @@
-// Shares threads, loops and the answers of a pass with reductions in other libraries.
+// Shares threads and loops with reductions in other libraries.
 
 #include <torchtap/reductions/extend/own_reduction.hpp>
 #include <torchtap/reductions/fast/reader.hpp>
 #include <torchtap/reductions/fast/small.hpp>
 
 namespace torchtap::reductions::extend {
-
-void ask_summaries(Pass& pass, const Folding& folding, Needs needs) {
-  detail::kernels_of(pass).ask(folding, needs);
-}
-
-c10::ArrayRef<Summary> summaries(const Pass& pass, const Folding& folding) {
-  return detail::kernels_of(pass).answer(folding);
-}
 
 bool copy(const Memory& x, c10::ScalarType to, void* numbers) {
   return detail::copy(x, to, numbers);

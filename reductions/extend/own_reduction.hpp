@@ -38,6 +38,7 @@ using detail::mean_type;
 using detail::Memory;
 using detail::own_copy;
 using detail::Owned;
+using detail::parts_of;
 using detail::recipe;
 using detail::recipe_of;
 using detail::Rows;
@@ -45,11 +46,6 @@ using detail::sharing;
 using detail::tabulate;
 using detail::to_text;
 using detail::wide_type;
-
-/// Asks that the pass also summarises each kept element of its sample, before its first result is read.
-TORCHTAP_API void ask_summaries(Pass& pass, const Folding& folding, Needs needs);
-/// The summary of each kept element, in order, which was asked for; empty if the pass cannot tell.
-TORCHTAP_API c10::ArrayRef<Summary> summaries(const Pass& pass, const Folding& folding);
 
 /// Writes each element to `numbers`, of float32 (not for float64) or float64. Returns false, and does
 /// nothing, for another pair of dtypes.

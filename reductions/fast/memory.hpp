@@ -15,6 +15,9 @@ struct Memory {
   std::int64_t numel;
 };
 
+/// An extremum that loops find.
+enum class Extreme { min, max, abs_max };
+
 /// The rows of a small sample in memory.
 struct Lines {
   c10::ScalarType type;
@@ -23,14 +26,18 @@ struct Lines {
   const std::int64_t* places = {};  ///< where groups of rows lie; null: all are side by side
   std::int64_t together = 1;        ///< rows of a group, which are side by side
 
+  /// The bytes of a row.
+  std::int64_t bytes() const { return numel * static_cast<std::int64_t>(c10::elementSize(type)); }
+  /// A row of so many bytes.
+  Memory at(std::int64_t row, std::int64_t bytes) const {
+    const std::int64_t place = places == nullptr ? row : places[row / together] * together + row % together;
+    return {type, data + place * bytes, numel};
+  }
   /// Calls `f(memory)` for each row.
   template <class F>
   void each(const F& f) const {
-    const std::int64_t bytes = numel * static_cast<std::int64_t>(c10::elementSize(type));
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const std::int64_t place = places == nullptr ? row : places[row / together] * together + row % together;
-      f(Memory{type, data + place * bytes, numel});
-    }
+    const std::int64_t bytes = this->bytes();
+    for (std::int64_t row = 0; row < rows; ++row) f(at(row, bytes));
   }
 };
 

@@ -31,7 +31,6 @@ bool add(const Memory& x, c10::ScalarType to, void* sum);
 /// nothing, for another pair of dtypes.
 bool copy(const Memory& x, c10::ScalarType to, void* numbers);
 
-enum class Extreme { min, max, abs_max };
 /// Replaces each number in `state` by the element if that is more extreme; NaN wins. The state has the dtype
 /// of `x`, or int64 for the magnitudes of integers.
 void take_extreme(const Memory& x, Extreme which, void* state);

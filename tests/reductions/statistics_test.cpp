@@ -349,6 +349,15 @@ BOOST_AUTO_TEST_CASE(complex_moments_have_no_skewness) {
   BOOST_CHECK_EXCEPTION(moments.kurtosis(), c10::TypeError, says({"kurtosis", "complex"}));
   BOOST_CHECK_THROW(moments.update(at::ones({9, 2})), c10::ValueError);
   BOOST_TEST(moments.count() == 9);
+  BOOST_CHECK_THROW(moments.check(at::ones({9, 2})), c10::ValueError);
+}
+
+BOOST_AUTO_TEST_CASE(a_series_takes_no_part_of_a_sample_of_another_kind) {
+  Series series{Sum(), Moments()};
+  series.update(at::ones({3}));
+  BOOST_CHECK_THROW(series.update(at::ones({3}, at::kComplexFloat)), c10::ValueError);
+  BOOST_TEST(series.get<Sum>().count() == 1);
+  BOOST_TEST(series.get<Moments>().count() == 1);
 }
 
 BOOST_AUTO_TEST_CASE(extrema_begin_at_the_first_sample) {

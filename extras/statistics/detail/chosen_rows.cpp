@@ -1,10 +1,10 @@
 // Looks up companions in the thread's context, checks them, and chooses their rows.
 
 #include <ATen/Functions.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 
-#include <torchtap/base/backward.hpp>
 #include <torchtap/base/capture.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
@@ -18,6 +18,11 @@ namespace torchtap::statistics::detail {
 namespace {
 
 thread_local const Selection* innermost_selection = nullptr;
+
+/// Whether this thread runs a backward, which may run parts of a forward again (checkpointing).
+bool in_backward() noexcept {
+  return torch::autograd::get_current_graph_task_exec_info() != nullptr;
+}
 
 bool begins_with(at::IntArrayRef shape, at::IntArrayRef start) {
   return start.size() <= shape.size() && shape.slice(0, start.size()) == start;
@@ -73,7 +78,7 @@ at::Tensor choose_rows(const at::Tensor& tensor, c10::ArrayRef<std::int64_t> row
 
 at::Tensor any_companion(const char* what, const std::string& name) {
   at::Tensor found = core::Context::find(name);
-  if (!found.defined() && base::in_backward()) {  // which a recorder must not end
+  if (!found.defined() && in_backward()) {  // which a recorder must not end
     core::unfit<c10::ValueError>(
         c10::str("reductions::", what, "::update: nothing is called \"", name,
                  "\" in this thread, where backward runs a part of the forward again; "

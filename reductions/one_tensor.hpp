@@ -1,28 +1,29 @@
 #pragma once
 
-/// Defines the common base of `First` and `Last`.
+/// Defines the common base of the reductions whose state is one tensor.
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/reductions/reduction.hpp>
 
 namespace torchtap::reductions {
 
-/// The common part of `First` and `Last`.
-class TORCHTAP_API OneSample : public Reduction {
+/// The common part of the reductions whose state is one tensor.
+class TORCHTAP_API OneTensor : public Reduction {
  public:
-  /// Replaces the state: `value` becomes the sample.
-  void assign(const at::Tensor& value);
-  /// The sample, a copy. Throws `c10::ValueError` if there are none.
-  at::Tensor value() const;
-  /// "value".
+  /// The result, a copy. Throws `c10::ValueError` if there are no samples.
+  virtual at::Tensor value() const;
+  /// "value", and "omitted" under `NonFinite::omit`.
   core::Results results() const;
 
  protected:
-  OneSample(const char* name, detail::Folding folding);
+  using Reduction::Reduction;
+  /// Makes `value`, as a copy of this dtype, the state of all samples so far.
+  void set_value(const at::Tensor& value, c10::ScalarType dtype);
   /// The same reduction without samples.
   template <class Derived>
   static Derived cleared(Derived copy) {
-    copy.clear();
+    copy.intake_ = copy.intake_.fresh();
+    copy.value_ = detail::Owned();
     return copy;
   }
 
@@ -30,7 +31,6 @@ class TORCHTAP_API OneSample : public Reduction {
 
  private:
   friend class cereal::access;
-  void clear();
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
