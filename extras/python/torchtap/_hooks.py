@@ -58,7 +58,7 @@ def _tensors(values: object) -> list[torch.Tensor | None]:
 
 # The numbers by which compiled code knows each module's hooks. A recorder that comes when another one has gone gets its numbers, so
 # that the code which was compiled for that one fits.
-_numbers = WeakIdKeyDictionary()
+_numbers: typing.Any = WeakIdKeyDictionary()
 
 
 def number(module: torch.nn.Module, hook: _C.Hook) -> int:
@@ -66,7 +66,7 @@ def number(module: torch.nn.Module, hook: _C.Hook) -> int:
     return hook.number_among(_numbers.setdefault(module, []))
 
 
-@torch._dynamo.assume_constant_result  # asked when code is compiled
+@torch._dynamo.assume_constant_result  # type: ignore[misc,untyped-decorator,unused-ignore]  # asked when code is compiled
 def _taken_whole(traceable: bool) -> bool:
     """Whether this is inside of what torch.cond, while_loop and their like were given, where nothing may break the graph, and a hook
     is left out: their backward runs it once more, and their compiled code loses it. Without either it runs, if `traceable`."""
@@ -116,12 +116,13 @@ class _Hook:
 
     def register(self, with_kwargs: bool, always_call: bool = False) -> RemovableHandle:
         """Registers it with PyTorch. Compiled code is for the places of hooks in their dict, so those with a number have theirs."""
-        module = typing.cast("torch.nn.Module", self.module())
+        module, hook = typing.cast("torch.nn.Module", self.module()), typing.cast("typing.Any", self)
+        hooks: typing.Any
         if isinstance(self, Before):
-            handle = module.register_forward_pre_hook(self, with_kwargs=with_kwargs)
+            handle = module.register_forward_pre_hook(hook, with_kwargs=with_kwargs)
             hooks = module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs
         else:
-            handle = module.register_forward_hook(self, with_kwargs=with_kwargs, always_call=always_call)
+            handle = module.register_forward_hook(hook, with_kwargs=with_kwargs, always_call=always_call)
             hooks = module._forward_hooks, module._forward_hooks_with_kwargs, module._forward_hooks_always_called
         place = -self.number  # those of PyTorch are 0 and more
         if self.number and place not in hooks[0]:

@@ -29,7 +29,7 @@ if typing.TYPE_CHECKING:
 
 # Operations are seen by this dispatch key. Higher-order operators (torch.cond, those of torch.func in torch.vmap) are Python's
 # and look for a kernel of each key; they pass this one, and what they compute is seen.
-_operations_key = torch._C._parse_dispatch_key("TESTING_ONLY_GenericMode")
+_operations_key: typing.Any = torch._C._parse_dispatch_key("TESTING_ONLY_GenericMode")
 torch._ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(_operations_key)
 for _one in torch._ops._higher_order_ops.values():
     _one.fallthrough(_operations_key)
@@ -152,7 +152,9 @@ def as_written() -> Iterator[None]:
         with _stance_lock:
             _stance.threads -= collections.Counter([thread])
             if not _stance.threads:
-                if eval_frame._stance is _stance:  # unless the program has set another one meanwhile
+                if (
+                    typing.cast("typing.Any", eval_frame._stance) is _stance
+                ):  # unless the program has set another one meanwhile
                     eval_frame._stance = _stance.program
                 _stance = None
 
