@@ -301,7 +301,7 @@ void define_recorders(py::module_& module) {
                        const py::object& output) { return hook.after(module, output); })
       .def("after", py::overload_cast<py::handle, const py::tuple&, const py::dict&, const py::object&>(
                         &Hook::after, py::const_))
-      .def_property_readonly("number", &Hook::number)
+      .def("number_among", &Hook::number_among)
       .def_property_readonly("idle", &Hook::idle);
   module.def("forget_idle_calls", &forget_idle_calls);
   py::class_<Leaf>(module, "Leaf")

@@ -4,7 +4,6 @@
 #include <torch/csrc/jit/frontend/tracer.h>
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -58,7 +57,7 @@ void add_children(StandIn& parent, std::unordered_map<PyObject*, std::shared_ptr
 /// The stand-ins of the process by number.
 struct Numbered {
   std::mutex mutex;
-  std::atomic<std::int64_t> last{0};
+  std::int64_t last = 0;
   std::unordered_map<std::int64_t, std::weak_ptr<StandIn>> all;
 
   static Numbered& instance() {
@@ -144,8 +143,7 @@ bool would_change_a_trace(bool paired) {
 }  // namespace
 
 StandIn::StandIn(py::handle module)
-    : number_(++Numbered::instance().last),
-      module_(module.ptr()),
+    : module_(module.ptr()),
       alive_(module),
       type_(py::cast<std::string>(py::type::handle_of(module).attr("__name__"))),
       scripted_(py::isinstance(module, py::module_::import("torch.jit").attr("ScriptModule"))) {
@@ -163,7 +161,8 @@ StandIn::~StandIn() {
   if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) alive_.release();
   Numbered& numbered = Numbered::instance();
   const std::lock_guard lock(numbered.mutex);
-  numbered.all.erase(number_);
+  const auto mine = numbered.all.find(number_);
+  if (mine != numbered.all.end() && mine->second.expired()) numbered.all.erase(mine);
 }
 
 void StandIn::hold_tensors() {
@@ -228,11 +227,24 @@ StandIn& stand_in_of(const model::ModuleRef& module) {
   return static_cast<StandIn&>(module.module());
 }
 
-std::int64_t Hook::number() const {
+std::int64_t Hook::number_among(py::list known) const {
   Numbered& numbered = Numbered::instance();
+  std::vector<std::shared_ptr<StandIn>> others;  // which end after the lock, if nothing else holds them
   const std::lock_guard lock(numbered.mutex);
-  numbered.all[module_->number()] = module_;
-  return module_->number();
+  for (const py::handle one : known) {
+    const auto number = py::cast<std::int64_t>(one);
+    auto& standing = numbered.all[number];
+    others.push_back(standing.lock());
+    if (others.back() != nullptr && !hooks::extend::is_idle(others.back()->torchtap_gate())) continue;
+    standing = module_;
+    module_->number(number);
+    return number;
+  }
+  const std::int64_t number = ++numbered.last;
+  numbered.all[number] = module_;
+  module_->number(number);
+  known.append(number);
+  return number;
 }
 
 bool is_recomputed() {

@@ -36,8 +36,8 @@ class StandIn final : public torch::nn::Module, public hooks::extend::HookPoint 
   bool stands_for(py::handle module) const;
   /// Whether the module still lives.
   bool alive() const;
-  /// Distinguishes it from all others of the process.
-  std::int64_t number() const noexcept { return number_; }
+  /// By this number code that torch.compile made finds it.
+  void number(std::int64_t number) noexcept { number_ = number; }
   /// The module while it is attached to, for `isinstance`.
   py::handle module() const noexcept { return module_; }
   /// The name of its class.
@@ -48,8 +48,8 @@ class StandIn final : public torch::nn::Module, public hooks::extend::HookPoint 
   bool scripted() const noexcept { return scripted_; }
 
  private:
-  std::int64_t number_;
-  PyObject* module_;  // not owned
+  std::int64_t number_ = 0;  // under the lock of all numbers
+  PyObject* module_;         // not owned
   py::weakref alive_;
   std::string type_, described_;
   bool scripted_, has_forward_ = true, viewed_ = false;
@@ -79,8 +79,9 @@ class Hook {
   /// PyTorch's forward hook with kwargs, for hooks that see the inputs, too.
   py::object after(py::handle module, const py::tuple& arguments, const py::dict& named,
                    const py::object& output) const;
-  /// The number of the stand-in, for `run_numbered`.
-  std::int64_t number() const;
+  /// The number of the stand-in, for `run_numbered`: the first of those that its module has had and that no
+  /// attached stand-in has, or a new one, which is added. Compiled code has the number in it, and fits again.
+  std::int64_t number_among(py::list known) const;
   /// Whether no hook is attached any more.
   bool idle() const noexcept { return hooks::extend::is_idle(module_->torchtap_gate()); }
 

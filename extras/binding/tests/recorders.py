@@ -1412,6 +1412,63 @@ def test_compiled_code_runs_hooks_without_a_graph_break(backend):
         assert torch.equal(a.grad, b.grad)
 
 
+@pytest.mark.parametrize(
+    "attach",
+    [
+        *(lambda model, kind=kind: [kind().attach(model)] for kind in (*KINDS, torchtap.BackwardParameter)),
+        lambda model: [torchtap.ForwardOutput().attach(model, "1")],
+        lambda model: [torchtap.ForwardOutput().attach(model), torchtap.ForwardPre().attach(model, "0")],
+    ],
+)
+def test_a_recorder_that_comes_and_goes_compiles_once(attach):
+    torch._dynamo.reset()
+    graphs, made = [], classifier()
+    model = torch.nn.Sequential(made[0], made[1], made[2])
+    x = torch.randn(2, 784)
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(model, backend=backend)
+    bare = step(compiled, x)
+    counts, samples, kept = [], [], []
+    for _ in range(12):  # more than the code that PyTorch keeps of a function
+        recorders = attach(model)
+        assert all(map(torch.equal, step(compiled, x), bare))
+        samples.append([one.samples() for one in recorders])
+        for one in recorders:
+            one.detach()
+        kept.append(recorders[0])  # that its data is kept changes nothing
+        kept = kept[-2:]
+        step(compiled, x)
+        counts.append(len(graphs))
+    assert counts[1:] == 11 * counts[1:2] and counts[1] <= 3 and samples[1:] == samples[:-1] and samples[0][0], (
+        counts,
+        samples,
+    )
+
+
+def test_two_recorders_at_once_have_different_places_in_compiled_code():
+    torch._dynamo.reset()
+    model, x = classifier(), torch.randn(2, 784)
+    compiled = torch.compile(model, backend="eager")
+    first, second = torchtap.ForwardOutput().attach(model), torchtap.ForwardOutput().attach(model)
+    compiled(x)
+    first.detach()
+    compiled(x)
+    third = torchtap.ForwardOutput().attach(model)
+    compiled(x)
+    second.detach()
+    compiled(x)
+    assert [one.samples(0) for one in (first, second, third)] == [1, 3, 2]
+    twin = copy.deepcopy(model)
+    of_twin = torchtap.ForwardOutput().attach(twin)
+    torch.compile(twin, backend="eager")(x)
+    compiled(x)
+    assert of_twin.samples(0) == 1 and third.samples(0) == 3
+
+
 def test_the_compiler_puts_hooks_between_its_cuda_graphs(monkeypatch):
     """The parts of CUDA graphs are chosen as on a device; here they are of code for the CPU."""
     from torch._inductor import scheduler, utils

@@ -47,9 +47,13 @@ ViewedModel::ViewedModel(py::handle model) {
 py::list ViewedModel::hooks(bool now) const {
   py::list hooks;
   if (root_ == nullptr) return hooks;
+  // A view holds no model.
+  TORCH_CHECK(root_->alive(), "torchtap: the ", root_->type(),
+              " that this view is of is gone; keep a reference to the model while you use it.");
   for (const model::ModuleRef& module : modules_) {
     StandIn& stand_in = stand_in_of(module);
-    if (stand_in.scripted() || !stand_in.has_forward()) continue;
+    // A module that another one has replaced may be gone.
+    if (stand_in.scripted() || !stand_in.has_forward() || !stand_in.alive()) continue;
     // Calls are counted in each forward of the model.
     if (now && &stand_in != root_.get() && hooks::extend::is_idle(stand_in.torchtap_gate())) continue;
     Hook hook(std::static_pointer_cast<StandIn>(stand_in.shared_from_this()), root_, /*paired=*/true,

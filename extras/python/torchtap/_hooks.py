@@ -6,6 +6,7 @@ import contextlib
 import functools
 import sys
 import typing
+import weakref
 from collections import OrderedDict
 
 from torchtap._library import _C  # noqa: F401  (has the operator; says first where PyTorch is too old)
@@ -15,8 +16,11 @@ import torch
 import torch._dynamo.config
 import torch._inductor.config
 from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
+from torch._higher_order_ops.utils import _in_hop_compile
+from torch._ops import HigherOrderOperator
 from torch.utils import _pytree as pytree
 from torch.utils.hooks import RemovableHandle
+from torch.utils.weak import WeakIdKeyDictionary
 
 # Otherwise code that was compiled for a model without hooks runs for one with hooks, and records nothing. Code that was compiled
 # before is forgotten, and compiled again when it is called.
@@ -52,11 +56,41 @@ def _tensors(values: object) -> list[torch.Tensor | None]:
     return [one for one in pytree.tree_leaves(values) if one is None or isinstance(one, torch.Tensor)]
 
 
-class _Hook:
-    """`traceable`: the compiler may put an operator in place of the call, which breaks no graph."""
+# The numbers by which compiled code knows each module's hooks. A recorder that comes when another one has gone gets its numbers, so
+# that the code which was compiled for that one fits.
+_numbers: typing.Any = WeakIdKeyDictionary()
 
-    def __init__(self, hook: _C.Hook, traceable: bool) -> None:
-        self.hook, self.number, self.traceable = hook, hook.number, traceable
+
+def number(module: torch.nn.Module, hook: _C.Hook) -> int:
+    """The number of the hook in compiled code."""
+    return hook.number_among(_numbers.setdefault(module, []))
+
+
+@torch._dynamo.assume_constant_result  # type: ignore[misc,untyped-decorator,unused-ignore]  # asked when code is compiled
+def _taken_whole(traceable: bool) -> bool:
+    """Whether this is inside of what torch.cond, while_loop and their like were given, where nothing may break the graph, and a hook
+    is left out: their backward runs it once more, and their compiled code loses it. Without either it runs, if `traceable`."""
+    from torch._dynamo.symbolic_convert import InstructionTranslator
+    from torch._dynamo.variables.higher_order_ops import TorchHigherOrderOperatorVariable
+
+    if traceable and _in_hop_compile() and not torch.is_grad_enabled():
+        return False
+    tracer: typing.Any = InstructionTranslator.current_tx().output.current_tracer
+    while tracer.parent is not None:
+        operator = tracer.source_target
+        if isinstance(operator, HigherOrderOperator):
+            # Of those that may break, as a checkpoint may, the compiler leaves what they were given uncompiled.
+            if not TorchHigherOrderOperatorVariable.make(operator)._ALLOW_FALLBACK_TO_EAGER:
+                return True
+        tracer = tracer.parent
+    return False
+
+
+class _Hook:
+    """With a `number` the compiler may put an operator in place of the call, which breaks no graph; without, 0."""
+
+    def __init__(self, hook: _C.Hook, module: torch.nn.Module, number: int = 0) -> None:
+        self.hook, self.module, self.number = hook, weakref.ref(module), number
 
     def __deepcopy__(self, known: typing.Any) -> _Hook:
         return self
@@ -68,28 +102,49 @@ class _Hook:
     def __name__(self) -> str:
         raise AttributeError("torch.jit.script compiles hooks that are Python code; detach torchtap's recorders first")
 
-    def traced(self, inputs: object, outputs: object, before: bool) -> bool:
+    def traced(self, module: torch.nn.Module, inputs: object, outputs: object, before: bool) -> bool:
         """Whether there is nothing to do but in the code that PyTorch's compiler makes."""
         # Programs that are exported are the same with hooks and without. The compiler of 2.11 takes is_exporting() for true.
-        if torch.compiler._is_exporting_flag:
+        if torch.compiler._is_exporting_flag or _taken_whole(self.number != 0):
             return True
-        if self.traceable:
+        if self.module() is not module:  # a copy, which took the hooks along
+            return True
+        if self.number:
             _run(_tensors(inputs), _tensors(outputs), before, self.number)
-        return self.traceable
+            return True
+        return False
+
+    def register(self, with_kwargs: bool, always_call: bool = False) -> RemovableHandle:
+        """Registers it with PyTorch. Compiled code is for the places of hooks in their dict, so those with a number have theirs."""
+        module, hook = typing.cast("torch.nn.Module", self.module()), typing.cast("typing.Any", self)
+        hooks: typing.Any
+        if isinstance(self, Before):
+            handle = module.register_forward_pre_hook(hook, with_kwargs=with_kwargs)
+            hooks = module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs
+        else:
+            handle = module.register_forward_hook(hook, with_kwargs=with_kwargs, always_call=always_call)
+            hooks = module._forward_hooks, module._forward_hooks_with_kwargs, module._forward_hooks_always_called
+        place = -self.number  # those of PyTorch are 0 and more
+        if self.number and place not in hooks[0]:
+            for one in hooks:
+                if handle.id in one:
+                    one[place] = one.pop(handle.id)
+            handle.id = place
+        return handle
 
 
 class Before(_Hook):
     def __call__(
         self, module: torch.nn.Module, args: tuple[typing.Any, ...], kwargs: dict[str, typing.Any]
     ) -> typing.Any:
-        if torch.compiler.is_dynamo_compiling() and self.traced((args, kwargs), (), True):
+        if torch.compiler.is_dynamo_compiling() and self.traced(module, (args, kwargs), (), True):
             return None
         return self.hook.before(module, args, kwargs)
 
 
 class After(_Hook):
     def __call__(self, module: torch.nn.Module, args: tuple[typing.Any, ...], output: typing.Any) -> typing.Any:
-        if torch.compiler.is_dynamo_compiling() and self.traced((), output, False):
+        if torch.compiler.is_dynamo_compiling() and self.traced(module, (), output, False):
             return None
         return self.hook.after(module, args, output)
 
@@ -98,7 +153,7 @@ class AfterWithInputs(_Hook):
     def __call__(
         self, module: torch.nn.Module, args: tuple[typing.Any, ...], kwargs: dict[str, typing.Any], output: typing.Any
     ) -> typing.Any:
-        if torch.compiler.is_dynamo_compiling() and self.traced((args, kwargs), output, False):
+        if torch.compiler.is_dynamo_compiling() and self.traced(module, (args, kwargs), output, False):
             return None
         return self.hook.after(module, args, kwargs, output)
 

@@ -9,6 +9,7 @@ Data is by place, `recorder[0]`, or by path, `recorder["layer1.0"]`.
 from __future__ import annotations
 
 import atexit
+import functools
 import inspect
 import os
 import typing
@@ -212,7 +213,9 @@ class Recorder(_C.Recorder):
         self._alias, self._recomputed = alias, recomputed
         weakref.finalize(self, _remove, self._hooks).atexit = False
         if spool is not None:
-            atexit.register(_end, weakref.ref(self))
+            at_end = functools.partial(_end, weakref.ref(self))
+            atexit.register(at_end)
+            weakref.finalize(self, atexit.unregister, at_end).atexit = False
 
     @property
     def condition(self) -> Condition | None:
@@ -291,13 +294,13 @@ class Recorder(_C.Recorder):
         self, module: torch.nn.Module, hook: _C.Hook, before: bool, after: bool, inputs: bool, paired: bool
     ) -> None:
         # Code of torch.compile uses the memory of what it computes again, and carries nothing from one side to the other.
-        traceable = not (paired or self._alias)
+        number = 0 if paired or self._alias else _hooks.number(module, hook)
         handles: list[RemovableHandle] = []
         if before:
-            handles.append(module.register_forward_pre_hook(_hooks.Before(hook, traceable), with_kwargs=True))
+            handles.append(_hooks.Before(hook, module, number).register(with_kwargs=True))
         if after:
-            one = (_hooks.AfterWithInputs if inputs else _hooks.After)(hook, traceable)
-            handles.append(module.register_forward_hook(one, with_kwargs=inputs, always_call=paired))
+            one = (_hooks.AfterWithInputs if inputs else _hooks.After)(hook, module, number)
+            handles.append(one.register(with_kwargs=inputs, always_call=paired))
         self._hooks.append((hook, handles))
 
     @property

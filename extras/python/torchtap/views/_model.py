@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import functools
 import io
 import shutil
 import sys
@@ -10,12 +12,15 @@ import threading
 import typing
 
 import torch
+from torch._dynamo import convert_frame, eval_frame
+from torch._higher_order_ops.utils import _in_hop_compile as _in_operator
+from torch.fx.experimental import proxy_tensor
 from torch.utils import _pytree as pytree
 from torchtap import _hooks
 from torchtap._library import _C
 
 if typing.TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pandas  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
@@ -24,10 +29,27 @@ if typing.TYPE_CHECKING:
 
 # Operations are seen by this dispatch key. Higher-order operators (torch.cond, those of torch.func in torch.vmap) are Python's
 # and look for a kernel of each key; they pass this one, and what they compute is seen.
-_operations_key = torch._C._parse_dispatch_key("TESTING_ONLY_GenericMode")
+_operations_key: typing.Any = torch._C._parse_dispatch_key("TESTING_ONLY_GenericMode")
 torch._ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(_operations_key)
 for _one in torch._ops._higher_order_ops.values():
     _one.fallthrough(_operations_key)
+
+
+def _unseen(function: Callable[..., typing.Any]) -> Callable[..., typing.Any]:
+    """Hides what it computes from views."""
+
+    @functools.wraps(function)
+    def hidden(*arguments: typing.Any, **named: typing.Any) -> typing.Any:
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_operations_key)):
+            return function(*arguments, **named)
+
+    return hidden
+
+
+# torch.cond and its like compile what they are given in the midst of a forward, and its gradient, with tensors that have shapes
+# alone: of that the program runs nothing.
+convert_frame.ConvertFrameAssert.__call__ = _unseen(convert_frame.ConvertFrameAssert.__call__)  # type: ignore[method-assign]
+proxy_tensor._MakefxTracer._trace_inner = _unseen(proxy_tensor._MakefxTracer._trace_inner)  # type: ignore[method-assign]
 
 
 class Fields(dict[str, typing.Any]):
@@ -86,28 +108,55 @@ def is_compiled(model: torch.nn.Module) -> bool:
     return hasattr(model, "_orig_mod") or any(getattr(one, "_compiled_call_impl", None) for one in model.modules())
 
 
+class _Stance:
+    """What torch.compile is told: in threads that are in as_written() to run all as it is written, but for torch.cond and its like,
+    which compile what they are given and compute gradients only then; in others what the program tells it."""
+
+    def __init__(self, program: typing.Any) -> None:
+        self.program, self.threads = program, collections.Counter[int]()
+
+    @property
+    def stance(self) -> str:
+        if threading.get_ident() in self.threads and not _in_operator():
+            return "force_eager"
+        return typing.cast("str", self.program.stance)
+
+    @property
+    def skip_guard_eval_unsafe(self) -> bool:
+        return typing.cast("bool", self.program.skip_guard_eval_unsafe)
+
+    @property
+    def backend(self) -> typing.Any:
+        return self.program.backend
+
+
 _stance_lock = threading.Lock()
-_stances: list[typing.Any] = []  # one for each thread that is in as_written(), the first with what it replaced
+_stance: _Stance | None = None
 
 
 @contextlib.contextmanager
 def as_written() -> Iterator[None]:
-    """While it lasts, code that torch.compile made is passed by: views see what a program calls."""
-    dynamo = sys.modules.get("torch._dynamo")
-    if dynamo is None or not dynamo.utils.counters["frames"]:
-        yield
-        return
+    """While it lasts, this thread passes by code that torch.compile made: views see what a program calls."""
     # The stance is the process's: the first of several threads sets it, and the last one puts the program's back.
+    global _stance
+    thread = threading.get_ident()
     with _stance_lock:
-        _stances.append(None if _stances else torch.compiler.set_stance("force_eager"))
+        if _stance is None:
+            one = _Stance(eval_frame._stance)
+            eval_frame._set_stance(one)  # type: ignore[arg-type]
+            _stance = one
+        _stance.threads[thread] += 1
     try:
         yield
     finally:
         with _stance_lock:
-            first = _stances[0]
-            _stances.pop()
-            if not _stances and first is not None:
-                first.__exit__(None, None, None)
+            _stance.threads -= collections.Counter([thread])
+            if not _stance.threads:
+                if (
+                    typing.cast("typing.Any", eval_frame._stance) is _stance
+                ):  # unless the program has set another one meanwhile
+                    eval_frame._stance = _stance.program
+                _stance = None
 
 
 @contextlib.contextmanager
@@ -117,9 +166,8 @@ def hooked(hooks: Hooks) -> Iterator[None]:
     handles = []
     try:
         for module, hook in hooks:
-            before, after = _hooks.Before(hook, traceable=False), _hooks.After(hook, traceable=False)
-            handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-            handles.append(module.register_forward_hook(after, always_call=True))
+            handles.append(_hooks.Before(hook, module).register(with_kwargs=True))
+            handles.append(_hooks.After(hook, module).register(with_kwargs=False, always_call=True))
         hooks = module = None  # type: ignore[assignment]  # what waits here does not keep the model
         yield
     finally:

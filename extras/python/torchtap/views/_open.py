@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import typing
 import weakref
 
@@ -15,7 +16,8 @@ if typing.TYPE_CHECKING:
     from typing_extensions import Self
 
 
-def _close(close: Callable[[], None], contexts: contextlib.ExitStack) -> None:
+def _close(close: Callable[[], None], contexts: contextlib.ExitStack, at_end: Callable[[], None]) -> None:
+    atexit.unregister(at_end)
     try:
         contexts.close()
     finally:
@@ -27,9 +29,10 @@ class Open:
 
     def _opens(self, view: typing.Any, contexts: contextlib.ExitStack) -> None:
         self._view, self._contexts = view, contexts
-        self._finalizer = weakref.finalize(self, _close, view.close, contexts)
+        at_end = functools.partial(_at_end, weakref.ref(self))
+        self._finalizer = weakref.finalize(self, _close, view.close, contexts, at_end)
         self._finalizer.atexit = False
-        atexit.register(_at_end, weakref.ref(self))  # before PyTorch and threads of the library end
+        atexit.register(at_end)  # before PyTorch and threads of the library end
 
     def _hook(self, hooks: _model.Hooks) -> None:
         self._contexts.enter_context(_model.hooked(hooks))

@@ -70,7 +70,7 @@ class Verdict:
         return f"<pre>{escape(str(self))}</pre>"
 
     def __reduce__(self) -> typing.NoReturn:
-        raise TypeError("torchtap.compare: a verdict cannot be pickled; keep its text() or its fields.")
+        raise TypeError("torchtap.compare: a Verdict cannot be pickled or copied; keep its text() or its fields.")
 
 
 def _fields(value: typing.Any) -> typing.Any:

@@ -160,6 +160,9 @@ class Tracer:
         finally:
             self._tracing = self._model = None
 
+    def __reduce__(self) -> typing.NoReturn:
+        raise TypeError("torchtap.trace: a Tracer cannot be pickled or copied; make one for each pass.")
+
 
 def trace(
     model: torch.nn.Module,
