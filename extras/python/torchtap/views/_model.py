@@ -11,13 +11,15 @@ import sys
 import threading
 import typing
 
+from torchtap import _hooks  # says first where PyTorch is too old
+from torchtap._library import _C
+
+# isort: split
 import torch
 from torch._dynamo import convert_frame, eval_frame
 from torch._higher_order_ops.utils import _in_hop_compile as _in_operator
 from torch.fx.experimental import proxy_tensor
 from torch.utils import _pytree as pytree
-from torchtap import _hooks
-from torchtap._library import _C
 
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Iterator
