@@ -8,7 +8,11 @@ namespace torchtap::reductions {
 
 void Reduction::update(const at::Tensor& sample) {
   Pass pass(sample);
-  if (!intake_.folding().over_all && fold_small(pass)) return;  // needs no answer
+  if (!intake_.folding().over_all) {  // a small sample needs no answer
+    const auto lines = intake_.lines(pass);
+    if (lines && combine_lines(*lines)) return intake_.count_rows(lines->rows);
+    if (fold_small(pass)) return;
+  }
   pass.ask(*this);
   pass.fold_into(*this);
 }
