@@ -53,6 +53,7 @@ class TORCHTAP_API Count : public Reduction {
     archive(intake_, elements_, nan_, inf_, zeros_);
     if constexpr (Archive::is_loading::value) restored();
   }
+  void add_kinds(const Pass& pass, const detail::Rows& rows);
   void restored() const;
 
   std::int64_t elements_ = 0;

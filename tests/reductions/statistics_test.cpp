@@ -408,6 +408,13 @@ BOOST_AUTO_TEST_CASE(count_takes_all) {
     BOOST_CHECK(tensor.dim() == 0 && tensor.scalar_type() == at::kLong);
 }
 
+BOOST_AUTO_TEST_CASE(what_cannot_be_counted_is_not_counted_in_part) {
+  Count count;
+  BOOST_CHECK_THROW(count.update(at::ones({4}, at::TensorOptions().device(at::kMeta))), c10::Error);
+  BOOST_TEST(count.rows() == 0);
+  BOOST_TEST(count.elements() == 0);
+}
+
 BOOST_AUTO_TEST_CASE(what_is_its_value_can_be_assigned) {
   const auto value = at::full({2}, 8.0, at::kDouble);
   const auto next = at::full({2}, 2.0, at::kDouble);

@@ -23,3 +23,12 @@ PATH = [
     str(pathlib.Path(__file__).parent),
     str(SOURCE / "tests/python"),
 ]
+
+# The kinds of recorders of modules.
+KINDS = [
+    torchtap.ForwardPre,
+    torchtap.ForwardInput,
+    torchtap.ForwardOutput,
+    torchtap.BackwardInput,
+    torchtap.BackwardOutput,
+]

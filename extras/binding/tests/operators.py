@@ -1,6 +1,6 @@
 """torch.cond and other operators that are given functions, which they compile in the midst of a forward: under recorders and views."""
 
-import built  # noqa: F401
+from built import KINDS
 import pytest
 import torch
 import torchtap
@@ -12,13 +12,6 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch.nn.attention.flex_attention import flex_attention
 
 X = torch.arange(8.0).reshape(2, 4).cos()
-KINDS = [
-    torchtap.ForwardPre,
-    torchtap.ForwardInput,
-    torchtap.ForwardOutput,
-    torchtap.BackwardInput,
-    torchtap.BackwardOutput,
-]
 FORWARDS = {
     "cond": lambda m, x: torch.cond(x.sum() > 0, lambda x: m.a(x).relu(), lambda x: m.b(x).sin(), (x,)),
     "while_loop": lambda m, x: while_loop(

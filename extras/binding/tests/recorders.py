@@ -14,7 +14,7 @@ import threading
 import warnings
 import weakref
 
-import built  # noqa: F401
+from built import KINDS
 import numpy as np
 import pytest
 import torch
@@ -54,15 +54,6 @@ def step(model, x):
     y = y["hidden"] if isinstance(y, dict) else y
     y.square().sum().backward()
     return [y.detach(), x.grad, *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
-
-
-KINDS = [
-    torchtap.ForwardPre,
-    torchtap.ForwardInput,
-    torchtap.ForwardOutput,
-    torchtap.BackwardInput,
-    torchtap.BackwardOutput,
-]
 
 
 # The documented examples of torchfunc.
@@ -534,6 +525,15 @@ assert list(recorder.iter_samples()) == [5, 5, 5], list(recorder.iter_samples())
 
 def test_a_model_that_was_compiled_before_records_too():
     subprocess.run([sys.executable, "-c", LATE.replace("{load}", "import built, torchtap")], check=True)
+
+
+def test_a_sample_that_pytorch_cannot_count_leaves_the_counts_as_they_are():
+    count = torchtap.reductions.Count()
+    count.update(torch.ones(4))
+    before = count.results()
+    with pytest.raises(NotImplementedError, match="nonzero"):
+        count.update(torch.ones(4).to(torch.float8_e4m3fn))
+    assert count.results() == before
 
 
 def test_a_sample_that_does_not_fit_is_left_out():
