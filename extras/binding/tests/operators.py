@@ -1,6 +1,6 @@
 """torch.cond and other operators that are given functions, which they compile in the midst of a forward: under recorders and views."""
 
-from built import KINDS
+import built
 import pytest
 import torch
 import torchtap
@@ -54,7 +54,7 @@ def fresh(name, compiled_before=False):
     return Model(name)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", built.KINDS)
 @pytest.mark.parametrize("how", ["eager", "aot_eager"])
 @pytest.mark.parametrize("name", INSIDE)
 def test_recorders(name, how, kind):

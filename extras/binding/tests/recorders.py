@@ -14,7 +14,7 @@ import threading
 import warnings
 import weakref
 
-from built import KINDS
+import built
 import numpy as np
 import pytest
 import torch
@@ -102,7 +102,7 @@ def test_torchfunc_types_condition_and_apply():
 # What the kinds record, by PyTorch's own hooks.
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", built.KINDS)
 @pytest.mark.parametrize("make", [classifier, Attention])
 def test_same_bits_with_and_without(kind, make):
     model, x = make(), torch.randn(3, 784) if make is classifier else torch.randn(3, 5, 8)
@@ -125,14 +125,14 @@ def test_same_bits_with_and_without(kind, make):
 
 
 def test_values_equal_pytorchs_hooks():
-    model, seen = classifier(), {kind: [] for kind in KINDS}
+    model, seen = classifier(), {kind: [] for kind in built.KINDS}
     layer = model[2]
     layer.register_forward_pre_hook(lambda m, args: seen[torchtap.ForwardPre].append(args[0].detach().clone()))
     layer.register_forward_hook(lambda m, args, out: seen[torchtap.ForwardInput].append(args[0].detach().clone()))
     layer.register_forward_hook(lambda m, args, out: seen[torchtap.ForwardOutput].append(out.detach().clone()))
     layer.register_full_backward_hook(lambda m, gi, go: seen[torchtap.BackwardInput].append(gi[0].clone()))
     layer.register_full_backward_hook(lambda m, gi, go: seen[torchtap.BackwardOutput].append(go[0].clone()))
-    recorders = {kind: kind().attach(model, "2") for kind in KINDS}
+    recorders = {kind: kind().attach(model, "2") for kind in built.KINDS}
     for _ in range(3):
         step(model, torch.randn(4, 784))
     for kind, recorder in recorders.items():
@@ -351,7 +351,7 @@ def test_what_a_checkpoint_runs_again_counts_once(how):
     model.load_state_dict(plain.state_dict())
     recorded, seen = [], []
     for one in plain, model:
-        recorders = [kind().attach(one, "first") for kind in KINDS]
+        recorders = [kind().attach(one, "first") for kind in built.KINDS]
         again = torchtap.ForwardOutput(recomputed=True).attach(one, "first")
         asked = torchtap.ForwardOutput(recomputed=True, condition=lambda sample: not sample.recomputed).attach(
             one, "first"
@@ -1362,7 +1362,7 @@ def test_modes_and_traces_see_nothing():
         return re.sub(r"___torch_mangle_\d+\.", "", str(torch.jit.trace(model, x).inlined_graph))
 
     before = operations(), traced()
-    recorders = [kind(reduction=torchtap.Sum(over=[0])).attach(model) for kind in KINDS]
+    recorders = [kind(reduction=torchtap.Sum(over=[0])).attach(model) for kind in built.KINDS]
     assert (operations(), traced()) == before
     assert recorders[2].samples(0) > 0
 
@@ -1375,7 +1375,7 @@ def test_export_and_fx_trace_as_without():
         return str(torch.fx.symbolic_trace(model).code), *(str(graph) for graph in exported)
 
     without = code()
-    recorders = [kind().attach(model) for kind in KINDS]
+    recorders = [kind().attach(model) for kind in built.KINDS]
     assert code() == without and not any(recorder.samples() for recorder in recorders)
 
 
@@ -1384,9 +1384,9 @@ def test_compiled_code_runs_hooks_without_a_graph_break(backend):
     torch._dynamo.reset()
     torch.manual_seed(0)
     model, twin = classifier(), classifier()
-    recorders = [kind(reduction=torchtap.Sum(over=[0])).attach(model) for kind in KINDS[:3]]
+    recorders = [kind(reduction=torchtap.Sum(over=[0])).attach(model) for kind in built.KINDS[:3]]
     calls = torchtap.ForwardOutput(condition=lambda sample: sample.tensor.numel() > 0).attach(model, "2")
-    expected = [kind(reduction=torchtap.Sum(over=[0])).attach(twin) for kind in KINDS[:3]]
+    expected = [kind(reduction=torchtap.Sum(over=[0])).attach(twin) for kind in built.KINDS[:3]]
     compiled, unwatched = (
         torch.compile(model, backend=backend, fullgraph=True),
         torch.compile(classifier(), backend=backend),
@@ -1415,7 +1415,7 @@ def test_compiled_code_runs_hooks_without_a_graph_break(backend):
 @pytest.mark.parametrize(
     "attach",
     [
-        *(lambda model, kind=kind: [kind().attach(model)] for kind in (*KINDS, torchtap.BackwardParameter)),
+        *(lambda model, kind=kind: [kind().attach(model)] for kind in (*built.KINDS, torchtap.BackwardParameter)),
         lambda model: [torchtap.ForwardOutput().attach(model, "1")],
         lambda model: [torchtap.ForwardOutput().attach(model), torchtap.ForwardPre().attach(model, "0")],
     ],
