@@ -58,8 +58,7 @@ class TORCHTAP_API Event {
   Tensors& inputs() { return changeable(std::as_const(*this).inputs()); }
   /// Access for reading.
   const Tensors& inputs() const {
-    TORCH_CHECK_VALUE(inputs_ != nullptr, "hooks::Event::inputs: this hook of \"", path_, "\" (", type_,
-                      ") sees no inputs; attach with Kind::forward_pre or Kind::forward.");
+    if (inputs_ == nullptr) lacks("inputs", "inputs; attach with Kind::forward_pre or Kind::forward");
     return *inputs_;
   }
   /// The outputs; assign to replace what the caller gets. Throws `c10::ValueError` in forward-pre and
@@ -67,16 +66,14 @@ class TORCHTAP_API Event {
   Tensors& outputs() { return changeable(std::as_const(*this).outputs()); }
   /// Access for reading.
   const Tensors& outputs() const {
-    TORCH_CHECK_VALUE(outputs_ != nullptr, "hooks::Event::outputs: only a forward hook sees outputs; \"",
-                      path_, "\" (", type_, ") has not returned yet, or this is a gradient hook.");
+    if (outputs_ == nullptr) lacks("outputs", "outputs; attach with Kind::forward or Kind::forward_output");
     return *outputs_;
   }
   /// The gradient; assign to replace it. Throws `c10::ValueError` in forward hooks.
   at::Tensor& gradient() { return const_cast<at::Tensor&>(std::as_const(*this).gradient()); }
   /// Access for reading.
   const at::Tensor& gradient() const {
-    TORCH_CHECK_VALUE(gradient_ != nullptr, "hooks::Event::gradient: this hook of \"", path_, "\" (", type_,
-                      ") sees no gradient; attach with one of the backward kinds.");
+    if (gradient_ == nullptr) lacks("gradient", "gradient; attach with one of the backward kinds");
     return *gradient_;
   }
   /// The slot of the input or output that the gradient belongs to: its position among the flattened tensors.
@@ -104,6 +101,7 @@ class TORCHTAP_API Event {
   }
 
  private:
+  [[noreturn]] void lacks(const char* member, const char* what) const;
   static Tensors& changeable(const Tensors& tensors) noexcept {
     auto& given = const_cast<Tensors&>(tensors);
     given.note_given();

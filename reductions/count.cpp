@@ -87,19 +87,16 @@ void Count::add_kinds(const Pass& pass, const detail::Rows& rows) {
   add(zeros_, zeros);
 }
 
-/// A sample that was summarised, once there are counters in memory. Returns false for any other sample, and
-/// does nothing then.
-bool Count::fold_small(const Pass& pass) {
+/// Counts without ATen where the sample was summarised, once there are counters in memory.
+void Count::fold(const Pass& pass) {
   const auto rows = intake_.fitting_rows(pass);
-  if (!rows) return false;
-  const auto total = detail::parts_of(pass).requests.total();
-  if (!total) return false;
+  const auto total = rows ? detail::parts_of(pass).requests.total() : std::nullopt;
+  if (!total) return Reduction::fold(pass);
   *nan_->data_ptr<std::int64_t>() += total->nan;
   *inf_->data_ptr<std::int64_t>() += total->infinities();
   *zeros_->data_ptr<std::int64_t>() += total->zeros;
   elements_ += detail::parts_of(pass).sample.numel();
   intake_.count_rows(*rows);
-  return true;
 }
 
 void Count::merge(const Count& other) {

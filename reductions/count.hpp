@@ -45,7 +45,7 @@ class TORCHTAP_API Count : public Reduction {
   void ask(Pass& pass) const override;
   bool ask_ledger(detail::Ledger& ledger) const override;
   void fold_ledger(const detail::Ledger& ledger) override;
-  bool fold_small(const Pass& pass) override;
+  void fold(const Pass& pass) override;
   void combine_rows(const Pass& pass, const detail::Rows& rows, c10::ArrayRef<Summary> kept) override;
   template <class Archive>
   void serialize(Archive& archive) {

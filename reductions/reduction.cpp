@@ -7,14 +7,13 @@
 namespace torchtap::reductions {
 
 void Reduction::update(const at::Tensor& sample) {
-  Pass pass(sample);
-  if (!intake_.folding().over_all) {  // a small sample needs no answer
-    const auto lines = intake_.lines(pass);
-    if (lines && combine_lines(*lines)) return intake_.count_rows(lines->rows);
-    if (fold_small(pass)) return;
+  if (const auto lines = intake_.lines_alike(sample)) {
+    if (combine_lines(*lines)) return intake_.count_rows(lines->rows);
   }
+  Pass pass(sample);
   pass.ask(*this);
   pass.fold_into(*this);
+  intake_.remember(pass);
 }
 
 void Reduction::check(const at::Tensor& sample) const {
@@ -54,6 +53,8 @@ void Reduction::fold(const Pass& pass) {
   intake_.commit(rows);
 }
 
+/// Folds a sample like those before, if it is small or was summarised, without ATen. Returns false for any
+/// other sample, and does nothing then.
 bool Reduction::fold_small(const Pass& pass) {
   if (const auto lines = intake_.lines(pass)) {
     if (!combine_lines(*lines)) return false;

@@ -58,9 +58,6 @@ class TORCHTAP_API Reduction : public SharesPass {
   void fold_ledger(const detail::Ledger& ledger) override;
   void check_sample(const Pass& pass) const override;
 
-  /// Folds a sample like those before, if it is small or was summarised, without ATen. Returns false for any
-  /// other sample, and does nothing then.
-  virtual bool fold_small(const Pass& pass);
   // The forms that a sample like those before comes in. False, and nothing is done, if it cannot be combined
   // so.
   /// The rows of a small sample.
@@ -77,6 +74,7 @@ class TORCHTAP_API Reduction : public SharesPass {
 
  private:
   friend struct core::Access;
+  bool fold_small(const Pass& pass);
   c10::ArrayRef<Summary> summaries(const Pass& pass) const;
   std::string recipe() const { return intake_.name(); }
 

@@ -63,11 +63,28 @@ bool LogHistogram::ask_ledger(extend::Ledger& ledger) const {
   return ledger.ask_bits(intake_, table_.bins());
 }
 
-void LogHistogram::fold(const Pass& pass) {
-  if (fold_small(pass)) return;
-  const base::RecordingMode quiet;
-  const extend::Rows rows = intake_.open(pass.sample());
-  if (rows.count == 0) return;
+bool LogHistogram::combine_lines(const extend::Lines& lines) {
+  if (!table_ || !extend::has_bits(lines.type)) return false;
+  if (lines.places == nullptr) {
+    table_.add(lines.type, lines.data, lines.rows, lines.numel);
+    return true;
+  }
+  std::vector<char> side_by_side;  // all of them are added, or none
+  const std::int64_t bytes = lines.bytes();
+  lines.each([&](const extend::Memory& row) {
+    side_by_side.insert(side_by_side.end(), row.data, row.data + bytes);
+  });
+  table_.add(lines.type, side_by_side.data(), lines.rows, lines.numel);
+  return true;
+}
+
+bool LogHistogram::combine_all(const extend::Memory& all) {
+  if (!table_ || !extend::has_bits(all.type)) return false;
+  table_.add(all.type, all.data, all.numel, 1);
+  return true;
+}
+
+void LogHistogram::combine_rows(const Pass& pass, const extend::Rows& rows, c10::ArrayRef<Summary> /*kept*/) {
   if (count() == 0) {
     std::int64_t kept = 1;
     for (const auto size : rows.kept()) kept *= size;
@@ -78,22 +95,6 @@ void LogHistogram::fold(const Pass& pass) {
   } else {
     table_.add(rows);
   }
-  intake_.commit(rows);
-}
-
-/// A small sample like those before, without ATen. Returns false for any other sample, and does nothing then.
-bool LogHistogram::fold_small(const Pass& pass) {
-  if (!table_ || !extend::has_bits(intake_.dtype())) return false;
-  if (const auto lines = intake_.adjacent_lines(pass)) {
-    table_.add(lines->type, lines->data, lines->rows, lines->numel);
-    intake_.count_rows(lines->rows);
-    return true;
-  }
-  const extend::Memory* const all = intake_.whole(pass);
-  if (all == nullptr) return false;
-  table_.add(all->type, all->data, all->numel, 1);
-  intake_.count_rows(all->numel);
-  return true;
 }
 
 void LogHistogram::merge(const LogHistogram& other) {

@@ -99,7 +99,9 @@ class TORCHTAP_API LogHistogram : public Reduction {
 
   void ask(Pass& pass) const override;
   bool ask_ledger(extend::Ledger& ledger) const override;
-  void fold(const Pass& pass) override;
+  bool combine_lines(const extend::Lines& lines) override;
+  bool combine_all(const extend::Memory& all) override;
+  void combine_rows(const Pass& pass, const extend::Rows& rows, c10::ArrayRef<Summary> kept) override;
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
@@ -110,7 +112,6 @@ class TORCHTAP_API LogHistogram : public Reduction {
     if constexpr (Archive::is_loading::value) restored(mantissa_bits, used);
   }
   void restored(std::int64_t mantissa_bits, const statistics::detail::BitTable::Part& used);
-  bool fold_small(const Pass& pass) override;
   Bins bins() const;
   at::Tensor column(const char* name, std::int64_t slot) const;
 

@@ -127,56 +127,53 @@ void Quantiles::ask(Pass& pass) const {
   extend::parts_of(pass).requests.ask(intake_.folding(), {});
 }
 
-/// A small sample like those before, without ATen. Returns false for any other sample, and does nothing then.
-bool Quantiles::fold_small(const Pass& pass) {
-  if (count() == 0) return false;
-  const auto dtype = min_->scalar_type();
-  const bool wide = dtype == at::kDouble;
+/// Where the next row goes.
+void* Quantiles::end() {
   statistics::detail::Level& first = levels_[0];
-  const auto end = [&first, wide]() -> void* {
-    if (wide) return first.row<double>(first.rows());
-    return first.row<float>(first.rows());
-  };
-  if (const auto lines = intake_.lines(pass)) {
-    if (lines->rows >= kBatch * k_ || extend::mean_type(lines->type) != dtype) return false;
-    const statistics::detail::Extrema extrema{min_->data_ptr(), max_->data_ptr(),
-                                              nan_->data_ptr<std::int64_t>()};
-    reserve(0, lines->rows);
-    lines->each([&](const extend::Memory& row) {
-      statistics::detail::copy_row(row, dtype, end(), extrema);
-      first.resize(first.rows() + 1);
-    });
-    intake_.count_rows(lines->rows);
-  } else {
-    const extend::Memory* const all = intake_.whole(pass);
-    const auto kept = extend::parts_of(pass).answers.summaries(intake_.folding());
-    if (all == nullptr || kept.empty() || all->numel >= kBatch * k_ || extend::mean_type(all->type) != dtype)
-      return false;
-    reserve(0, all->numel);
-    extend::copy(*all, dtype, end());
-    first.resize(first.rows() + all->numel);
-    const auto take = [&](auto* min, auto* max) {
-      using T = std::remove_pointer_t<decltype(min)>;
-      *min = std::min(*min, static_cast<T>(least(kept[0])));
-      *max = std::max(*max, static_cast<T>(largest(kept[0])));
-    };
-    if (wide) {
-      take(min_->data_ptr<double>(), max_->data_ptr<double>());
-    } else {
-      take(min_->data_ptr<float>(), max_->data_ptr<float>());
-    }
-    *nan_->data_ptr<std::int64_t>() += kept[0].nan;
-    intake_.count_rows(all->numel);
-  }
+  if (min_->scalar_type() == at::kDouble) return first.row<double>(first.rows());
+  return first.row<float>(first.rows());
+}
+
+/// Whether rows of this dtype, without ATen, join the values that are not sorted yet.
+bool Quantiles::takes(std::int64_t rows, c10::ScalarType type) const {
+  return count() != 0 && rows < kBatch * k_ && extend::mean_type(type) == min_->scalar_type();
+}
+
+bool Quantiles::combine_lines(const extend::Lines& lines) {
+  if (!takes(lines.rows, lines.type)) return false;
+  const statistics::detail::Extrema extrema{min_->data_ptr(), max_->data_ptr(),
+                                            nan_->data_ptr<std::int64_t>()};
+  reserve(0, lines.rows);
+  lines.each([&](const extend::Memory& row) {
+    statistics::detail::copy_row(row, min_->scalar_type(), end(), extrema);
+    levels_[0].resize(levels_[0].rows() + 1);
+  });
   compress();
   return true;
 }
 
-void Quantiles::fold(const Pass& pass) {
-  if (fold_small(pass)) return;
-  const base::RecordingMode quiet;
-  const extend::Rows rows = intake_.open(pass.sample());
-  if (rows.count == 0) return;
+bool Quantiles::combine_all(const extend::Memory& all) {
+  if (!takes(all.numel, all.type)) return false;
+  const Summary found = extend::summarize(all, {});
+  reserve(0, all.numel);
+  extend::copy(all, min_->scalar_type(), end());
+  levels_[0].resize(levels_[0].rows() + all.numel);
+  const auto take = [&](auto* min, auto* max) {
+    using T = std::remove_pointer_t<decltype(min)>;
+    *min = std::min(*min, static_cast<T>(least(found)));
+    *max = std::max(*max, static_cast<T>(largest(found)));
+  };
+  if (min_->scalar_type() == at::kDouble) {
+    take(min_->data_ptr<double>(), max_->data_ptr<double>());
+  } else {
+    take(min_->data_ptr<float>(), max_->data_ptr<float>());
+  }
+  *nan_->data_ptr<std::int64_t>() += found.nan;
+  compress();
+  return true;
+}
+
+void Quantiles::combine_rows(const Pass& pass, const extend::Rows& rows, c10::ArrayRef<Summary> /*kept*/) {
   const auto dtype = extend::mean_type(rows.view.scalar_type());
   const auto kept = extend::parts_of(pass).answers.summaries(intake_.folding());
   if (!kept.empty()) {
@@ -206,7 +203,6 @@ void Quantiles::fold(const Pass& pass) {
     }
     append(0, x);
   }
-  intake_.commit(rows);
   compress();
 }
 

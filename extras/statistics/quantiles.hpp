@@ -115,8 +115,9 @@ class TORCHTAP_API Quantiles : public Reduction {
  private:
   friend class cereal::access;
   void ask(Pass& pass) const override;
-  void fold(const Pass& pass) override;
-  bool fold_small(const Pass& pass) override;
+  bool combine_lines(const extend::Lines& lines) override;
+  bool combine_all(const extend::Memory& all) override;
+  void combine_rows(const Pass& pass, const extend::Rows& rows, c10::ArrayRef<Summary> kept) override;
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
@@ -128,6 +129,8 @@ class TORCHTAP_API Quantiles : public Reduction {
   std::int64_t capacity(std::size_t level) const;
   void reserve(std::size_t level, std::int64_t count);
   void append(std::size_t level, const at::Tensor& rows);
+  void* end();
+  bool takes(std::int64_t rows, c10::ScalarType type) const;
   void take_extrema(const at::Tensor& min, const at::Tensor& max, const at::Tensor& nan);
   template <class T>
   void insert_sorted(const at::Tensor& rows);

@@ -27,31 +27,8 @@ hooks::Callback Record::hook(const model::ModuleRef& module, std::vector<hooks::
   return taker().callback(shared_from_this());
 }
 
-void Record::record(hooks::Event& event) {
-  Asked asked;
-  if (!is_of_slot(event) || !asks(event, asked)) return;
-  try {
-    switch (hand_over(event, asked)) {
-      case Taker::Took::sample:
-        break;
-      case Taker::Took::nothing:
-        slots_.counts.dropped.fetch_add(1, std::memory_order_relaxed);
-        return;
-      case Taker::Took::waits:
-        return;
-    }
-  } catch (c10::Error& error) {
-    // A graph would leave the sample out of each replay, which nothing would count.
-    const at::Tensor& first = *asked.first;
-    const bool captures = first.defined() && !first.is_cpu() && base::is_capturing(first.device());
-    if (!captures && slots_.leaves_out(error)) return;
-    error.add_context(c10::str("while recording ", describe(), ", sample ", samples()));
-    throw;
-  }
-  stop_if_last(slots_);
-}
-
-bool Record::asks(const hooks::Event& event, Asked& asked) {
+/// As `asks`, compiled into `record`.
+C10_ALWAYS_INLINE bool Record::ask(const hooks::Event& event, Asked& asked) {
   const RecorderOptions& how = options();
   const KindTraits& of = traits(kind());
   if (!of.gradients) asked.all = of.outputs ? &event.outputs() : &event.inputs();
@@ -81,6 +58,34 @@ bool Record::asks(const hooks::Event& event, Asked& asked) {
     return false;
   }
   return true;
+}
+
+bool Record::asks(const hooks::Event& event, Asked& asked) {
+  return ask(event, asked);
+}
+
+void Record::record(hooks::Event& event) {
+  Asked asked;
+  if (!is_of_slot(event) || !ask(event, asked)) return;
+  try {
+    switch (hand_over(event, asked)) {
+      case Taker::Took::sample:
+        break;
+      case Taker::Took::nothing:
+        slots_.counts.dropped.fetch_add(1, std::memory_order_relaxed);
+        return;
+      case Taker::Took::waits:
+        return;
+    }
+  } catch (c10::Error& error) {
+    // A graph would leave the sample out of each replay, which nothing would count.
+    const at::Tensor& first = *asked.first;
+    const bool captures = first.defined() && !first.is_cpu() && base::is_capturing(first.device());
+    if (!captures && slots_.leaves_out(error)) return;
+    error.add_context(c10::str("while recording ", describe(), ", sample ", samples()));
+    throw;
+  }
+  stop_if_last(slots_);
 }
 
 /// Has the taker take one tensor, or those of all slots. Compiled into `record`.

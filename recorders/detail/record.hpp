@@ -67,6 +67,7 @@ class TORCHTAP_API Record : public Recorded, public std::enable_shared_from_this
 
  private:
   void record(hooks::Event& event);
+  bool ask(const hooks::Event& event, Asked& asked);
   Taker::Took hand_over(const hooks::Event& event, const Asked& asked);
   template <class Condition>
   bool agrees(const Condition& condition) const;

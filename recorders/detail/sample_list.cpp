@@ -9,6 +9,7 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/base/reused_memory.hpp>
+#include <torchtap/base/strided.hpp>
 #include <torchtap/recorders/detail/sample_list.hpp>
 
 namespace torchtap::recorders::detail {
@@ -18,9 +19,8 @@ constexpr std::int64_t kPackedBytes = 64 << 10;  // larger samples get separate 
 constexpr std::int64_t kBlockBytes = 1 << 20;
 // A new block has room for 1/48 of the samples, which may stay unused.
 constexpr std::int64_t kGrowth = 48;
-// While there are few samples, it has room for an eighth of them, up to these bytes: a tensor object takes
-// more memory than the unused part.
-constexpr std::int64_t kFirstGrowth = 8;
+// While there are few samples, it has room for as many more, up to these bytes: a tensor object takes more
+// memory than the unused part.
 constexpr std::int64_t kFirstBytes = 4 << 10;
 constexpr std::int64_t kUnused = 64;  // a block of which 1/64 stays unused is cut
 constexpr std::size_t kManyBlocks = 16;
@@ -40,26 +40,6 @@ bool is_plain(const at::Tensor& tensor) {
   return tensor.layout() == c10::kStrided && !tensor.is_quantized() && !tensor.is_conj() &&
          !tensor.is_neg() && !tensor._is_zerotensor() &&
          !tensor.key_set().has(c10::DispatchKey::NestedTensor);
-}
-
-/// A tensor that stands for something else (conjugate, wrapped by functorch or in Python) has dispatch keys
-/// that an ordinary CPU tensor does not have.
-bool is_usual_on_cpu(const at::Tensor& tensor) {
-  constexpr auto kUsual = c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
-  return tensor.key_set() - kUsual == c10::DispatchKeySet(c10::DispatchKey::CPU) && tensor.has_storage();
-}
-
-/// Whether its elements can be copied as bytes from its memory.
-bool is_plain_on_cpu(const at::Tensor& tensor) {
-  return is_usual_on_cpu(tensor) && tensor.is_contiguous();
-}
-
-/// Its elements, to be read: unlike `data_ptr`, this does not make a copy of memory that is shared until
-/// somebody writes to it.
-const char* bytes_in(const at::Tensor& tensor) {
-  const void* storage = tensor.storage().data();
-  return static_cast<const char*>(storage) +
-         tensor.storage_offset() * static_cast<std::int64_t>(tensor.itemsize());
 }
 
 }  // namespace
@@ -113,7 +93,7 @@ std::int64_t SampleList::Block::each_stretch(const Each& each) const {
 SampleList::Block SampleList::block(const at::Tensor& like, std::int64_t capacity) {
   Block made;
   made.capacity = capacity;
-  made.plain = is_usual_on_cpu(like);
+  made.plain = base::is_usual_on_cpu(like);
   if (made.plain) {  // as at::empty does, from other memory
     made.memory = at::detail::make_tensor<c10::TensorImpl>(
         base::reused_storage(static_cast<std::size_t>(capacity)), c10::DispatchKeySet(c10::DispatchKey::CPU),
@@ -128,7 +108,7 @@ SampleList::Block SampleList::block(const at::Tensor& like, std::int64_t capacit
 /// Appends bytes of one block to those of another, which has room.
 void SampleList::move(const Block& from, std::int64_t offset, std::int64_t bytes, Block& to) {
   if (bytes > 0 && from.plain && to.plain) {
-    std::memcpy(static_cast<char*>(to.memory.data_ptr()) + to.used, bytes_in(from.memory) + offset,
+    std::memcpy(static_cast<char*>(to.memory.data_ptr()) + to.used, base::bytes_in(from.memory) + offset,
                 static_cast<std::size_t>(bytes));
   } else if (bytes > 0) {
     to.memory.narrow(0, to.used, bytes).copy_(from.memory.narrow(0, offset, bytes));
@@ -140,12 +120,13 @@ bool SampleList::append_alike(const at::Tensor& sample) {
   if (alike_ < 0 || !sample.defined()) return false;
   Block& last = blocks_.back();
   Stretch& stretch = last.stretches.back();
-  if (last.used + alike_ > last.capacity || stretch.count == kLongestStretch || !is_plain_on_cpu(sample))
+  if (last.used + alike_ > last.capacity || stretch.count == kLongestStretch ||
+      !base::is_plain_on_cpu(sample))
     return false;
   const Form& form = last.forms[stretch.form];
   if (form.dtype != sample.scalar_type() || last.sizes_of(form) != sample.sizes()) return false;
   if (alike_ > 0) {
-    std::memcpy(static_cast<char*>(last.memory.data_ptr()) + last.used, bytes_in(sample),
+    std::memcpy(static_cast<char*>(last.memory.data_ptr()) + last.used, base::bytes_in(sample),
                 static_cast<std::size_t>(alike_));
   }
   last.used += alike_;
@@ -163,8 +144,7 @@ void SampleList::append_copy(const at::Tensor& sample) {
     close();
     coalesce();
     const auto bytes = std::max<std::int64_t>(static_cast<std::int64_t>(sample.nbytes()), 1);
-    const std::int64_t room =
-        std::max(closed_bytes_ / kGrowth, std::min(closed_bytes_ / kFirstGrowth, kFirstBytes));
+    const std::int64_t room = std::max(closed_bytes_ / kGrowth, std::min(closed_bytes_, kFirstBytes));
     const std::int64_t most = bytes > kPackedBytes ? bytes : kBlockBytes;
     push(block(sample, std::clamp(room, bytes, most) / bytes * bytes));
   }
@@ -190,9 +170,9 @@ void SampleList::pack(const at::Tensor& sample) {
   ++size_;
   last.used = offset + bytes;
   try {
-    if (last.plain && is_plain_on_cpu(sample)) {
+    if (last.plain && base::is_plain_on_cpu(sample)) {
       if (bytes > 0) {
-        std::memcpy(static_cast<char*>(last.memory.data_ptr()) + offset, bytes_in(sample),
+        std::memcpy(static_cast<char*>(last.memory.data_ptr()) + offset, base::bytes_in(sample),
                     static_cast<std::size_t>(bytes));
       }
     } else {

@@ -280,6 +280,23 @@ std::optional<Lines> Intake::lines(const Pass& pass) const {
   return Lines{sample.type(), sample.memory()->data, form.rows, form.numel};
 }
 
+std::optional<Lines> Intake::lines_alike(const at::Tensor& sample) const {
+  if (last_.rows == 0 || !base::is_plain_on_cpu(sample) || sample.scalar_type() != dtype_ ||
+      !are_same(sample.sizes(), last_.sizes))
+    return std::nullopt;
+  return Lines{dtype_, base::bytes_in(sample), last_.rows, last_.numel};
+}
+
+void Intake::remember(const Pass& pass) {
+  const auto lines = this->lines(pass);
+  last_.rows = 0;
+  if (!lines || lines->places != nullptr) return;
+  const at::IntArrayRef sizes = parts_of(pass).sample.sizes();
+  last_.sizes.assign(sizes.begin(), sizes.end());
+  last_.rows = lines->rows;
+  last_.numel = lines->numel;
+}
+
 std::optional<Lines> Intake::adjacent_lines(const Pass& pass) const {
   auto lines = this->lines(pass);
   if (lines && lines->places != nullptr) {
@@ -377,6 +394,7 @@ void Intake::assign(const at::Tensor& value) {
   }
   dtype_ = value.scalar_type();
   device_ = value.device();
+  last_.rows = 0;
 }
 
 Intake Intake::fresh() const {
@@ -440,6 +458,7 @@ void Intake::restored(std::int32_t dtype) {
                  (!omitted_ || (shaped_ && (omitted_->sizes() == at::IntArrayRef(kept_)))) &&
                  std::all_of(kept_.begin(), kept_.end(), [](auto size) { return size >= 0; }));
   dtype_ = static_cast<c10::ScalarType>(dtype);
+  last_.rows = 0;
 }
 
 }  // namespace torchtap::reductions::detail

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/ArrayRef.h>
+#include <c10/util/DimVector.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -120,6 +121,10 @@ class TORCHTAP_API Intake {
   /// As above, but does not search for non-finite elements if `kept`, the summary of each kept element, has
   /// their numbers; `finite` is then undefined.
   Rows open(const at::Tensor& sample, c10::ArrayRef<Summary> kept) const;
+  /// The lines of a sample that looks like the last one that was `remember`ed, found without a pass.
+  std::optional<Lines> lines_alike(const at::Tensor& sample) const;
+  /// Remembers the layout of a small sample that was counted, if its lines are side by side.
+  void remember(const Pass& pass);
   /// The rows of a small sample, if it is as those before: elementwise or with leading dimensions folded, of
   /// the same dtype, and with non-finite elements propagated. Otherwise nothing is returned, and `open` has
   /// to look.
@@ -212,6 +217,10 @@ class TORCHTAP_API Intake {
   c10::ScalarType dtype_ = c10::ScalarType::Undefined;
   at::Device device_{at::kCPU};
   Owned omitted_;
+  struct {
+    c10::DimVector sizes;
+    std::int64_t rows = 0, numel = 0;  // of each row; no rows: there is none
+  } last_;                             // the sample that was remembered
 };
 
 }  // namespace torchtap::reductions::detail
