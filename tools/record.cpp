@@ -156,11 +156,12 @@ struct Run {
   bool parameters() const { return options.what == "grad-parameter"; }
 };
 
-/// The names, up to a limit.
+/// The paths, up to a limit.
 std::string some(std::vector<std::string> names) {
   constexpr std::size_t kMost = 12;
   const std::size_t all = names.size();
   if (all > kMost) names.resize(kMost);
+  std::replace(names.begin(), names.end(), std::string(), std::string("(root)"));
   return base::quoted(names) + (all > kMost ? c10::str(" (and ", all - kMost, " more)") : "");
 }
 

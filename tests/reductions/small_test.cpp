@@ -265,6 +265,52 @@ BOOST_AUTO_TEST_CASE(the_first_sample_is_not_contiguous) {
   }
 }
 
+/// The layout that a reduction remembers is that of its samples, whatever becomes of the reduction.
+BOOST_AUTO_TEST_CASE(a_remembered_layout_ends_with_the_samples) {
+  const at::Tensor x = sample(2, 40, at::kFloat, 1), wide = sample(2, 40, at::kDouble, 2);
+  for (const Way& way : ways()) {
+    for (Any& fast : reductions_of(way, at::kFloat)) {
+      Any slow = fast.fresh();
+      BOOST_TEST_CONTEXT(fast.describe()) {
+        const auto both = [&](const at::Tensor& sample) {
+          fast.update(sample);
+          slow.update(by_operations(sample.detach()));
+        };
+        for (int i = 0; i < 3; ++i) both(x);
+        both(x.clone().requires_grad_());
+        both(at::_neg_view(x));
+        both(x.expand({2, 40}).slice(1, 0, 40, 1));
+        Any copy = fast;
+        copy.update(x);
+        BOOST_TEST(copy.count() > fast.count());
+        const auto is = [&](const char* name) { return fast.describe().rfind(name, 0) == 0; };
+        if (!is("First") && !is("Last") && !is("EMA")) {  // the order matters
+          Any other = fast.fresh();
+          other.update(wide);
+          fast.merge(other);
+          slow.merge(other);
+          both(x);  // of float32 beside a state of float64
+        }
+        check_close(fast.results(), slow.results(), 1e-5);
+        // Loaded over samples of another shape, which are none of its own any more.
+        std::stringstream stream;
+        {
+          core::OutputArchive archive(stream);
+          archive(fast);
+        }
+        const at::Tensor narrow = sample(2, 7, at::kFloat, 3);
+        Any loaded = fast.fresh();
+        for (int i = 0; i < 3; ++i) loaded.update(narrow);
+        core::InputArchive archive(stream);
+        archive(loaded);
+        check_close(loaded.results(), fast.results(), 0.0);
+        if (!way.all && !is("Count")) BOOST_CHECK_THROW(loaded.update(narrow), c10::ValueError);
+        check_close(loaded.results(), fast.results(), 0.0);
+      }
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(an_assigned_value_of_another_dtype) {
   const at::Tensor x = sample(1, 30, at::kFloat, 1);
   Max max;
