@@ -7,13 +7,15 @@
 namespace torchtap::reductions {
 
 void Reduction::update(const at::Tensor& sample) {
-  if (const auto lines = intake_.lines_alike(sample)) {
-    if (combine_lines(*lines)) return intake_.count_rows(lines->rows);
+  const bool has_lines = !intake_.folding().over_all;
+  if (has_lines) {
+    const auto lines = intake_.lines_alike(sample);
+    if (lines && combine_lines(*lines)) return intake_.count_rows(lines->rows);
   }
   Pass pass(sample);
   pass.ask(*this);
   pass.fold_into(*this);
-  intake_.remember(pass);
+  if (has_lines) intake_.remember(pass);
 }
 
 void Reduction::check(const at::Tensor& sample) const {
