@@ -83,6 +83,8 @@ def test_traces(name, compiled_before):
     with tracer:
         got = step(model)
     assert same(got, bare)  # torch.cond has no gradient where nothing is compiled
+    found = tracer.history.validate()
+    assert found and found.confirmed, str(found)
     model = fresh(name, compiled_before)
     with torch.no_grad():
         history = torchtap.trace(model, X)
@@ -102,6 +104,8 @@ def test_a_trace_of_flex_attention():
     torch._dynamo.reset()
     history = torchtap.trace(Attends(), X)
     assert torch.equal(history.outputs[0].tensor, Attends()(X))
+    found = history.validate()
+    assert found and found.confirmed > 30 and "arange_1" in " ".join(found.undetermined), str(found)
 
 
 @pytest.mark.skipif("report" not in torchtap._C.views, reason="built without report")
