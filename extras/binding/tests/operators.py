@@ -66,6 +66,12 @@ def test_recorders(name, how, kind):
     recorder = kind().attach(model)
     assert same(step(run), bare)
     assert recorder.samples("") == (kind is not torchtap.BackwardInput) and recorder.samples("a") == 0
+    again = kind().attach(model, "a")  # runs in the same code
+    assert same(step(run), bare) and again.samples("a") == 0
+    recorder.detach()
+    for one in (recorder.subrecorder("a"), again.subrecorder("a")):
+        assert one.note.startswith("it is called in what torch.cond, scan or an operator like them was given"), one.note
+    assert "torch.cond" not in recorder.subrecorder("").note
     if how == "eager" and not kind.__name__.startswith("Backward"):
         model = fresh(name)
         recorder = kind().attach(model, "a")
