@@ -345,7 +345,7 @@ class Recorder(_C.Recorder):
     def detach(self) -> None:
         """Removes all hooks; the data stays."""
         self.detach_all()
-        self._noted += [hook for hook, _ in self._hooks]  # notes go on saying why there are no samples
+        self._noted = [hook for hook, _ in self._hooks] or self._noted  # notes go on saying why there are no samples
         _remove(self._hooks)
 
     def until_recorded(self, forward: Callable[[], object]) -> bool:
