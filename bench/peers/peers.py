@@ -241,6 +241,30 @@ def torchinfo_report(model, inputs):
     return step, nothing, lambda steps: f"{made['of'].total_mult_adds} MACs"
 
 
+def torchtap_trace(model, inputs, save):
+    import torchtap
+
+    made = {}
+
+    def step(x):
+        made["of"] = torchtap.trace(model, x, save=save)
+        return made["of"]
+
+    return step, made.clear, lambda steps: f"{made['of'].operations} operations"
+
+
+def torchtap_report(model, inputs, view):
+    import torchtap
+
+    made = {}
+
+    def step(x):
+        made["of"] = getattr(torchtap, view)(model, x)
+        return str(made["of"])
+
+    return step, nothing, lambda steps: f"{made['of'].rows[0].forward.work.macs} MACs"
+
+
 def no_task(model, inputs):
     return model, nothing, nothing
 
@@ -261,7 +285,11 @@ TASKS = {
     ("torchlens", "trace"): lambda m, i: torchlens_trace(m, i, layers_to_save="none"),
     ("torchlens", "trace all"): lambda m, i: torchlens_trace(m, i, layers_to_save="all"),
     ("torchlens", "trace all, record"): torchlens_record,
+    ("torchtap in Python", "trace"): lambda m, i: torchtap_trace(m, i, "none"),
+    ("torchtap in Python", "trace all"): lambda m, i: torchtap_trace(m, i, "all"),
     ("torchinfo", "report"): torchinfo_report,
+    ("torchtap in Python", "report"): lambda m, i: torchtap_report(m, i, "report"),
+    ("torchtap in Python", "summary"): lambda m, i: torchtap_report(m, i, "summary"),
     ("evidently", "drift"): None,
 }
 SMALL = ("none", "sum", "moments", "kept", "kept alias")  # of the MLP, too

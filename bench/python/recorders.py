@@ -34,6 +34,9 @@ def four(**rows):
 CALLS = {
     "no hook": lambda module: None,
     "an empty hook": lambda module: module.register_forward_hook(lambda module, args, output: None),
+    "an empty hook before forward": lambda module: module.register_forward_pre_hook(
+        lambda module, args, kwargs: None, with_kwargs=True
+    ),
     "a hook with `sum += output`": with_sum,
     "`ForwardOutput`, a condition that says no": with_recorder(torchtap.ForwardOutput, condition=lambda: False),
     "`ForwardOutput(reduction=Sum())`": with_recorder(torchtap.ForwardOutput, reduction=torchtap.Sum(over=[0])),

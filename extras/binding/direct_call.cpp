@@ -17,7 +17,8 @@ const Hook& hook_of(PyObject* self) {
   if (!object) throw py::error_already_set();
   if (Py_TYPE(object.ptr()) != type) return py::cast<const Hook&>(object);
   auto* instance = reinterpret_cast<py::detail::instance*>(object.ptr());  // without a search for its type
-  return *instance->get_value_and_holder().value_ptr<Hook>();
+  if (const Hook* const hook = instance->get_value_and_holder().value_ptr<Hook>()) return *hook;
+  return py::cast<const Hook&>(object);  // which says that it was not initialised
 }
 
 py::handle argument(PyObject* arguments, Py_ssize_t place) {

@@ -48,6 +48,21 @@ class Context {
   std::vector<std::unique_ptr<core::Context>> open_;
 };
 
+/// Makes every class refuse what its `__new__` made alone. pybind11 asks for memory when a function gets an
+/// object that was not initialised, and would hand that over as it is.
+void refuse_uninitialised(const py::module_& module) {
+  for (const auto& [name, object] : py::dict(module.attr("__dict__"))) {
+    if (!PyType_Check(object.ptr())) continue;
+    auto* const info = py::detail::get_type_info(reinterpret_cast<PyTypeObject*>(object.ptr()));
+    if (info == nullptr) continue;
+    info->operator_new = [](std::size_t /*size*/) -> void* {
+      throw py::type_error(
+          "torchtap: this object was not initialised; make it by calling its class, and call "
+          "super().__init__(...) first in the __init__ of a class of yours.");
+    };
+  }
+}
+
 }  // namespace
 
 std::string in_python(std::string text) {
@@ -180,6 +195,7 @@ PYBIND11_MODULE(_C, module) {
   define_storage(module);
   module.def("in_python", &in_python);
   define_views(module);
+  refuse_uninitialised(module);
 #ifdef TORCHTAP_PYTHON_CUDA
   module.def("enable_fused_kernels", &cuda::enable_fused_kernels);
   module.def("disable_fused_kernels", &cuda::disable_fused_kernels);

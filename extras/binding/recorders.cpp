@@ -304,6 +304,7 @@ void define_recorders(py::module_& module) {
       .def("number_among", &Hook::number_among)
       .def_property_readonly("idle", &Hook::idle);
   module.def("forget_idle_calls", &forget_idle_calls);
+  module.def("leave_out", &leave_out);
   py::class_<Leaf>(module, "Leaf")
       .def("hand_over", &Leaf::hand_over)
       .def("follow", &Leaf::follow)

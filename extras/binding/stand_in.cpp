@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -59,6 +60,8 @@ struct Numbered {
   std::mutex mutex;
   std::int64_t last = 0;
   std::unordered_map<std::int64_t, std::weak_ptr<StandIn>> all;
+  std::unordered_map<std::int64_t, const std::string*> unseen;  // why, a text of these
+  std::set<std::string> reasons;
 
   static Numbered& instance() {
     static auto* numbered = new Numbered;  // threads may outlive static objects
@@ -225,6 +228,19 @@ std::vector<model::ModuleRef> modules_of(StandIn& root, bool children) {
 
 StandIn& stand_in_of(const model::ModuleRef& module) {
   return static_cast<StandIn&>(module.module());
+}
+
+std::string StandIn::torchtap_why_unseen() const {
+  Numbered& numbered = Numbered::instance();
+  const std::lock_guard lock(numbered.mutex);
+  const auto found = numbered.unseen.find(number_);
+  return found == numbered.unseen.end() ? "" : *found->second;
+}
+
+void leave_out(std::int64_t number, const std::string& why) {
+  Numbered& numbered = Numbered::instance();
+  const std::lock_guard lock(numbered.mutex);
+  numbered.unseen[number] = &*numbered.reasons.insert(why).first;
 }
 
 std::int64_t Hook::number_among(py::list known) const {

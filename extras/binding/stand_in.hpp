@@ -38,6 +38,8 @@ class StandIn final : public torch::nn::Module, public hooks::extend::HookPoint 
   bool alive() const;
   /// By this number code that torch.compile made finds it.
   void number(std::int64_t number) noexcept { number_ = number; }
+  /// What `leave_out` was told.
+  std::string torchtap_why_unseen() const override;
   /// The module while it is attached to, for `isinstance`.
   py::handle module() const noexcept { return module_; }
   /// The name of its class.
@@ -101,5 +103,8 @@ void forget_idle_calls();
 /// they replace is lost. For code that torch.compile made, which has no Python objects.
 void run_numbered(const c10::List<std::optional<at::Tensor>>& inputs,
                   const c10::List<std::optional<at::Tensor>>& outputs, bool before, std::int64_t number);
+
+/// Says why code that torch.compile made passes by the stand-ins that have this number, now or later.
+void leave_out(std::int64_t number, const std::string& why);
 
 }  // namespace torchtap::python

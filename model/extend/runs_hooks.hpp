@@ -2,6 +2,8 @@
 
 /// Marks modules that run hooks around their own `forward`.
 
+#include <string>
+
 #include <torchtap/base/api.hpp>
 
 namespace torchtap::model::extend {
@@ -10,6 +12,8 @@ namespace torchtap::model::extend {
 class TORCHTAP_API RunsHooks {
  public:
   virtual ~RunsHooks() = default;
+  /// Why calls of its forward may pass by its hooks; empty if none do. For notes.
+  virtual std::string torchtap_why_unseen() const { return {}; }
 
  protected:
   RunsHooks() noexcept = default;

@@ -1,12 +1,14 @@
 // Says why a module or a parameter may give no samples.
 #include <torchtap/model/extend/interposed_calls.hpp>
 #include <torchtap/model/extend/node.hpp>
+#include <torchtap/model/extend/runs_hooks.hpp>
 #include <torchtap/recorders/detail/origin.hpp>
 
 namespace torchtap::recorders::detail {
 
 Origin::Origin(const model::ModuleRef& module)
     : module_(model::extend::Access::node(module).keep),
+      point_(model::extend::doors_of(module).point),
       inside_hooks_(model::extend::Access::node(module).has_own_hooks),
       by_view_(model::extend::doors_of(module).interposed == model::extend::Interposed::holder) {}
 
@@ -26,6 +28,9 @@ std::string Origin::why_none(bool called) const {
   }
   const auto module = module_.lock();
   if (module == nullptr) return {};
+  if (point_ != nullptr) {
+    if (std::string why = point_->torchtap_why_unseen(); !why.empty()) return why;
+  }
   if (!model::extend::given_out(*module)) {
     return called || !by_view_
                ? ""

@@ -14,6 +14,10 @@ namespace torch::nn {
 class Module;
 }
 
+namespace torchtap::model::extend {
+class RunsHooks;
+}
+
 namespace torchtap::recorders::detail {
 
 /// Does not keep it alive; asked when it gives no samples.
@@ -34,6 +38,7 @@ class Origin {
 
  private:
   std::weak_ptr<const torch::nn::Module> module_;
+  const model::extend::RunsHooks* point_ = nullptr;  // of it, while it lives
   std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> parameter_;
   bool inside_hooks_ = false;  // of a module, that were compiled into the file
   bool by_view_ = false;       // its holder alone is followed

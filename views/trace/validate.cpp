@@ -46,6 +46,28 @@ bool may_ignore(const std::string& name) {
          std::find(functions.begin(), functions.end(), name) != functions.end();
 }
 
+/// Whether it was called in a function of torch.func's transforms (vmap, grad), which is over: called like
+/// that again it would look for the transform, also if all of its tensors are plain.
+bool in_transform(const Operation& operation) {
+  const auto& keys = operation.keys;
+  return (keys.included_ - keys.excluded_)
+      .has_any(c10::DispatchKeySet({c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                                    c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
+}
+
+/// Whether its values can be read again: not those of a nested tensor or inside of a transform of torch.func,
+/// and there are none of a tensor by which PyTorch's compilers try shapes out.
+bool has_values(const detail::Value& value) {
+  if (value.nested || value.of_transform) return false;
+  const at::Tensor& kept = value.kept;
+  if (!kept.defined() || !kept.has_storage() || kept.numel() == 0) return true;
+  try {
+    return kept.storage().device_type() != at::kMeta && kept.storage().data() != nullptr;
+  } catch (const c10::Error&) {  // which refuses
+    return false;
+  }
+}
+
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() != b.scalar_type() || a.layout() != b.layout() || a.is_nested() != b.is_nested())
     return false;
@@ -302,13 +324,13 @@ class Validator {
     const bool own_generator =
         std::any_of(operation.arguments.begin(), operation.arguments.end(),
                     [](const c10::IValue& argument) { return argument.isGenerator(); });
-    const bool nested = std::any_of(results.begin(), results.end(), [&](std::int64_t value) {
-      return log_.values[value].nested || log_.values[value].of_transform;
-    });
-    const bool transformed = std::any_of(
-        operation.reads.begin(), operation.reads.end(),
-        [&](const Read& read) { return read.value >= 0 && log_.values[read.value].of_transform; });
-    if (own_generator || nested || transformed || is_undetermined(operation.facts->name)) {
+    const bool readable =
+        std::all_of(results.begin(), results.end(),
+                    [&](std::int64_t value) { return has_values(log_.values[value]); }) &&
+        std::all_of(operation.reads.begin(), operation.reads.end(), [&](const Read& read) {
+          return read.value < 0 || log_.values[read.value].nested || has_values(log_.values[read.value]);
+        });
+    if (own_generator || !readable || in_transform(operation) || is_undetermined(operation.facts->name)) {
       found_.undetermined.push_back(label_of(index));
       return;
     }
@@ -553,7 +575,8 @@ std::ostream& Validation::print(std::ostream& out) const {
   out << "; " << counted(perturbed, "parent") << " " << (perturbed == 1 ? "was" : "were") << " changed, and "
       << counted(followed, "operation") << " followed through the pass.";
   if (!undetermined.empty()) {
-    out << "\nNot determined by their arguments: " << base::quoted(undetermined) << ".";
+    out << "\nNot judged, because their arguments do not determine them, or no values were there: "
+        << base::quoted(undetermined) << ".";
   }
   const auto list = [&](const std::vector<Fault>& all) {
     for (const Fault& finding : all) {

@@ -51,7 +51,8 @@ struct TORCHTAP_API Validation {
   std::int64_t random = 0;  ///< how many of them took random numbers
   /// Operations whose results are not determined by their arguments: memory that was never written (`empty`),
   /// memory from outside, a generator of the program's own, nested tensors, tensors inside of
-  /// torch.func's transforms (vmap, grad), which are not kept; with their labels.
+  /// torch.func's transforms (vmap, grad), which are not kept, and all that was computed there, tensors
+  /// without values (on the device meta, or of PyTorch's compilers); with their labels.
   std::vector<std::string> undetermined;
   /// How many times an operation was run with one of its parents changed.
   std::int64_t perturbed = 0;

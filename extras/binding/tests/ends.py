@@ -129,6 +129,7 @@ INSIDE = {
     "Explored",
     "Monitored",
     "Published",
+    "Unseen",
     "Own",
 }
 
@@ -210,11 +211,25 @@ def test_copies_are_like_it_or_refused(name, tmp_path):
     closed(one)
 
 
-# Those of C++ are made by calling them alone, which pybind11 sees to.
-@pytest.mark.parametrize("name", [name for name, one in classes().items() if type(one).__name__ != "pybind11_type"])
+UNMADE = {**classes(), **{name: one for name, one in vars(_C).items() if isinstance(one, type)}}
+
+
+@pytest.mark.parametrize("name", UNMADE)
 def test_what_was_never_initialised_is_refused(name):
-    kind = classes()[name]
+    kind = UNMADE[name]
     one = kind.__new__(kind)
+    for read in [read for read in dir(kind) if type(getattr(kind, read)).__name__ == "property"]:
+        with pytest.raises((TypeError, RuntimeError, AttributeError)):
+            getattr(one, read)
+    if issubclass(kind, _C.Reduction):
+        for use in (
+            lambda one: one.update(X),
+            lambda one: torchtap.Count().merge(one),
+            lambda one: torchtap.ForwardOutput(reduction=one),
+            lambda one: torchtap.Series(torchtap.Count(), one),
+        ):
+            with pytest.raises(TypeError, match="was not initialised; make it by calling its class"):
+                use(one)
     try:
         ask(one)
     except AttributeError:

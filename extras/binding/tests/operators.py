@@ -66,6 +66,12 @@ def test_recorders(name, how, kind):
     recorder = kind().attach(model)
     assert same(step(run), bare)
     assert recorder.samples("") == (kind is not torchtap.BackwardInput) and recorder.samples("a") == 0
+    again = kind().attach(model, "a")  # runs in the same code
+    assert same(step(run), bare) and again.samples("a") == 0
+    recorder.detach()
+    for one in (recorder.subrecorder("a"), again.subrecorder("a")):
+        assert one.note.startswith("it is called in what torch.cond, scan or an operator like them was given"), one.note
+    assert "torch.cond" not in recorder.subrecorder("").note
     if how == "eager" and not kind.__name__.startswith("Backward"):
         model = fresh(name)
         recorder = kind().attach(model, "a")
@@ -83,6 +89,8 @@ def test_traces(name, compiled_before):
     with tracer:
         got = step(model)
     assert same(got, bare)  # torch.cond has no gradient where nothing is compiled
+    found = tracer.history.validate()
+    assert found and found.confirmed, str(found)
     model = fresh(name, compiled_before)
     with torch.no_grad():
         history = torchtap.trace(model, X)
@@ -102,6 +110,8 @@ def test_a_trace_of_flex_attention():
     torch._dynamo.reset()
     history = torchtap.trace(Attends(), X)
     assert torch.equal(history.outputs[0].tensor, Attends()(X))
+    found = history.validate()
+    assert found and found.confirmed > 30 and "arange_1" in " ".join(found.undetermined), str(found)
 
 
 @pytest.mark.skipif("report" not in torchtap._C.views, reason="built without report")

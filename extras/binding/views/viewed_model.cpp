@@ -2,10 +2,13 @@
 
 #include "viewed_model.hpp"
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <map>
+#include <optional>
 
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/model/extend/node.hpp>
 #include <torchtap/model/walk.hpp>
 
@@ -19,6 +22,11 @@ std::map<std::string, Definition>& definitions() {
   static auto* all = new std::map<std::string, Definition>;
   return *all;
 }
+
+/// Hides operations from views, in a `with`.
+struct Unseen {
+  std::optional<c10::impl::ExcludeDispatchKeyGuard> guard;
+};
 
 }  // namespace
 
@@ -78,6 +86,11 @@ DefinedView::DefinedView(const char* component, void (*define)(py::module_&)) {
 }
 
 void define_views(py::module_& module) {
+  module.def("operations_key", [] { return base::operations_key; });
+  py::class_<Unseen>(module, "Unseen")
+      .def(py::init([] { return std::make_unique<Unseen>(); }))
+      .def("__enter__", [](Unseen& one) { one.guard.emplace(base::operations_key); })
+      .def("__exit__", [](Unseen& one, const py::args&) { one.guard.reset(); });
   py::list components;
   for (const auto& [component, define] : definitions()) {
     define(module);

@@ -27,6 +27,7 @@ import torch
 if not hasattr(torch, "export"):
     raise ImportError(f"torchtap.export needs PyTorch 2.6 or newer; this is {torch.__version__}.")
 from torch.utils import _pytree as pytree  # noqa: E402
+from torchtap._private import Private  # noqa: E402
 
 if typing.TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -74,11 +75,15 @@ def _load() -> None:
             "TORCHTAP_TAPS_LIBRARY to the path of libtorchtap_taps.so."
         ) from error
     # Without an effect the compiler would remove a call that returns nothing.
-    from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
-
+    effects = Private(
+        "torch._higher_order_ops.effects._EffectType", "torch._higher_order_ops.effects._register_effectful_op"
+    )
+    if effects.missing:
+        raise ImportError(f"torchtap.export: {effects.lack('without which the compiler would remove taps')}")
+    effect, register_effectful_op = effects.found
     for name in ("tap", "tap_"):
         torch.library.register_fake(f"torchtap::{name}")(lambda xs, path, kind: None)
-    _register_effectful_op(torch.ops.torchtap.tap.default, _EffectType.ORDERED)
+    register_effectful_op(torch.ops.torchtap.tap.default, effect.ORDERED)
 
 
 import torch._inductor  # noqa: E402  (a subpackage that `import torch` may leave out)

@@ -210,6 +210,7 @@ class Recorder(_C.Recorder):
         )
         self._callables, self._objects = (condition, reduction, transform, on_error), objects
         self._hooks: Hooks = []
+        self._noted: list[_C.Hook | _C.Leaf] = []
         self._alias, self._recomputed = alias, recomputed
         weakref.finalize(self, _remove, self._hooks).atexit = False
         if spool is not None:
@@ -294,7 +295,7 @@ class Recorder(_C.Recorder):
         self, module: torch.nn.Module, hook: _C.Hook, before: bool, after: bool, inputs: bool, paired: bool
     ) -> None:
         # Code of torch.compile uses the memory of what it computes again, and carries nothing from one side to the other.
-        number = 0 if paired or self._alias else _hooks.number(module, hook)
+        number = _hooks.number(module, hook, not paired and not self._alias)
         handles: list[RemovableHandle] = []
         if before:
             handles.append(_hooks.Before(hook, module, number).register(with_kwargs=True))
@@ -344,6 +345,7 @@ class Recorder(_C.Recorder):
     def detach(self) -> None:
         """Removes all hooks; the data stays."""
         self.detach_all()
+        self._noted = [hook for hook, _ in self._hooks] or self._noted  # notes go on saying why there are no samples
         _remove(self._hooks)
 
     def until_recorded(self, forward: Callable[[], object]) -> bool:

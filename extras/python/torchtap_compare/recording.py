@@ -48,7 +48,7 @@ except ImportError:
 def is_traced():
     """Whether modules are called to see what they do, as `torch.jit.trace`, `torch.fx` and `torch.export` call them."""
     fx = getattr(sys.modules.get("torch.fx._symbolic_trace"), "_is_fx_tracing_flag", False)
-    return fx or torch._C._get_tracing_state() is not None or detect_fake_mode() is not None
+    return fx or torch.jit.is_tracing() or detect_fake_mode() is not None
 
 
 def parts(tensor):

@@ -16,10 +16,8 @@ from torchtap._library import _C
 
 # isort: split
 import torch
-from torch._dynamo import convert_frame, eval_frame
-from torch._higher_order_ops.utils import _in_hop_compile as _in_operator
-from torch.fx.experimental import proxy_tensor
 from torch.utils import _pytree as pytree
+from torchtap._private import Private
 
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,12 +27,26 @@ if typing.TYPE_CHECKING:
     Hooks: typing.TypeAlias = list[tuple[torch.nn.Module, _C.Hook]]
 
 
+_lacks: list[str] = []  # what each view says first
+
+
+def _private(use: str, *names: str) -> list[typing.Any] | None:
+    one = Private(*names)
+    if one.missing:
+        _lacks.append(one.lack(use))
+    return None if one.missing else one.found
+
+
 # Operations are seen by this dispatch key. Higher-order operators (torch.cond, those of torch.func in torch.vmap) are Python's
 # and look for a kernel of each key; they pass this one, and what they compute is seen.
-_operations_key: typing.Any = torch._C._parse_dispatch_key("TESTING_ONLY_GenericMode")
-torch._ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(_operations_key)
-for _one in torch._ops._higher_order_ops.values():
-    _one.fallthrough(_operations_key)
+if _found := _private(
+    "so models with torch.cond or torch.func may raise NotImplementedError under views",
+    "torch._ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS",
+    "torch._ops._higher_order_ops",
+):
+    _found[0].append(_C.operations_key())
+    for _one in _found[1].values():
+        _one.fallthrough(_C.operations_key())
 
 
 def _unseen(function: Callable[..., typing.Any]) -> Callable[..., typing.Any]:
@@ -42,7 +54,7 @@ def _unseen(function: Callable[..., typing.Any]) -> Callable[..., typing.Any]:
 
     @functools.wraps(function)
     def hidden(*arguments: typing.Any, **named: typing.Any) -> typing.Any:
-        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_operations_key)):
+        with _C.Unseen():
             return function(*arguments, **named)
 
     return hidden
@@ -50,8 +62,23 @@ def _unseen(function: Callable[..., typing.Any]) -> Callable[..., typing.Any]:
 
 # torch.cond and its like compile what they are given in the midst of a forward, and its gradient, with tensors that have shapes
 # alone: of that the program runs nothing.
-convert_frame.ConvertFrameAssert.__call__ = _unseen(convert_frame.ConvertFrameAssert.__call__)  # type: ignore[method-assign]
-proxy_tensor._MakefxTracer._trace_inner = _unseen(proxy_tensor._MakefxTracer._trace_inner)  # type: ignore[method-assign]
+if _found := _private(
+    "so views of models with torch.cond and its like show operations of the compiler, too",
+    "torch._dynamo.convert_frame.ConvertFrameAssert",
+    "torch._dynamo.convert_frame.ConvertFrameAssert.__call__",
+    "torch.fx.experimental.proxy_tensor._MakefxTracer",
+    "torch.fx.experimental.proxy_tensor._MakefxTracer._trace_inner",
+):
+    _found[0].__call__ = _unseen(_found[1])
+    _found[2]._trace_inner = _unseen(_found[3])
+
+_stances = _private(
+    "so views run the whole program uncompiled, and torch.cond has no gradients there",
+    "torch._dynamo.eval_frame",
+    "torch._dynamo.eval_frame._stance",
+    "torch._dynamo.eval_frame._set_stance",
+    "torch._higher_order_ops.utils._in_hop_compile",
+)
 
 
 class Fields(dict[str, typing.Any]):
@@ -76,7 +103,7 @@ def model_of(call: str, model: torch.nn.Module, lasts: bool = False) -> tuple[to
     if not isinstance(model, torch.nn.Module):
         made = f"; call it with an object: torchtap.{call}({model.__name__}(…))" if isinstance(model, type) else ""
         raise TypeError(f"torchtap.{call}: expected a torch.nn.Module, got {_name(model)}{made}.")
-    notes = []
+    notes = [*_lacks]
     if is_compiled(model):
         notes.append(
             "torch.compile breaks the code of this model at each module that is watched, and leaves the parts between them compiled."
@@ -114,22 +141,17 @@ class _Stance:
     """What torch.compile is told: in threads that are in as_written() to run all as it is written, but for torch.cond and its like,
     which compile what they are given and compute gradients only then; in others what the program tells it."""
 
-    def __init__(self, program: typing.Any) -> None:
-        self.program, self.threads = program, collections.Counter[int]()
+    def __init__(self, program: typing.Any, in_operator: Callable[[], bool]) -> None:
+        self.program, self.in_operator, self.threads = program, in_operator, collections.Counter[int]()
 
     @property
     def stance(self) -> str:
-        if threading.get_ident() in self.threads and not _in_operator():
+        if threading.get_ident() in self.threads and not self.in_operator():
             return "force_eager"
         return typing.cast("str", self.program.stance)
 
-    @property
-    def skip_guard_eval_unsafe(self) -> bool:
-        return typing.cast("bool", self.program.skip_guard_eval_unsafe)
-
-    @property
-    def backend(self) -> typing.Any:
-        return self.program.backend
+    def __getattr__(self, name: str) -> typing.Any:
+        return getattr(self.program, name)
 
 
 _stance_lock = threading.Lock()
@@ -141,11 +163,15 @@ def as_written() -> Iterator[None]:
     """While it lasts, this thread passes by code that torch.compile made: views see what a program calls."""
     # The stance is the process's: the first of several threads sets it, and the last one puts the program's back.
     global _stance
-    thread = threading.get_ident()
+    if _stances is None:
+        with torch.compiler.set_stance("force_eager"):
+            yield
+        return
+    thread, holder = threading.get_ident(), _stances[0]
     with _stance_lock:
         if _stance is None:
-            one = _Stance(eval_frame._stance)
-            eval_frame._set_stance(one)  # type: ignore[arg-type]
+            one = _Stance(holder._stance, _stances[3])
+            holder._set_stance(one)
             _stance = one
         _stance.threads[thread] += 1
     try:
@@ -154,10 +180,8 @@ def as_written() -> Iterator[None]:
         with _stance_lock:
             _stance.threads -= collections.Counter([thread])
             if not _stance.threads:
-                if (
-                    typing.cast("typing.Any", eval_frame._stance) is _stance
-                ):  # unless the program has set another one meanwhile
-                    eval_frame._stance = _stance.program
+                if holder._stance is _stance:  # unless the program has set another one meanwhile
+                    holder._stance = _stance.program
                 _stance = None
 
 
