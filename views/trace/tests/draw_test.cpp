@@ -13,6 +13,8 @@
 
 #include "drawn.hpp"
 #include "support.hpp"
+#include "tests/emulated.hpp"
+#include "tests/only_where.hpp"
 
 BOOST_AUTO_TEST_SUITE(drawing)
 
@@ -352,7 +354,10 @@ BOOST_AUTO_TEST_CASE(wrong_options_are_errors) {
   BOOST_TEST(files_in(folder) == 0U);
 }
 
-BOOST_AUTO_TEST_CASE(the_source_is_written_without_graphviz) {
+BOOST_AUTO_TEST_CASE(
+    the_source_is_written_without_graphviz,
+    *torchtap_test::only_where([] { return !torchtap_test::is_emulated(); },
+                               "the emulator does not say that a program could not be started")) {
   const trace::History history = history_of_elman(2);
   const TemporaryDirectory folder;
   const Path nothing(folder.path());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/autocast_mode.h>
+#include <boost/test/unit_test.hpp>
 #include <torch/script.h>
 #include <torch/torch.h>
 #include <torch/version.h>
@@ -101,7 +102,6 @@ struct ResNetImpl : nn::Module {
 };
 TORCH_MODULE(ResNet);
 
-/// Whether operations on the CPU run in a lower precision where LibTorch thinks that it suffices.
 inline void set_autocast(bool enabled) {
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
   at::autocast::set_autocast_enabled(at::kCPU, enabled);
@@ -110,6 +110,28 @@ inline void set_autocast(bool enabled) {
 #endif
   if (!enabled) at::autocast::clear_cache();
 }
+
+/// While it lives, operations on the CPU run in a lower precision where LibTorch thinks that it suffices.
+class Autocast {
+ public:
+  Autocast() { set_autocast(true); }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+  ~Autocast() { set_autocast(false); }
+
+  /// Whether LibTorch computes so at all: where its oneDNN lacks convolutions of bfloat16, they throw.
+  static bool works() {
+    const Autocast autocast;
+    const torch::NoGradGuard no_grad;
+    try {
+      torch::conv2d(torch::ones({1, 4, 8, 8}), torch::ones({4, 4, 3, 3}));
+    } catch (const std::exception& error) {
+      BOOST_TEST_MESSAGE("without autocast, as LibTorch says: " << error.what());
+      return false;
+    }
+    return true;
+  }
+};
 
 inline std::vector<std::string> labels(const std::vector<trace::Node>& nodes) {
   std::vector<std::string> labels;

@@ -70,9 +70,10 @@ BOOST_AUTO_TEST_CASE(recurrent_nets_and_transformers_with_dropout_and_autocast) 
     return traced.finish();
   };
   check(transformer(), "transformer in train");
-  set_autocast(true);
-  const auto cast = transformer();
-  set_autocast(false);
+  const auto cast = [&] {
+    const Autocast autocast;
+    return transformer();
+  }();
   check(cast, "with autocast");
   bool half = false;
   for (const auto& node : cast) half = half || node.dtype() == at::kBFloat16;

@@ -4,6 +4,7 @@
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/selectors/selectors.hpp>
 
+#include "tests/emulated.hpp"
 #include "tests/script/support.hpp"
 
 BOOST_AUTO_TEST_SUITE(values)
@@ -69,7 +70,7 @@ void compare(tap::recorders::Recorder& recorder, const Case& one, const std::str
     const auto list = subrecorder.slot(slot).tensors();
     BOOST_TEST_REQUIRE(list.size() == static_cast<std::size_t>(subrecorder.samples()), kind << " " << key);
     BOOST_TEST_REQUIRE(call < list.size(), kind << " " << key);
-    BOOST_TEST(at::equal(list[call], tensor), kind << " " << key << " differs");
+    BOOST_TEST(as_python(list[call], tensor), kind << " " << key << " differs");
     ++compared;
   }
   BOOST_TEST(compared == wanted.size());
