@@ -18,9 +18,14 @@ MODULES = [
 VERSION = (*map(int, torch.__version__.split(".")[:2]),)
 BUILT = given("torchtap_python")  # the module _C, where it was built
 # What needs nothing but Python, or reads other programs' streams and files.
-EVERYWHERE = {"torchtap", "torchtap.__main__", "torchtap.rows", "torchtap.rows_tables", "torchtap.stream"} | {
-    one for one in MODULES if "_compare" in one or one == "torchtap.views"
-}
+EVERYWHERE = {
+    "torchtap",
+    "torchtap.__main__",
+    "torchtap._private",
+    "torchtap.rows",
+    "torchtap.rows_tables",
+    "torchtap.stream",
+} | {one for one in MODULES if "_compare" in one or one == "torchtap.views"}
 
 
 @pytest.fixture(scope="module")
