@@ -2,6 +2,7 @@
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
+
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -50,7 +51,9 @@ BOOST_DATA_TEST_CASE(a_scripted_model_has_the_operations_and_bits_of_the_eager_o
   if (one.operations > 0) BOOST_TEST(tensors.size() == one.operations);
   std::vector<std::size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto name_of = [&](std::size_t i) { return expected.at("names").at(static_cast<std::int64_t>(i)).text(); };
+  const auto name_of = [&](std::size_t i) {
+    return expected.at("names").at(static_cast<std::int64_t>(i)).text();
+  };
   const auto is = [&](const trace::Node& node, std::size_t i) {
     return node.type() == name_of(i) && node.tensor().sizes() == tensors[i].sizes() &&
            torchtap_test::as_python(node.tensor(), tensors[i]);
@@ -60,7 +63,8 @@ BOOST_DATA_TEST_CASE(a_scripted_model_has_the_operations_and_bits_of_the_eager_o
     if (node.kind() != trace::NodeKind::operation) continue;
     BOOST_REQUIRE_MESSAGE(next < tensors.size(), node.label() << " is more than Python saw");
     // In which order a call's arguments are computed is the compiler's choice, and processors differ in it.
-    if (torchtap_test::is_emulated() && next + 1 < order.size() && !is(node, order[next]) && is(node, order[next + 1]))
+    if (torchtap_test::is_emulated() && next + 1 < order.size() && !is(node, order[next]) &&
+        is(node, order[next + 1]))
       std::swap(order[next], order[next + 1]);
     const std::size_t same = order[next];
     const std::string name = name_of(same);
