@@ -118,19 +118,6 @@ class Autocast {
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
   ~Autocast() { set_autocast(false); }
-
-  /// Whether LibTorch computes so at all: where its oneDNN lacks convolutions of bfloat16, they throw.
-  static bool works() {
-    const Autocast autocast;
-    const torch::NoGradGuard no_grad;
-    try {
-      torch::conv2d(torch::ones({1, 4, 8, 8}), torch::ones({4, 4, 3, 3}));
-    } catch (const std::exception& error) {
-      BOOST_TEST_MESSAGE("without autocast, as LibTorch says: " << error.what());
-      return false;
-    }
-    return true;
-  }
 };
 
 inline std::vector<std::string> labels(const std::vector<trace::Node>& nodes) {

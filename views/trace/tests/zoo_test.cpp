@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "support.hpp"
+#include "tests/convolves.hpp"
 #include "zoo/detector.hpp"
 #include "zoo/gpt.hpp"
 #include "zoo/mobilenet.hpp"
@@ -105,7 +106,7 @@ BOOST_DATA_TEST_CASE(networks_of_the_zoo_give_the_same_bits_again, boost::unit_t
   {
     const torch::NoGradGuard no_grad;
     check(network, false, "eval, without gradients");
-    if (Autocast::works()) {
+    if (torchtap_test::convolves(at::kBFloat16)) {
       const Autocast autocast;
       check(network, false, "with autocast");
     }
