@@ -8,7 +8,6 @@
 #include <utility>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/base/thread.hpp>
 #include <torchtap/storage/detail/folder.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/detail/spool_impl.hpp>
@@ -17,6 +16,20 @@
 #include <torchtap/storage/spool.hpp>
 
 namespace torchtap::storage {
+
+void Spool::Impl::check(const char* call) const {
+  TORCH_CHECK(made_here, call, ": this process is a child (fork) of the one that spools to \"", directory,
+              "\", and only the parent can write there; spool to another directory here.");
+  TORCH_CHECK_VALUE(!closed.load(std::memory_order_relaxed), call, ": \"", directory,
+                    "\" was closed; nothing can be appended any more.");
+}
+
+void Spool::Impl::raise(const char* call, const std::string& why) const {
+  TORCH_CHECK(false, call, ": ", why, " \"", where(), "\" holds ", sealed_samples.load(), " samples in ",
+              sealed_shards.load(), " complete shards; ", queue.bytes(), " bytes wait in memory.",
+              aside ? " The recording that they replace is still at \"" + directory + "\"." : "",
+              " Make room, then call flush() or save(): they try again, and recording continues.");
+}
 
 Spool::Stream::Stream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Spool::Stream::~Stream() = default;
@@ -62,7 +75,7 @@ Spool::Spool(const std::string& directory, const SpoolOptions& options) : impl_(
   impl_->options = options;
   impl_->open(directory);
   try {
-    impl_->writer = base::start_thread("torchtap-spool", [impl = impl_.get()] { impl->run(); });
+    impl_->queue.start(options.queue_bytes());
   } catch (const std::system_error& error) {
     TORCH_CHECK(false, "spool: cannot start the writer thread: ", error.what(), ".");
   }
@@ -83,13 +96,7 @@ Spool::~Spool() {
       impl_->rescue();
     }
   }
-  if (!impl_->writer.joinable()) return;
-  {
-    const std::lock_guard lock(impl_->mutex);
-    impl_->stop = true;
-    impl_->work.notify_one();
-  }
-  impl_->writer.join();
+  impl_->queue.stop();
 }
 
 Spool::Stream& Spool::add(const EntryId& id) {
@@ -113,6 +120,25 @@ Spool::Stream& Spool::add(const EntryId& id) {
   static_cast<EntryId&>(impl->entry) = id;
   impl_->streams.emplace_back(new Stream(std::move(impl)));
   return *impl_->streams.back();
+}
+
+bool Spool::admit(Stream& stream, std::int64_t bytes) {
+  return admit(stream, bytes, impl_->options.when_full());
+}
+
+bool Spool::admit(Stream& stream, std::int64_t bytes, WhenFull policy) {
+  Impl& spool = *impl_;
+  spool.check("storage::Spool::admit");
+  do {
+    if (spool.queue.has_room(bytes, policy == WhenFull::wait)) return true;
+    if (const std::string why = spool.queue.failure(); !why.empty()) spool.raise("spool", why);
+  } while (policy == WhenFull::wait);  // another thread had it try again
+  TORCH_CHECK(policy == WhenFull::drop, "spool: the queue in front of \"", spool.directory,
+              "\" is full: ", spool.queue.bytes(), " bytes of at most ", spool.options.queue_bytes(),
+              " wait for the disk, and a sample of ", bytes,
+              " bytes arrived. It was not recorded; all before it are. See SpoolOptions::when_full.");
+  stream.impl_->dropped.fetch_add(1);
+  return false;
 }
 
 void Spool::withdraw(std::int64_t count) noexcept {
@@ -159,12 +185,7 @@ void Spool::close() {
     spool.closed = false;
     throw;
   }
-  {
-    const std::lock_guard lock(spool.mutex);
-    spool.stop = true;
-    spool.work.notify_one();
-  }
-  spool.writer.join();
+  spool.queue.stop();
   const std::lock_guard lock(spool.disk);
   spool.journal = base::Descriptor();
   if (spool.streams.empty()) spool.staging.reset();

@@ -130,6 +130,18 @@ void Spool::Impl::begin(Piece& piece) {
   lane.shard->rollback();  // of a failed attempt
 }
 
+std::string Spool::Impl::write_or_say(Piece& piece) {
+  try {
+    const std::lock_guard lock(disk);
+    write(piece);
+  } catch (const c10::Error& problem) {
+    return problem.what_without_backtrace();
+  } catch (const std::exception& problem) {
+    return std::string("spool: ") + problem.what() + ".";
+  }
+  return {};
+}
+
 void Spool::Impl::write(Piece& piece) {
   if (!piece.continues) begin(piece);
   Shard& shard = *piece.stream->lanes[piece.slot].shard;
@@ -175,18 +187,11 @@ void Spool::Impl::flush(const char* call) {
     for (const auto& stream : streams) {
       const std::lock_guard lock(stream->impl_->mutex);
       for (auto& piece : stream->impl_->pieces) {
-        if (piece.second != nullptr) push(std::move(piece.second));
+        if (piece.second != nullptr) queue.push(std::move(piece.second));
       }
     }
   }
-  {
-    std::unique_lock lock(mutex);
-    const std::uint64_t until = pushed;
-    failed = false;  // try again
-    work.notify_one();
-    room.wait(lock, [&] { return written >= until || failed; });
-    if (failed) raise(call, error);
-  }
+  if (const std::string why = queue.drain(); !why.empty()) raise(call, why);
   // Other threads keep recording: a shard that ends in an incomplete sample is sealed when the sample is
   // complete.
   Lanes waiting;
@@ -198,12 +203,7 @@ void Spool::Impl::flush(const char* call) {
     waiting = seal_ready(call, waiting);
   }
   while (!waiting.empty()) {
-    {
-      std::unique_lock lock(mutex);
-      const std::uint64_t before = written;
-      room.wait(lock, [&] { return written > before || failed || queue.empty(); });
-      if (failed) raise(call, error);
-    }
+    if (const std::string why = queue.wait_for_some(); !why.empty()) raise(call, why);
     const std::lock_guard lock(disk);
     waiting = seal_ready(call, waiting);
   }

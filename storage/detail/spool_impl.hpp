@@ -1,12 +1,9 @@
 #pragma once
 
-/// The parts of a spool, which its sources share: `spool_stream.cpp` collects samples, `spool_queue.cpp`
+/// The parts of a spool, which its sources share: `spool_stream.cpp` collects samples, `piece_queue.cpp`
 /// hands them to a thread, `spool_disk.cpp` writes them, `spool_open.cpp` takes the directory.
 
-#include <c10/core/ScalarType.h>
-
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -14,7 +11,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,31 +18,13 @@
 #include <torchtap/base/process.hpp>
 #include <torchtap/base/staging.hpp>
 #include <torchtap/storage/detail/contents.hpp>
+#include <torchtap/storage/detail/piece_queue.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/detail/shard.hpp>
 #include <torchtap/storage/spool.hpp>
 
 namespace torchtap::storage {
 namespace detail {
-
-constexpr std::size_t kPiece = std::size_t{64} << 10;  // bytes; larger samples are split
-
-/// Samples on their way to the writer.
-struct Piece {
-  Spool::Stream::Impl* stream = nullptr;
-  std::int64_t slot = -1;
-  std::unique_ptr<char[]> data;
-  std::size_t capacity = 0;
-  std::size_t used = 0;
-  bool continues = false;                              // a large sample that began in an earlier piece
-  c10::ScalarType dtype = c10::ScalarType::Undefined;  // of all defined samples
-  std::vector<Run> runs;                               // the samples that end here
-  std::uint64_t begins = 0;                            // the bytes of the large sample that begins here,
-  std::vector<std::int64_t> sizes;                     // and its shape
-
-  /// The shape of the sample that begins here first.
-  const std::vector<std::int64_t>& first_sizes() const noexcept { return begins > 0 ? sizes : runs[0].sizes; }
-};
 
 /// The open shard of one list of samples.
 struct Lane {
@@ -58,7 +36,7 @@ struct Lane {
 
 struct Spool::Stream::Impl {
   // Called under `mutex`, for the piece that `last` points to:
-  void begin(std::int64_t slot, std::unique_ptr<char[]> data, std::size_t capacity);
+  void begin(std::int64_t slot, std::size_t capacity);
   void push();
   void collect(const at::Tensor& sample, std::int64_t slot);
   void collect_none(std::int64_t slot);
@@ -112,18 +90,8 @@ struct Spool::Impl {
   // Entries of a continued recording before `Spool::add`, by path and kind.
   std::map<std::pair<std::string, std::string>, std::deque<Stream*>> waiting;
 
-  // The queue. `queued` counts bytes until they are written.
-  std::mutex mutex;
-  std::condition_variable work, room;
-  std::deque<std::unique_ptr<detail::Piece>> queue;
-  std::vector<std::unique_ptr<char[]>> spare;  // of kPiece bytes
-  std::atomic<std::int64_t> queued{0};
-  std::uint64_t pushed = 0, written = 0;  // pieces
-  std::atomic<bool> failed{false};
-  std::string error;  // why, while `failed`
-  bool stop = false;
+  detail::PieceQueue queue{[this](detail::Piece& piece) { return write_or_say(piece); }};
   std::atomic<bool> closed{false};
-  std::thread writer;
 
   std::mutex disk;                        // guards everything on disk
   std::list<detail::Shard*> open_shards;  // with open files, the most recently used first
@@ -140,7 +108,7 @@ struct Spool::Impl {
   const std::string& where() const noexcept { return aside ? aside_path : directory; }
   void lock_journal(const std::string& path, bool fresh);
   void go_on(bool cut_off);
-  void run();
+  std::string write_or_say(detail::Piece& piece);
   void write(detail::Piece& piece);
   void begin(detail::Piece& piece);
   bool make_room(const detail::Piece& piece, bool alike);
@@ -151,8 +119,6 @@ struct Spool::Impl {
   void log(const std::string& lines, bool sync);
   void announce();
   void count(Stream::Impl& stream);
-  void push(std::unique_ptr<detail::Piece> piece);
-  std::unique_ptr<char[]> buffer();
   void flush(const char* call);
   void finish(const char* call);
   void remove_journal(const char* call);

@@ -98,24 +98,24 @@ void Spool::Stream::hand_over() {
   }
 }
 
-void Spool::Stream::Impl::begin(std::int64_t slot, std::unique_ptr<char[]> data, std::size_t capacity) {
+void Spool::Stream::Impl::begin(std::int64_t slot, std::size_t capacity) {
   auto& piece = *last;
   piece = std::make_unique<Piece>();
   piece->stream = this;
   piece->slot = slot;
-  piece->data = std::move(data);
+  if (capacity > 0) piece->data = spool->queue.buffer(capacity);
   piece->capacity = capacity;
 }
 
 void Spool::Stream::Impl::push() {
   if (*last == nullptr) return;
   ++pushed;
-  spool->push(std::move(*last));
+  spool->queue.push(std::move(*last));
 }
 
 void Spool::Stream::Impl::collect_none(std::int64_t slot) {
   auto& piece = *last;
-  if (piece == nullptr) begin(slot, nullptr, 0);
+  if (piece == nullptr) begin(slot, 0);
   count(piece->runs, false, c10::ScalarType::Undefined, {});
   if (piece->runs.size() >= kMostRuns) push();
 }
@@ -132,10 +132,7 @@ void Spool::Stream::Impl::collect(const at::Tensor& sample, std::int64_t slot) {
   const bool other = piece != nullptr && piece->dtype != dtype && piece->dtype != c10::ScalarType::Undefined;
   if (piece != nullptr && (other || piece->used + bytes > piece->capacity)) push();
   if (bytes > kPiece) return collect_large(tensor, slot);
-  if (piece == nullptr) {
-    const std::size_t capacity = grow(slot, bytes);
-    begin(slot, capacity == kPiece ? spool->buffer() : std::unique_ptr<char[]>(new char[capacity]), capacity);
-  }
+  if (piece == nullptr) begin(slot, grow(slot, bytes));
   piece->dtype = dtype;
   if (bytes != 0) std::memcpy(piece->data.get() + piece->used, data, bytes);
   piece->used += bytes;
@@ -170,8 +167,7 @@ void Spool::Stream::Impl::collect_stack(const at::Tensor& stack) {
     if (piece != nullptr && piece->used + bytes > piece->capacity) push();
     if (piece == nullptr) {
       const auto most = std::min(kPiece, static_cast<std::size_t>(spool->options.shard_bytes()));
-      const std::size_t capacity = left * bytes >= most ? std::max(most, bytes) : grow(-1, bytes);
-      begin(-1, capacity == kPiece ? spool->buffer() : std::unique_ptr<char[]>(new char[capacity]), capacity);
+      begin(-1, left * bytes >= most ? std::max(most, bytes) : grow(-1, bytes));
     }
     const std::size_t fits = bytes == 0 ? left : std::min(left, (piece->capacity - piece->used) / bytes);
     piece->dtype = dtype;
@@ -191,7 +187,7 @@ void Spool::Stream::Impl::collect_large(const at::Tensor& tensor, std::int64_t s
   const auto bytes = static_cast<std::size_t>(tensor.nbytes());
   const auto* data = static_cast<const char*>(tensor.data_ptr());
   for (std::size_t at = 0; at < bytes; at += kPiece) {
-    begin(slot, spool->buffer(), kPiece);
+    begin(slot, kPiece);
     piece->dtype = tensor.scalar_type();
     piece->used = std::min(kPiece, bytes - at);
     piece->continues = at > 0;
