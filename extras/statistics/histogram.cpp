@@ -10,6 +10,7 @@
 
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/extend/ledger.hpp>
+#include <torchtap/statistics/detail/adjacent.hpp>
 #include <torchtap/statistics/detail/bin_counts.hpp>
 #include <torchtap/statistics/detail/bin_range.hpp>
 #include <torchtap/statistics/detail/in_order.hpp>
@@ -109,7 +110,7 @@ void Histogram::validate() const {
 
 void Histogram::ask(Pass& pass) const {
   if (growing_) pass.ask_total({});
-  if (edges_ == nullptr || known(pass)) return;
+  if (edges_ == nullptr || (slots_ && intake_.knows(pass))) return;
   // A growing range has usually stopped growing by now, unless all elements were equal: the total shows
   // whether they still are.
   if (!growing_ || *min_->data_ptr<double>() < *max_->data_ptr<double>())
@@ -120,15 +121,19 @@ bool Histogram::ask_ledger(extend::Ledger& ledger) const {
   return edges_ != nullptr && !growing_ && ledger.ask_bins(intake_, edges_->edges());
 }
 
-void Histogram::fold(const Pass& pass) {
-  if (const auto lines = known(pass); lines && count_lines(pass, *lines))
-    return intake_.count_rows(intake_.folding().over_all ? lines->numel : lines->rows);
-  const base::RecordingMode quiet;
-  const extend::Rows rows = intake_.open(pass.sample());
-  if (rows.count == 0) return;
+bool Histogram::combine_lines(const extend::Lines& lines) {
+  if (!slots_ || edges_ == nullptr) return false;
+  std::vector<char> copies;
+  return count_lines(statistics::detail::adjacent(lines, copies));
+}
+
+bool Histogram::combine_all(const extend::Memory& all) {
+  return slots_ && edges_ != nullptr && count_lines({all.type, all.data, 1, all.numel});
+}
+
+void Histogram::combine_rows(const Pass& pass, const extend::Rows& rows, c10::ArrayRef<Summary> /*kept*/) {
   if (!slots_) start(rows);
   if (!count_plain(pass) && !count_rows(pass, rows) && !count_on_device(rows)) count_any(rows);
-  intake_.commit(rows);
 }
 
 void Histogram::start(const extend::Rows& rows) {
@@ -140,13 +145,6 @@ void Histogram::start(const extend::Rows& rows) {
   min_ = at::full({}, kInf, on_device.dtype(at::kDouble));
   max_ = at::full({}, -kInf, on_device.dtype(at::kDouble));
   grow(*min_, *max_);
-}
-
-/// A small sample like those before, which needs no further checks.
-std::optional<extend::Lines> Histogram::known(const Pass& pass) const {
-  if (!slots_ || edges_ == nullptr) return std::nullopt;
-  if (const auto* const all = intake_.whole(pass)) return extend::Lines{all->type, all->data, 1, all->numel};
-  return intake_.adjacent_lines(pass);
 }
 
 /// Counts with the kernels if they support the sample.
@@ -167,12 +165,10 @@ bool Histogram::cover_and_count_equal(const Summary& all) {
 }
 
 /// Counts elements in memory with loops. Returns false, having counted nothing, if there are no edges.
-bool Histogram::count_lines(const Pass& pass, const extend::Lines& lines) {
-  if (growing_) {
-    auto total = extend::parts_of(pass).requests.total();
-    if (!total) total = extend::summarize({lines.type, lines.data, lines.rows * lines.numel}, {});
-    if (cover_and_count_equal(*total)) return true;
-  }
+bool Histogram::count_lines(const extend::Lines& lines) {
+  if (growing_ &&
+      cover_and_count_equal(extend::summarize({lines.type, lines.data, lines.rows * lines.numel}, {})))
+    return true;
   if (edges_ == nullptr) return false;
   auto* const counters = slots_->data_ptr<std::int64_t>();
   if (slots_->size(0) == 1) {
@@ -196,7 +192,7 @@ bool Histogram::count_rows(const Pass& pass, const extend::Rows& rows) {
     return true;
   }
   const at::Tensor x = rows.flat(rows.view).contiguous();
-  return count_lines(pass, {x.scalar_type(), static_cast<const char*>(x.data_ptr()), x.size(0), x.size(1)});
+  return count_lines({x.scalar_type(), static_cast<const char*>(x.data_ptr()), x.size(0), x.size(1)});
 }
 
 /// Only needed for the kernels and loops, which only run on the CPU.

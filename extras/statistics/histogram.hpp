@@ -73,7 +73,9 @@ class TORCHTAP_API Histogram : public Reduction {
   friend class cereal::access;
   void ask(Pass& pass) const override;
   bool ask_ledger(extend::Ledger& ledger) const override;
-  void fold(const Pass& pass) override;
+  bool combine_lines(const extend::Lines& lines) override;
+  bool combine_all(const extend::Memory& all) override;
+  void combine_rows(const Pass& pass, const extend::Rows& rows, c10::ArrayRef<Summary> kept) override;
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
@@ -90,10 +92,9 @@ class TORCHTAP_API Histogram : public Reduction {
   void find_edges();
   void set_edges(std::vector<double> edges);
   at::Tensor column(std::int64_t slot) const;
-  std::optional<extend::Lines> known(const Pass& pass) const;
   void start(const extend::Rows& rows);
   bool count_plain(const Pass& pass);
-  bool count_lines(const Pass& pass, const extend::Lines& lines);
+  bool count_lines(const extend::Lines& lines);
   bool count_rows(const Pass& pass, const extend::Rows& rows);
   bool count_on_device(const extend::Rows& rows);
   void count_any(const extend::Rows& rows);

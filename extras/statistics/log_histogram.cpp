@@ -8,6 +8,7 @@
 
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/extend/ledger.hpp>
+#include <torchtap/statistics/detail/adjacent.hpp>
 #include <torchtap/statistics/log_histogram.hpp>
 
 namespace torchtap::reductions {
@@ -65,16 +66,9 @@ bool LogHistogram::ask_ledger(extend::Ledger& ledger) const {
 
 bool LogHistogram::combine_lines(const extend::Lines& lines) {
   if (!table_ || !extend::has_bits(lines.type)) return false;
-  if (lines.places == nullptr) {
-    table_.add(lines.type, lines.data, lines.rows, lines.numel);
-    return true;
-  }
-  std::vector<char> side_by_side;  // all of them are added, or none
-  const std::int64_t bytes = lines.bytes();
-  lines.each([&](const extend::Memory& row) {
-    side_by_side.insert(side_by_side.end(), row.data, row.data + bytes);
-  });
-  table_.add(lines.type, side_by_side.data(), lines.rows, lines.numel);
+  std::vector<char> copies;
+  const extend::Lines all = statistics::detail::adjacent(lines, copies);  // all of them are added, or none
+  table_.add(all.type, all.data, all.rows, all.numel);
   return true;
 }
 

@@ -218,10 +218,6 @@ Rows Intake::open(const at::Tensor& sample, c10::ArrayRef<Summary> kept) const {
   return rows;
 }
 
-const Memory* Intake::whole(const Pass& pass) const {
-  return folding_.over_all && !any_shape_ && fitting_rows(pass) ? parts_of(pass).sample.memory() : nullptr;
-}
-
 /// The layout of the rows of a sample that resembles the samples before.
 struct Intake::Form {
   std::int64_t rows = 1, numel = 1;  // of each row
@@ -295,15 +291,6 @@ void Intake::remember(const Pass& pass) {
   last_.sizes.assign(sizes.begin(), sizes.end());
   last_.rows = lines->rows;
   last_.numel = lines->numel;
-}
-
-std::optional<Lines> Intake::adjacent_lines(const Pass& pass) const {
-  auto lines = this->lines(pass);
-  if (lines && lines->places != nullptr) {
-    lines->data = parts_of(pass).sample.memory()->data;
-    lines->places = nullptr;
-  }
-  return lines;
 }
 
 std::optional<std::int64_t> Intake::fitting_rows(const Pass& pass) const {

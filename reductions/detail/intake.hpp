@@ -129,16 +129,12 @@ class TORCHTAP_API Intake {
   /// the same dtype, and with non-finite elements propagated. Otherwise nothing is returned, and `open` has
   /// to look.
   std::optional<Lines> lines(const Pass& pass) const;
-  /// The lines side by side: chosen rows that are no neighbours are copied.
-  std::optional<Lines> adjacent_lines(const Pass& pass) const;
-  /// As `lines`, of all elements folded into one number; null if this does not apply.
-  const Memory* whole(const Pass& pass) const;
   /// Number of rows of a sample on the CPU, if it is of the same dtype and shape as those before, and
   /// non-finite elements are propagated, so that it is known to fit. Otherwise nothing.
   std::optional<std::int64_t> fitting_rows(const Pass& pass) const;
   /// Whether the sample is small and known to fit.
   bool knows(const Pass& pass) const;
-  /// Counts the rows of `lines` or `fitting_rows`, or the elements of `whole`.
+  /// Counts the rows of `lines` or `fitting_rows`.
   void count_rows(std::int64_t rows) noexcept { count_ += rows; }
   /// Counts the rows that `open` returned.
   void commit(const Rows& rows);
