@@ -37,7 +37,8 @@ HWY_INLINE hn::Vec<D> load(D d, const T* x) {
   } else if constexpr (std::is_same_v<T, c10::Half>) {
 #if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2) || HWY_ARCH_ARM_A64
     const hn::Rebind<hwy::float16_t, D> half;
-    return hn::PromoteTo(d, hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(x)));
+    const hn::Rebind<std::uint16_t, D> bits;  // Highway 1.0.3 cannot load two halves with Clang for ARM
+    return hn::PromoteTo(d, hn::BitCast(half, hn::LoadU(bits, reinterpret_cast<const std::uint16_t*>(x))));
 #else  // without such an instruction, Highway treats non-finite values as large numbers
     const hn::Rebind<std::uint16_t, D> half;
     const hn::RebindToUnsigned<D> wide;
