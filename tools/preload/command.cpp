@@ -181,15 +181,23 @@ class Meanwhile {
 #endif
   {
   }
-  std::function<void()> function() {
-    if (!ReceivedFiles::has(config_) && config_.mode != "monitor" && config_.every == 0) return nullptr;
+  std::function<std::chrono::milliseconds()> function() {
+    if (!ReceivedFiles::has(config_) && config_.mode != "monitor" && config_.every == 0 &&
+        saver_.streams() == nullptr)
+      return nullptr;
     return [this] {
-      receive();
-      if (config_.every == 0 ||
-          std::chrono::steady_clock::now() - saved_ < std::chrono::duration<double>(config_.every))
-        return;
-      saver_.save_so_far();
-      saved_ = std::chrono::steady_clock::now();
+      constexpr std::chrono::milliseconds kPause(100);
+      const auto now = std::chrono::steady_clock::now();
+      if (now - received_ >= kPause) {
+        receive();
+        received_ = now;
+      }
+      if (config_.every != 0 && now - saved_ >= std::chrono::duration<double>(config_.every)) {
+        saver_.save_so_far();
+        saved_ = std::chrono::steady_clock::now();
+      }
+      return saver_.streams() == nullptr ? kPause
+                                         : std::chrono::milliseconds(saver_.streams()->receive_known());
     };
   }
   /// Takes the files that processes hand over, and shows those of explorers.
@@ -214,7 +222,7 @@ class Meanwhile {
 #ifdef TORCHTAP_HAVE_EXPLORER
   ExploredPages pages_;
 #endif
-  std::chrono::steady_clock::time_point saved_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point saved_ = std::chrono::steady_clock::now(), received_;
 };
 
 [[noreturn]] void run(Config config, const std::string& shown, std::vector<std::string>& program) {
@@ -255,6 +263,7 @@ class Meanwhile {
     std::vector<Report> reports = meanwhile.receive();
     saver.judge(reports, [&](const Report& report) { return left_by(report, ended); });
     saver.save(reports);
+    if (saver.streams() != nullptr) saver.streams()->end(reports);
     settle(reports, config);
     for (const auto& line : summarize(reports, config, shown, ended, executable.path)) {
       std::cerr << "torchtap: " << line << '\n';

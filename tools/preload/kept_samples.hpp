@@ -1,6 +1,6 @@
 #pragma once
 
-/// How kept samples, and bytes for files, lie in the area.
+/// How kept samples, those of a stream, and bytes for files lie in the area.
 
 #include <atomic>
 #include <cstdint>
@@ -22,6 +22,9 @@ struct alignas(64) Kept {
     module,    ///< no sample: the bytes are the id of the module, an archive
     file,      ///< no sample: the bytes are the name of the file of this number
     appended,  ///< no sample: the bytes belong behind those of this file
+    source,    ///< no sample: the bytes are the id of a module of a stream and the place of its `Wanted`, an
+               ///< archive
+    sent,      ///< a tensor of a source, for readers; behind its sizes are the numbers of `Sent`
   };
   std::atomic<std::uint64_t> whole;  ///< bytes, with this; 0: nothing comes
   std::atomic<std::uint32_t> ready;  ///< or the process was killed before
@@ -29,6 +32,21 @@ struct alignas(64) Kept {
   Kind kind;
   std::int32_t dtype, dimensions;
   std::uint64_t bytes;
+};
+
+/// What belongs to a sent tensor, as numbers of 64 bits behind its sizes. Behind its bytes is a text: the
+/// name of the result, or, if the dtype is -1, why the bytes were not sent.
+struct Sent {
+  std::int64_t sample, call, slot;
+  std::int64_t time_ns, thread;
+  std::int64_t bytes_of_text;
+};
+
+/// What readers want of a source, as the launcher tells the program.
+struct alignas(64) Wanted {
+  std::atomic<std::uint32_t> anything;     ///< 0: nothing
+  std::atomic<std::uint64_t> every;        ///< only events whose number is a multiple of it
+  std::atomic<std::uint64_t> interval_ns;  ///< not more often
 };
 
 /// Where the bytes begin.

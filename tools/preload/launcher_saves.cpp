@@ -57,6 +57,8 @@ std::string Saver::place_of_files(const Report& report) {
 void Saver::receive(std::vector<Report>& reports) {
   for (const Report& report : reports)
     if (monitors_.has_value()) monitors_->receive(report, [&] { return place_of_files(report); });
+  for (Report& report : reports)
+    if (streams_.has_value()) streams_->receive(report);
   if (!ReceivedFiles::has(config_)) return;
   for (Report& report : reports) {
     files_.receive(report.number, report.gone, [&] { return place_of_files(report); });

@@ -12,6 +12,7 @@
 #include "program_area.hpp"
 #include "received_files.hpp"
 #include "received_monitors.hpp"
+#include "received_streams.hpp"
 
 namespace torchtap::tools::preload {
 
@@ -20,12 +21,15 @@ class Saver {
  public:
   Saver(ProgramArea& area, const Config& config) : area_(area), config_(config), files_(area, config) {
     if (config.mode == "monitor") monitors_.emplace(area, config);
+    if (!config.stream.empty()) streams_.emplace(area, config);
   }
 
   /// Whether processes publish their results in this mode; in others they hand over, or write, files.
   static bool publishes(const Config& config);
   /// Writes what processes handed over for files since the last call, and says in their reports where.
   void receive(std::vector<Report>& reports);
+  /// The streams of processes, or null.
+  ReceivedStreams* streams() { return streams_.has_value() ? &*streams_ : nullptr; }
   /// The folder of a process whose files are received; empty if there were none.
   const std::string& folder(std::uint32_t number) { return files_.place(number); }
   /// Saves the results of processes that are gone, and says in their reports what it was, and where. The only
@@ -54,6 +58,7 @@ class Saver {
   const Config& config_;
   ReceivedFiles files_;
   std::optional<ReceivedMonitors> monitors_;
+  std::optional<ReceivedStreams> streams_;
   bool first_received_ = false;
   std::string for_now_;                          // the folder of files that nobody asked to keep
   std::map<std::uint32_t, std::string> places_;  // of processes whose results were saved

@@ -226,29 +226,36 @@ void ProgramArea::each_kept(std::uint32_t number, Position& from, bool gone, Fun
 }
 
 /// Memory that nobody needs any more.
-void ProgramArea::give_back(std::uint64_t place, std::uint64_t bytes) const {
+bool ProgramArea::give_back(std::uint64_t place, std::uint64_t bytes) const {
   if (const auto known = mapped_.find(place / kPageBytes * kPageBytes); known != mapped_.end()) {
     ::munmap(known->second.first, known->second.second);
     mapped_.erase(known);
   }
   const std::uint64_t begin = (place + kPageBytes - 1) / kPageBytes * kPageBytes;
   const std::uint64_t end = (place + bytes) / kPageBytes * kPageBytes;
-  if (begin >= end) return;
-  ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
-              static_cast<off_t>(end - begin));
+  return begin >= end || ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                     static_cast<off_t>(begin), static_cast<off_t>(end - begin)) == 0;
+}
+
+void ProgramArea::receive_kept(std::uint32_t number, bool gone, const TakeKept& take) {
+  Page& its = page(number);
+  each_kept(
+      number, received_[number], gone,
+      [&](const Kept& kept, char* data) {
+        take(kept, data);
+        if (kept.kind == Kept::appended || kept.kind == Kept::sent) its.received += kept.bytes;
+      },
+      [&](std::uint64_t chunk, std::uint64_t bytes) {
+        if (!give_back(chunk, bytes)) std::memset(at(chunk, bytes), 0, bytes);
+        ++its.chunks_read;
+      });
 }
 
 void ProgramArea::receive(std::uint32_t number, bool gone, const Take& take) {
-  Position& position = received_[number];
-  Page& its = page(number);
-  each_kept(
-      number, position, gone,
-      [&](const Kept& kept, const char* data) {
-        if (kept.kind != Kept::file && kept.kind != Kept::appended) return;
-        take(kept.of, kept.kind == Kept::file, {data, kept.bytes});
-        if (kept.kind == Kept::appended) its.received += kept.bytes;
-      },
-      [&](std::uint64_t chunk, std::uint64_t bytes) { give_back(chunk, bytes); });
+  receive_kept(number, gone, [&](const Kept& kept, const char* data) {
+    if (kept.kind == Kept::file || kept.kind == Kept::appended)
+      take(kept.of, kept.kind == Kept::file, {data, kept.bytes});
+  });
 }
 
 namespace {

@@ -17,6 +17,8 @@
 
 namespace torchtap::tools::preload {
 
+struct Kept;
+
 /// The launcher's side of the area: opens it, and reads what processes have published.
 class ProgramArea {
  public:
@@ -48,10 +50,15 @@ class ProgramArea {
   /// bytes that belong behind the others. `gone`: nothing more comes.
   using Take = std::function<void(std::uint32_t file, bool is_name, std::string_view bytes)>;
   void receive(std::uint32_t number, bool gone, const Take& take);
+  /// Calls `take` for all else that a process handed over since the last call.
+  using TakeKept = std::function<void(const Kept& kept, char* data)>;
+  void receive_kept(std::uint32_t number, bool gone, const TakeKept& take);
   /// Memory that a process shares, and gave this place of. It stays.
-  const char* shared(std::uint64_t place, std::uint64_t bytes) const { return at(place, bytes); }
-  /// Memory that nobody needs any more, in no thread.
-  void give_back(std::uint64_t place, std::uint64_t bytes) const;
+  char* shared(std::uint64_t place, std::uint64_t bytes) const { return at(place, bytes); }
+  /// The page of a process.
+  Page& page(std::uint32_t number) const;
+  /// Memory that nobody needs any more, in no thread. Its pages are zeros then. False if the system refuses.
+  bool give_back(std::uint64_t place, std::uint64_t bytes) const;
 
  private:
   /// As far as the chunks of a process were read.
@@ -60,7 +67,6 @@ class ProgramArea {
   };
   template <class Function, class Read>
   void each_kept(std::uint32_t number, Position& from, bool gone, Function&& function, Read&& read) const;
-  Page& page(std::uint32_t number) const;
   char* at(std::uint64_t place, std::uint64_t bytes) const;
   std::string read(const Published& published) const;
 

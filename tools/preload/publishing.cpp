@@ -29,6 +29,7 @@ namespace {
 constexpr std::int64_t kMostSavedUp = 50'000'000;  // ns
 constexpr std::int64_t kShare = 100;
 constexpr std::size_t kChunk = std::size_t{2} << 20;
+constexpr std::uint64_t kMostBehind = std::uint64_t{256} << 20;  // bytes
 
 std::int64_t now() noexcept {
   return std::chrono::steady_clock::now().time_since_epoch().count();
@@ -44,6 +45,14 @@ std::int64_t cpu() noexcept {
 }  // namespace
 
 std::atomic<Publishing*> Publishing::here_{nullptr};
+
+void copy_bytes(const at::Tensor& tensor, char* to) {
+  if (tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg()) {
+    std::memcpy(to, tensor.data_ptr(), tensor.nbytes());
+  } else {
+    at::from_blob(to, tensor.sizes(), at::TensorOptions(tensor.scalar_type())).copy_(tensor);
+  }
+}
 
 Publishing::Publishing() : area_(torchtap_preload_area()), saved_up_(kMostSavedUp), saved_at_(now()) {
   const bool entered = area_.page != nullptr && area_.page->process == ::getpid();
@@ -133,19 +142,40 @@ void Publishing::put(const Place& place, const std::string& text) {
   published.number.store(number, std::memory_order_release);
 }
 
+/// A chunk that was read is used again: neither addresses nor memory grow with what is handed over.
+bool Publishing::begin_chunk(std::size_t bytes) {
+  for (; freed_ < page_->chunks_read.load(std::memory_order_acquire) && !chunks_.empty(); ++freed_) {
+    free_.push_back(chunks_.front());
+    chunks_.pop_front();
+  }
+  std::size_t whole = kChunk;
+  while (whole < bytes + sizeof(Chunk)) whole *= 2;
+  OwnChunk chunk{nullptr, 0, whole};
+  const auto found =
+      std::find_if(free_.begin(), free_.end(), [&](const OwnChunk& one) { return one.bytes == whole; });
+  if (found != free_.end()) {
+    chunk = *found;
+    free_.erase(found);
+    // Whole pages are zeros already.
+    std::memset(chunk.room, 0, kPageBytes);
+    std::memset(chunk.room + whole - kPageBytes, 0, kPageBytes);
+  } else {
+    chunk.room = area_.take(whole, chunk.at);
+    if (chunk.room == nullptr) return false;
+  }
+  auto* const fresh = new (chunk.room) Chunk{{0}, whole};
+  (last_chunk_ == nullptr ? page_->first_chunk : last_chunk_->next)
+      .store(chunk.at, std::memory_order_release);
+  last_chunk_ = fresh;
+  chunk_ = chunk.room + sizeof(Chunk);
+  chunk_left_ = whole - sizeof(Chunk);
+  chunks_.push_back(chunk);
+  return true;
+}
+
 char* Publishing::take(std::size_t bytes) {
   const std::lock_guard lock(area_mutex_);
-  if (chunk_left_ < bytes) {
-    const std::size_t whole = std::max(bytes + sizeof(Chunk), kChunk);
-    std::uint64_t at = 0;
-    char* const room = area_.take(whole, at);
-    if (room == nullptr) return nullptr;
-    auto* const chunk = new (room) Chunk{{0}, whole};
-    (last_chunk_ == nullptr ? page_->first_chunk : last_chunk_->next).store(at, std::memory_order_release);
-    last_chunk_ = chunk;
-    chunk_ = room + sizeof(Chunk);
-    chunk_left_ = whole - sizeof(Chunk);
-  }
+  if (chunk_left_ < bytes && !begin_chunk(bytes)) return nullptr;
   char* const taken = chunk_;
   chunk_ += bytes;
   chunk_left_ -= bytes;
@@ -154,17 +184,15 @@ char* Publishing::take(std::size_t bytes) {
   return taken;
 }
 
-namespace {
-
-/// Room for a sample of the module with this number. Whoever fills it says when it is ready.
-Kept* room_for(std::uint32_t of, Kept::Kind kind, at::IntArrayRef sizes, std::size_t bytes, char*& data) {
+Kept* Publishing::room_for(std::uint32_t of, std::int32_t kind, at::IntArrayRef sizes, std::size_t bytes,
+                           char*& data) {
   const auto dimensions = static_cast<std::int32_t>(sizes.size());
   const std::uint64_t from = bytes_at(dimensions);
-  char* const room = Publishing::here()->take((from + bytes + 63) / 64 * 64);
+  char* const room = take((from + bytes + 63) / 64 * 64);
   if (room == nullptr) throw std::runtime_error("there is no more memory to share with the launcher.");
   auto* const kept = reinterpret_cast<Kept*>(room);
   kept->of = of;
-  kept->kind = kind;
+  kept->kind = static_cast<Kept::Kind>(kind);
   kept->dimensions = dimensions;
   kept->bytes = bytes;
   std::memcpy(room + sizeof(Kept), sizes.data(), sizes.size() * sizeof(std::int64_t));
@@ -172,12 +200,14 @@ Kept* room_for(std::uint32_t of, Kept::Kind kind, at::IntArrayRef sizes, std::si
   return kept;
 }
 
-void keep_text(std::uint32_t of, Kept::Kind kind, std::string_view text) {
+void Publishing::keep_text(std::uint32_t of, std::int32_t kind, std::string_view text) {
   char* data = nullptr;
   Kept* const kept = room_for(of, kind, {}, text.size(), data);
   std::memcpy(data, text.data(), text.size());
   kept->ready.store(1, std::memory_order_release);
 }
+
+namespace {
 
 class KeptModule final : public recorders::StreamSource {
  public:
@@ -187,24 +217,21 @@ class KeptModule final : public recorders::StreamSource {
   std::uint64_t receivers(std::int64_t /*event*/) noexcept override { return 1; }
   void send(const at::Tensor& tensor, const recorders::StreamSample& /*sample*/,
             std::uint64_t /*receivers*/) override {
-    if (!tensor.defined()) return keep_text(number_, Kept::none, {});
+    Publishing& here = *Publishing::here();
+    if (!tensor.defined()) return here.keep_text(number_, Kept::none, {});
     TORCH_CHECK_TYPE(!tensor.is_quantized(), name_, ": the tensor is quantized, of dtype ",
                      tensor.scalar_type(), ", which files for torch.load(weights_only=True) cannot hold.");
     if (!storage::can_hold(tensor)) {
       const std::string why = base::is_strided(tensor)
                                   ? c10::str("dtype ", tensor.scalar_type(), " on ", tensor.device())
                                   : base::instead_of_strided(tensor);
-      return keep_text(number_, Kept::not_held, "files cannot hold " + why + ".");
+      return here.keep_text(number_, Kept::not_held, "files cannot hold " + why + ".");
     }
     const base::RecordingMode quiet;
     char* data = nullptr;
-    Kept* const kept = room_for(number_, Kept::tensor, tensor.sizes(), tensor.nbytes(), data);
+    Kept* const kept = here.room_for(number_, Kept::tensor, tensor.sizes(), tensor.nbytes(), data);
     kept->dtype = static_cast<std::int32_t>(tensor.scalar_type());
-    if (tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg()) {
-      std::memcpy(data, tensor.data_ptr(), tensor.nbytes());
-    } else {
-      at::from_blob(data, tensor.sizes(), at::TensorOptions(tensor.scalar_type())).copy_(tensor);
-    }
+    copy_bytes(tensor, data);
     kept->ready.store(1, std::memory_order_release);
   }
 
@@ -215,17 +242,24 @@ class KeptModule final : public recorders::StreamSource {
 
 }  // namespace
 
+bool Publishing::can_send() noexcept {
+  if (this != here() || area_.header->closed) return false;
+  if (launcher_left_ && sent_ - page_->received <= kMostBehind) launcher_left_ = false;
+  if (launcher_left_) ++not_sent_;
+  return !launcher_left_;
+}
+
 /// A launcher that was stopped, say, is not waited for for ever.
-void Publishing::wait_for_launcher() {
-  constexpr std::uint64_t kMost = std::uint64_t{256} << 20;
+void Publishing::sent(std::size_t bytes) {
   constexpr std::int64_t kPatience = 10'000'000'000;  // ns
+  sent_ += bytes;
   std::uint64_t before = page_->received;
-  for (std::int64_t since = now(); sent_ - before > kMost && now() - since < kPatience;) {
+  for (std::int64_t since = now(); sent_ - before > kMostBehind && now() - since < kPatience;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     const std::uint64_t received = page_->received;
     if (std::exchange(before, received) != received) since = now();
   }
-  launcher_left_ = sent_ - before > kMost;
+  launcher_left_ = sent_ - before > kMostBehind;
 }
 
 std::function<void(const char* data, std::size_t bytes)> Publishing::file(const std::string& name) {
@@ -235,8 +269,7 @@ std::function<void(const char* data, std::size_t bytes)> Publishing::file(const 
     if (this != here() || area_.header->closed) return;
     if (launcher_left_) throw std::runtime_error("the launcher does not take what the program sends.");
     keep_text(number, Kept::appended, {data, bytes});
-    sent_ += bytes;
-    wait_for_launcher();
+    sent(bytes);
   };
 }
 
@@ -247,7 +280,7 @@ std::shared_ptr<recorders::StreamSource> KeptSamples::source(const storage::Entr
     core::OutputArchive archive(text);
     archive(id.path, id.aliases, id.type, id.kind);
   }
-  keep_text(number, Kept::module, text.str());
+  Publishing::here()->keep_text(number, Kept::module, text.str());
   return std::make_shared<KeptModule>(number, id.kind + " \"" + id.path + "\" (" + id.type + ")");
 }
 

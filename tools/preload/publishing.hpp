@@ -1,11 +1,15 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,6 +21,7 @@
 namespace torchtap::tools::preload {
 
 struct Chunk;
+struct Kept;
 
 /// Keeps what a process says and what it recorded in the area, from where the launcher takes it when the
 /// process is gone. Thread-safe; never destroyed, and left behind by a child that is forked.
@@ -58,6 +63,21 @@ class Publishing {
   /// Zeros that the launcher sees while the process runs, and after; `at` is their place in the area. Null if
   /// there is no memory.
   char* shared(std::uint64_t bytes, std::uint64_t& at);
+  /// Room for a sample of the module with this number. Whoever fills it says when it is ready. Throws
+  /// `std::runtime_error` if there is no more memory.
+  Kept* room_for(std::uint32_t of, std::int32_t kind, at::IntArrayRef sizes, std::size_t bytes, char*& data);
+  /// Hands a text over.
+  void keep_text(std::uint32_t of, std::int32_t kind, std::string_view text);
+  /// Whether the launcher takes what is sent. Counts what it does not.
+  bool can_send() noexcept;
+  std::int64_t not_sent() const noexcept { return not_sent_; }
+  /// So many bytes were sent: waits while the launcher is far behind.
+  void sent(std::size_t bytes);
+  /// How many readers of the stream there are; all that will ever be, if the launcher is gone.
+  std::int64_t readers() const noexcept {
+    return area_.header->closed ? INT64_MAX : static_cast<std::int64_t>(page_->readers);
+  }
+
   /// Has the launcher write a file: NAME in this process's place, or, if it is empty, that place itself. The
   /// function appends to it, from any thread, and waits while the launcher is far behind. Throws
   /// `std::runtime_error` if there is no more memory to share, or if the launcher does not go on. A forked
@@ -73,7 +93,6 @@ class Publishing {
     Rooms* rooms;
   };
   void put(const Place& place, const std::string& text);
-  void wait_for_launcher();
 
   static std::atomic<Publishing*> here_;
 
@@ -87,16 +106,30 @@ class Publishing {
   Rooms report_rooms_, result_rooms_;
   Parts* last_parts_ = nullptr;
   std::vector<std::pair<Published*, std::unique_ptr<Rooms>>> parts_;
+  struct OwnChunk {
+    char* room;
+    std::uint64_t at;
+    std::size_t bytes;
+  };
+  bool begin_chunk(std::size_t bytes);
+
   Chunk* last_chunk_ = nullptr;
+  std::deque<OwnChunk> chunks_;  // that the launcher may still read, in order
+  std::vector<OwnChunk> free_;   // that it has read and cleared
+  std::uint64_t freed_ = 0;      // chunks that ever were
   char* chunk_ = nullptr;
   std::size_t chunk_left_ = 0;
   std::atomic<std::uint32_t> files_{0};
   std::atomic<std::uint64_t> sent_{0};  // bytes of files
   std::atomic<bool> launcher_left_{false};
+  std::atomic<std::int64_t> not_sent_{0};
   std::int64_t saved_up_, saved_at_;   // ns, and when
   std::atomic<std::int64_t> next_{0};  // ns: not before
   std::atomic<bool> ends_{false};
 };
+
+/// Copies the tensor's elements, side by side.
+void copy_bytes(const at::Tensor& tensor, char* to);
 
 /// Takes kept samples to the area, as they come.
 class KeptSamples final : public recorders::Stream {

@@ -93,8 +93,7 @@ Session::Session(const Config& config, Session* parent)
     options.reduction(tools::make_reduction(config_.reduce, config_.over, config_.elementwise));
   }
   if (!config_.stream.empty()) {
-    streaming_ = std::make_shared<Streaming>(config_.stream, config_.stream_memory << 20,
-                                             [this](std::string text) { note(std::move(text)); });
+    streaming_ = std::make_shared<Streaming>();
     options.stream(streaming_).device(at::kCPU);
   } else if (config_.reduce.empty() && config_.mode == "record") {
     options.stream(std::make_shared<KeptSamples>());
@@ -386,18 +385,19 @@ storage::Entry Session::entry(std::int64_t index) const {
 
 bool Session::finish() noexcept {
   try {
-    if (streaming_ != nullptr || prints_ != nullptr) {
+    if (prints_ != nullptr) {
       const std::unique_lock lock(mutex_);
       done_ = true;
       for (const auto& recorder : recorders_) recorder->detach();
-      if (streaming_ != nullptr) {
-        streaming_->end();
-        report_.stream = streaming_->name();
-        report_.samples = recorders_.back()->samples();
-      }
-      if (prints_ != nullptr) {
-        prints_->end();
-        report_.samples = prints_->written();
+      prints_->end();
+      report_.samples = prints_->written();
+    }
+    if (streaming_ != nullptr) {
+      const std::unique_lock lock(mutex_);
+      report_.samples = recorders_.back()->samples();
+      if (const std::int64_t lost = Publishing::here()->not_sent(); lost > 0) {
+        notes_.push_back(c10::str("torchtap did not go on, so ", lost, " tensors were not sent to readers."));
+        report_.lost = true;
       }
     }
     if (attached() && !config_.save.empty() && prints_ == nullptr) publish();
@@ -409,7 +409,7 @@ bool Session::finish() noexcept {
     tell(true);
   } catch (...) {  // out of memory at the very end
   }
-  return streaming_ != nullptr || prints_ != nullptr;
+  return prints_ != nullptr;
 }
 
 void Session::attach(const std::vector<model::ModuleRef>& modules) {
@@ -489,7 +489,7 @@ void Session::tell(bool ended) {
 void Session::begin() {
   tell(false);
   publish_at_end();
-  if (streaming_ != nullptr) streaming_->wait_for(config_.readers);
+  if (streaming_ != nullptr) Streaming::wait_for(config_.readers);
 }
 
 }  // namespace torchtap::tools::preload

@@ -62,7 +62,7 @@ class Session {
   /// A call, of a module or from outside into TorchScript, is over: publishes the recording if it is time to.
   void after_call() noexcept;
   /// The process ends: publishes what is left. What is called later is recorded as before, unless it returns
-  /// true: streams and fingerprints have ended.
+  /// true: fingerprints have ended.
   bool finish() noexcept;
 
   bool attached() const noexcept { return attached_ != 0; }

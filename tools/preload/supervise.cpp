@@ -109,7 +109,8 @@ void stop_with(pid_t process) {
 
 }  // namespace
 
-Ended supervise(const std::function<void()>& program, const std::function<void()>& meanwhile) {
+Ended supervise(const std::function<void()>& program,
+                const std::function<std::chrono::milliseconds()>& meanwhile) {
   sigset_t all, before;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, &before);
@@ -133,12 +134,12 @@ Ended supervise(const std::function<void()>& program, const std::function<void()
   }
 
   ::signal(SIGXFSZ, SIG_IGN);  // to write too large a file is an error that is said
+  timespec pause{0, 100000000};
   for (;;) {
     siginfo_t info;
-    constexpr timespec pause{0, 100000000};
     const int number = meanwhile ? ::sigtimedwait(&all, &info, &pause) : ::sigwaitinfo(&all, &info);
     if (number < 0) {
-      if (meanwhile) meanwhile();
+      if (meanwhile) pause.tv_nsec = std::chrono::nanoseconds(meanwhile()).count();
       continue;
     }
     if (number == SIGCHLD) {

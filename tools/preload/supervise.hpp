@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 #include <string>
 
@@ -18,8 +19,10 @@ struct Ended {
 
 /// Runs `program`, which must exec or exit, in a child process and waits for it. Behaves as if the program
 /// ran in this process: forwards signals sent to this process (those sent to the whole group reach the
-/// program anyway), and stops while the program is stopped. `meanwhile` is called about ten times a second.
-Ended supervise(const std::function<void()>& program, const std::function<void()>& meanwhile = {});
+/// program anyway), and stops while the program is stopped. `meanwhile` is called again and again, after the
+/// pause that it returns.
+Ended supervise(const std::function<void()>& program,
+                const std::function<std::chrono::milliseconds()>& meanwhile = {});
 
 /// Ends this process as `program` ended, with the same status or signal.
 [[noreturn]] void end_as(const Ended& program);

@@ -10,6 +10,7 @@
 #include <torchtap/views/stream/detail/device_copies.hpp>
 #include <torchtap/views/stream/detail/local_socket.hpp>
 #include <torchtap/views/stream/detail/server.hpp>
+#include <torchtap/views/stream/extend/relay.hpp>
 #include <torchtap/views/stream/publisher.hpp>
 
 namespace torchtap::views::stream {
@@ -71,7 +72,23 @@ class ServerSource final : public recorders::StreamSource {
         (why.empty() && !tensor.is_cpu()) || state_->under_way.load(std::memory_order_acquire) != 0;
     const bool as_it_is =
         later || !why.empty() || (tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg());
-    publish(as_it_is ? tensor : plain(tensor), why, later, sample, receivers);
+    const at::Tensor sent = as_it_is ? tensor : plain(tensor);
+    const Frame frame = frame_of(sent, why, sample);
+    if (later) {
+      copies_->send(state_, sent, frame, receivers);
+    } else {
+      server_->publish(*state_, frame, receivers);
+    }
+  }
+  /// By one thread.
+  void relay(const extend::Relayed& relayed) {
+    if (relayed.sample.sample != relayed_) readers_ = receivers(relayed_ = relayed.sample.sample);
+    if (readers_ == 0) return;
+    const std::string why = relayed.why.empty() ? obstacle(relayed.tensor) : relayed.why;
+    detail::HandOver handed = server_->hand_over(readers_);
+    handed.time_ns = relayed.time_ns;
+    handed.thread = relayed.thread;
+    server_->publish(*state_, frame_of(relayed.tensor, why, relayed.sample), readers_, &handed);
   }
 
  private:
@@ -79,23 +96,21 @@ class ServerSource final : public recorders::StreamSource {
     const base::RecordingMode quiet;
     return tensor.detach().resolve_conj().resolve_neg().contiguous();
   }
-  void publish(const at::Tensor& tensor, const std::string& why, bool later,
-               const recorders::StreamSample& sample, std::uint64_t receivers) {
-    Frame frame = frame_of(tensor, why);
+  static Frame frame_of(const at::Tensor& tensor, const std::string& why,
+                        const recorders::StreamSample& sample) {
+    Frame frame = stream::frame_of(tensor, why);
     frame.sample = static_cast<std::uint64_t>(sample.sample);
     frame.call = static_cast<std::uint64_t>(sample.call);
     frame.slot = static_cast<std::uint16_t>(std::min<std::int64_t>(sample.slot, UINT16_MAX));
     frame.result = sample.result;
-    if (later) {
-      copies_->send(state_, tensor, frame, receivers);
-    } else {
-      server_->publish(*state_, frame, receivers);
-    }
+    return frame;
   }
 
   std::shared_ptr<detail::Server> server_;
   std::shared_ptr<detail::DeviceCopies> copies_;
   std::shared_ptr<detail::SourceState> state_;
+  std::int64_t relayed_ = -1;  // the last event,
+  std::uint64_t readers_ = 0;  // and who wants it
 };
 
 /// A publisher as recorders see it.
@@ -124,6 +139,12 @@ detail::ServerOptions plain(const PublisherOptions& options) {
 }
 
 }  // namespace
+
+void extend::relay(recorders::StreamSource& source, const Relayed& relayed) {
+  auto* const ours = dynamic_cast<ServerSource*>(&source);
+  TORCH_CHECK_TYPE(ours != nullptr, "views::stream::extend::relay: expected a source of a Publisher.");
+  ours->relay(relayed);
+}
 
 struct Source::Counted {
   std::shared_ptr<recorders::StreamSource> source;

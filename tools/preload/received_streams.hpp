@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torchtap/views/send/stream.hpp>
+#include <torchtap/views/stream/publisher.hpp>
+
+#include "config.hpp"
+#include "process_report.hpp"
+#include "program_area.hpp"
+
+namespace torchtap::tools::preload {
+
+struct Wanted;
+
+/// Publishes what processes send to readers (`--stream`), each process under a name of its own, and tells
+/// processes what readers want.
+class ReceivedStreams {
+ public:
+  ReceivedStreams(ProgramArea& area, const Config& config) : area_(area), config_(config) {}
+
+  /// Publishes what has come from a process. Of one that is gone it is the end of its stream.
+  void receive(Report& report);
+  /// The same of processes that are known and run. Says after how many milliseconds there may be more.
+  std::int64_t receive_known();
+  /// Ends all streams.
+  void end(std::vector<Report>& reports);
+
+ private:
+  struct Source {
+    std::shared_ptr<recorders::StreamSource> source;
+    Wanted* wanted = nullptr;
+  };
+  struct Process {
+    std::string name, failure;
+    std::optional<views::stream::Publisher> publisher;
+    std::shared_ptr<recorders::Stream> stream;
+    std::vector<Source> sources;
+    std::int64_t sent = 0;
+    bool has_ended = false;
+  };
+  void receive(std::uint32_t number, bool gone);
+  void publish(std::uint32_t number, Process& process);
+  void tell(std::uint32_t number, Process& process);
+  static void end(Process& process);
+
+  ProgramArea& area_;
+  const Config& config_;
+  std::map<std::uint32_t, Process> processes_;
+};
+
+}  // namespace torchtap::tools::preload
