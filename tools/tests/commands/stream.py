@@ -2,6 +2,8 @@
 
 import io
 import json
+import signal
+import subprocess
 import sys
 
 import harness
@@ -167,6 +169,110 @@ def test_preload(folder):
     _, error = finish(begun, PROGRAM_ENDS_WITH)
     assert 'published as "four"' in error
     run("compare", kept, spooled)
+
+
+SENDS = """
+import os, sys, time, torch
+model, count, how = torch.jit.load("sends.pt"), int(sys.argv[1]), sys.argv[2]
+def send(begin, end):
+    with torch.no_grad():
+        for i in range(begin, end):
+            model(torch.full((1, 256), float(i)))
+def taken():
+    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    return [int(status[name].split()[0]) for name in ("VmSize", "VmPTE", "Threads")]
+child = os.fork() if how == "fork" else None
+if child == 0:
+    time.sleep(1)
+send(0, count)
+if how == "memory":
+    first = taken()
+    send(count, 4 * count)
+    print(*first, *taken(), flush=True)
+if how == "killed":
+    os.kill(os.getpid(), 9)
+if child:
+    os.waitpid(child, 0)
+print("done", flush=True)
+"""
+
+
+@pytest.fixture
+def sends(folder):
+    """A program whose module sends what it gets, 0, 1, 2 and so on, in many elements."""
+
+    class Sends(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.act = nn.ReLU()
+
+        def forward(self, x):
+            return self.act(x).expand(512, 256).contiguous()
+
+    torch.jit.script(Sends()).save(folder / "sends.pt")
+    (folder / "sends.py").write_text(SENDS)
+    return lambda *arguments: (sys.executable, "sends.py", *arguments)
+
+
+def numbers_of(reader, path=""):
+    return [int(frame.tensor.flat[0]) for frame in reader if frame.path == path]
+
+
+@pytest.mark.parametrize("how", ["exit", "killed"])
+def test_all_frames_come_however_the_program_ends(folder, sends, how):
+    """Also when the kernel kills it behind the last call: what readers have not read yet lies with the launcher."""
+    name = f"all-{how}"
+    begun = start("preload", "--stream", name, "--readers", 1, "--", *sends(300, how), cwd=folder)
+    wait_for_stream(name)
+    assert numbers_of(stream.Reader(name)) == list(range(300))
+    finish(begun, -9 if how == "killed" else 0)
+
+
+def test_readers_choose_what_the_program_sends(folder, sends):
+    """Each gets what it asked for, though the program sends to all of them at once."""
+    begun = start("preload", "--stream", "chosen", "--readers", 2, "--", *sends(300, "exit"), cwd=folder)
+    wait_for_stream("chosen")
+    tails = [start("tail", "chosen", "--every", every, "--names", "act", cwd=folder) for every in (6, 10)]
+    for tail, every in zip(tails, (6, 10)):
+        out, _ = finish(tail)
+        assert out.count("act") == 300 // every
+    finish(begun)
+
+
+def test_processes_have_streams_of_their_own(folder, sends):
+    begun = start("preload", "--stream", "many", "--readers", 1, "--", *sends(200, "fork"), cwd=folder)
+    wait_for_stream("many")
+    first = stream.Reader("many")
+    wait_for_stream("many-process2")
+    second = stream.Reader("many-process2")
+    assert numbers_of(first) == list(range(200)) and numbers_of(second) == list(range(200))
+    _, error = finish(begun)
+    assert 'another process publishes as "many"; this one does as "many-process2"' in error
+
+
+def test_a_long_stream_takes_no_more_of_the_program_than_a_short_one(folder, sends):
+    """Addresses (kB), tables of pages and threads, after 0.3 GB and after 1.2 GB. Nobody waits long for a reader that does not read."""
+    begun = start("preload", "--stream", "long", "--readers", 2, "--", *sends(600, "memory"), cwd=folder)
+    wait_for_stream("long")
+    idle = stream.Reader("long")
+    reads = start("tail", "long", cwd=folder, stdout=subprocess.DEVNULL)
+    out, _ = finish(begun)
+    size, tables, threads, size_later, tables_later, threads_later = map(int, out.split()[:6])
+    assert size_later - size < 300_000 and tables_later - tables < 700 and threads_later == threads
+    assert idle.received == 0
+    finish(reads)
+
+
+def test_a_launcher_that_stands_still_loses_frames_and_says_so(folder, sends):
+    begun = start("preload", "--stream", "still", "--readers", 1, "--", *sends(1200, "exit"), cwd=folder)
+    wait_for_stream("still")
+    frames = iter(stream.Reader("still"))
+    next(frames)
+    begun.send_signal(signal.SIGSTOP)
+    assert begun.stdout.readline() == "done\n", "the program goes on"
+    begun.send_signal(signal.SIGCONT)
+    assert len(list(frames)) < 2 * 1200
+    assert "tensors were not sent to readers" in finish(begun, 1)[1]
 
 
 def test_pipe(folder, file):
