@@ -27,7 +27,13 @@ from torchlens.options import CaptureOptions
 
 # What Python calls otherwise than the operator.
 NAMES = {"truediv": "div", "T": "numpy_T", "invert": "bitwise_not", "floordiv": "floor_divide", "mod": "remainder"}
-NAMES |= {"type": "to", "from_numpy": "lift_fresh", "concat": "cat", "multi_head_attention_forward": "attention", "scaled_dot_product_attention": "attention"}
+NAMES |= {
+    "type": "to",
+    "from_numpy": "lift_fresh",
+    "concat": "cat",
+    "multi_head_attention_forward": "attention",
+    "scaled_dot_product_attention": "attention",
+}
 # A call that is several operators, the last of which made what it returns.
 SEVERAL = {
     "new": {"empty", "to", "lift_fresh"},
@@ -74,11 +80,15 @@ def compared(model, args, kwargs):
     """What differs in operations and in tensors, and how many calls TorchLens logged."""
     again = copy.deepcopy(model)  # as a forward in training writes to buffers
     torch.manual_seed(0)
-    lens = torchlens.trace(model, list(args), kwargs or None, capture=CaptureOptions(layers_to_save="all", random_seed=0))
+    lens = torchlens.trace(
+        model, list(args), kwargs or None, capture=CaptureOptions(layers_to_save="all", random_seed=0)
+    )
     torch.manual_seed(0)
     history = torchtap.trace(again, *args, **kwargs)
     # An "identity" is a module that returned what it got, which is no operation.
-    calls = [one for one in lens.ops if not (one.is_input or one.is_output or one.is_buffer or one.func_name == "identity")]
+    calls = [
+        one for one in lens.ops if not (one.is_input or one.is_output or one.is_buffer or one.func_name == "identity")
+    ]
     nodes = connected(history)
     operations, tensors, left, at = [], [], [], 0
     for call in calls:
@@ -158,7 +168,9 @@ def of_tests(folder):
     for name in ("log_forward_pass", "validate_forward_pass", "show_model_graph", "get_model_metadata"):
         setattr(torchlens, name, calls)
     sys.path.insert(0, folder)
-    pytest.main([os.path.join(folder, "test_toy_models.py"), "-q", "--tb=no", "--no-header", "-W", "ignore"], plugins=[calls])
+    pytest.main(
+        [os.path.join(folder, "test_toy_models.py"), "-q", "--tb=no", "--no-header", "-W", "ignore"], plugins=[calls]
+    )
     return calls.rows
 
 
