@@ -27,13 +27,7 @@ from torchlens.options import CaptureOptions
 
 # What Python calls otherwise than the operator.
 NAMES = {"truediv": "div", "T": "numpy_T", "invert": "bitwise_not", "floordiv": "floor_divide", "mod": "remainder"}
-NAMES |= {
-    "type": "to",
-    "from_numpy": "lift_fresh",
-    "concat": "cat",
-    "multi_head_attention_forward": "attention",
-    "scaled_dot_product_attention": "attention",
-}
+NAMES |= {"type": "to", "from_numpy": "lift_fresh", "concat": "cat"}
 # A call that is several operators, the last of which made what it returns.
 SEVERAL = {
     "new": {"empty", "to", "lift_fresh"},
