@@ -40,11 +40,9 @@ bool is_of_a_trace(PyObject* value) {
 
 void FoundTensors::add(PyObject* value, int depth) {
   if (depth++ > 64) return;
-  if (THPVariable_Check(value)) {
-    const at::Tensor& tensor = THPVariable_Unpack(value);
-    add(tensor);
-    if (tensor.key_set().has(c10::DispatchKey::Python) && is_of_a_trace(value)) computed_ = false;
-  } else if (value == Py_None) {
+  // What flags of a type tell comes first: whether something else is a tensor its metaclass is asked, in
+  // Python.
+  if (value == Py_None) {
     add(at::Tensor());
   } else if (PyTuple_Check(value) || PyList_Check(value)) {
     const Py_ssize_t size = PySequence_Fast_GET_SIZE(value);
@@ -52,9 +50,15 @@ void FoundTensors::add(PyObject* value, int depth) {
   } else if (PyDict_Check(value)) {
     PyObject *key = nullptr, *item = nullptr;
     for (Py_ssize_t place = 0; PyDict_Next(value, &place, &key, &item) != 0;) add(item, depth);
+  } else if (is_number_or_text(value)) {
+    return;
+  } else if (THPVariable_Check(value)) {
+    const at::Tensor& tensor = THPVariable_Unpack(value);
+    add(tensor);
+    if (tensor.key_set().has(c10::DispatchKey::Python) && is_of_a_trace(value)) computed_ = false;
   } else if (is_of_a_trace(value)) {
     computed_ = false;
-  } else if (!is_number_or_text(value)) {
+  } else {
     const py::handle object(value);
     const py::handle type(reinterpret_cast<PyObject*>(Py_TYPE(value)));
     if (registered_nodes().contains(type)) {

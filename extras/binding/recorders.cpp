@@ -222,9 +222,13 @@ void define_subrecorder(py::module_& module) {
              const auto samples = unlocked([&] { return one.samples(); });
              return c10::str("torchtap.Subrecorder(\"", one.path(), "\", ", samples, " samples)");
            })
-      .def_property_readonly("path", [](const Subrecorder& one) { return one.path(); })
-      .def_property_readonly("aliases", [](const Subrecorder& one) { return one.aliases(); })
-      .def_property_readonly("type", [](const Subrecorder& one) { return one.type(); })
+      .def_property_readonly(
+          "path", [](const Subrecorder& one) { return one.path(); },
+          "The module's path; of `BackwardParameter` the parameter's name.")
+      .def_property_readonly(
+          "aliases", [](const Subrecorder& one) { return one.aliases(); }, "Its other paths.")
+      .def_property_readonly(
+          "type", [](const Subrecorder& one) { return one.type(); }, "The name of the module's class.")
       .def_property_readonly("samples", py::cpp_function(&Subrecorder::samples, release),
                              "Recorded calls, not rows.")
       .def_property_readonly("events", py::cpp_function(&Subrecorder::events, release),
@@ -243,19 +247,27 @@ void define_subrecorder(py::module_& module) {
       .def_property_readonly(
           "value", [](const Subrecorder& one) { return to_python(unlocked([&] { return one.value(); })); },
           "A tensor or a dict of results if reduced, otherwise the list of samples; None without samples.")
-      .def("results",
-           [](const Subrecorder& one) { return to_python(unlocked([&] { return one.results(); })); })
+      .def(
+          "results",
+          [](const Subrecorder& one) { return to_python(unlocked([&] { return one.results(); })); },
+          "The results of the reduction by name, a dict of tensors.")
       .def(
           "take", [](Subrecorder& one) { return to_python(unlocked([&] { return one.take(); })); },
           "Returns the value and resets, as one moment.")
-      .def("set",
-           [](Subrecorder& one, const py::object& object) {
-             core::Value value = to_value(object);
-             unlocked([&] { one.set(std::move(value)); });
-           })
-      .def("apply", [](Subrecorder& one, const py::object& given) { apply(one, given); })
-      .def("apply_sample", [](Subrecorder& one, const py::object& given) { apply_sample(one, given); })
-      .def("reset", &Subrecorder::reset, release);
+      .def(
+          "set",
+          [](Subrecorder& one, const py::object& object) {
+            core::Value value = to_value(object);
+            unlocked([&] { one.set(std::move(value)); });
+          },
+          "Puts a tensor, or a list or dict of tensors, in place of the data.")
+      .def(
+          "apply", [](Subrecorder& one, const py::object& given) { apply(one, given); },
+          "Replaces the data by what a callable makes of it.")
+      .def(
+          "apply_sample", [](Subrecorder& one, const py::object& given) { apply_sample(one, given); },
+          "Replaces each kept sample by what a callable makes of it.")
+      .def("reset", &Subrecorder::reset, release, "Begins anew, without data.");
 }
 
 }  // namespace
@@ -272,13 +284,15 @@ TORCH_LIBRARY_IMPL(torchtap, CompositeExplicitAutograd, library) {
 void define_recorders(py::module_& module) {
   const auto release = py::call_guard<py::gil_scoped_release>();
   py::class_<Sample>(module, "Sample", "A sample that a condition decides about.")
-      .def_readonly("path", &Sample::path)
-      .def_readonly("type", &Sample::type)
-      .def_readonly("call_index", &Sample::call_index)
-      .def_readonly("sample_index", &Sample::sample_index)
-      .def_readonly("slot", &Sample::slot)
-      .def_readonly("tensor", &Sample::tensor)
-      .def_readonly("recomputed", &Sample::recomputed);
+      .def_readonly("path", &Sample::path, "The module's path.")
+      .def_readonly("type", &Sample::type, "The name of its class.")
+      .def_readonly("call_index", &Sample::call_index,
+                    "The number of this call of the module in the forward, from 0.")
+      .def_readonly("sample_index", &Sample::sample_index, "How many samples were recorded before.")
+      .def_readonly("slot", &Sample::slot, "Which tensor of the call it is, from 0.")
+      .def_readonly("tensor", &Sample::tensor, "The tensor, as the model has it.")
+      .def_readonly("recomputed", &Sample::recomputed,
+                    "Whether a checkpoint runs the forward again in a backward.");
   py::class_<Companion>(module, "Companion", "A tensor of another module, made by `output` and `input`.")
       .def(
           "map",
@@ -314,18 +328,21 @@ void define_recorders(py::module_& module) {
       .def(py::init([](const std::string& kind, const py::kwargs& options) {
         return recorders::make(kind, options_of(options));
       }))
-      .def("attach_to", &attach)
-      .def_property_readonly("kind", &Recorder::kind)
+      .def("attach_to", &attach, "See `attach`.")
+      .def_property_readonly("kind", &Recorder::kind, "The name of the class: \"ForwardOutput\".")
       .def("__len__", &Recorder::size)
-      .def("subrecorder", &subrecorder)
-      .def("drop",
-           [](Recorder& all, const py::object& which) {
-             const auto index = argument<std::int64_t>(which, all.kind() + ".remove", "a place");
-             return to_python(unlocked([&] { return all.remove(place(all, index)); }));
-           })
-      .def("detach_all", &Recorder::detach, release)
+      .def("subrecorder", &subrecorder, "The `Subrecorder` at a place, or of the module at a path.")
       .def(
-          "end", [](Recorder& all) { const Recorder ended(std::move(all)); }, release)
+          "drop",
+          [](Recorder& all, const py::object& which) {
+            const auto index = argument<std::int64_t>(which, all.kind() + ".remove", "a place");
+            return to_python(unlocked([&] { return all.remove(place(all, index)); }));
+          },
+          "See `remove`.")
+      .def("detach_all", &Recorder::detach, release, "See `detach`.")
+      .def(
+          "end", [](Recorder& all) { const Recorder ended(std::move(all)); }, release,
+          "Writes what was spooled, and ends the recorder.")
       .def("reset", &Recorder::reset, release, "Discards all samples; the hooks stay.")
       .def(
           "apply", [](Recorder& all, const py::object& function) { apply(all, function); },
@@ -342,16 +359,20 @@ void define_recorders(py::module_& module) {
           },
           py::arg("other"),
           "Adds the data of a recorder of the same modules, as if its samples had come after these.")
-      .def("run_until_recorded",
-           [](Recorder& all, const py::object& forward) {
-             check_callable(forward, "the forward of until_recorded");
-             return unlocked([&] { return until_recorded(all, forward); });
-           })
+      .def(
+          "run_until_recorded",
+          [](Recorder& all, const py::object& forward) {
+            check_callable(forward, "the forward of until_recorded");
+            return unlocked([&] { return until_recorded(all, forward); });
+          },
+          "See `until_recorded`.")
       .def("flush", &Recorder::flush, release, "Writes spooled samples to the disk.")
       .def_property_readonly("dropped", &Recorder::dropped, "Samples dropped for lack of room.")
-      .def("save_to", &save, release)
-      .def("snapshot_to", py::overload_cast<const std::string&>(&Recorder::snapshot, py::const_), release)
-      .def("restore_from", py::overload_cast<const std::string&>(&Recorder::restore), release);
+      .def("save_to", &save, release, "See `save`.")
+      .def("snapshot_to", py::overload_cast<const std::string&>(&Recorder::snapshot, py::const_), release,
+           "See `snapshot`.")
+      .def("restore_from", py::overload_cast<const std::string&>(&Recorder::restore), release,
+           "See `restore`.");
 #ifdef TORCHTAP_PYTHON_DISTRIBUTED
   module.def("merge_ranks", &merge_ranks, release);
 #endif

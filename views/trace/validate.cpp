@@ -284,6 +284,9 @@ class Rerun {
     } else {
       const base::RecordingMode quiet;
       tensor = kept.clone();
+      // What is made of a number promotes otherwise than a tensor without dimensions: int64 * 2.5 is float32.
+      if (kept.unsafeGetTensorImpl()->is_wrapped_number())
+        tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
       if (kept.layout() == at::kStrided && !kept.is_quantized() && !kept.is_nested() && value.offset > 0) {
         const at::Tensor memory = at::empty({value.offset + kept.numel()}, kept.options());
         tensor = memory.narrow(0, value.offset, kept.numel()).view(kept.sizes()).copy_(kept);

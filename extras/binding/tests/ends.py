@@ -3,6 +3,7 @@ new has to be named here, or the first test fails."""
 
 import copy
 import gc
+import inspect
 import os
 import pickle
 import subprocess
@@ -186,6 +187,13 @@ def ask(one):
             shown(one)
         except (RuntimeError, ValueError, TypeError, IndexError):
             pass
+
+
+@pytest.mark.parametrize("name", classes())
+def test_help_has_a_sentence_on_each_member(name):
+    kind = classes()[name]
+    without = [one for one in dir(kind) if not one.startswith("_") and not inspect.getdoc(getattr(kind, one))]
+    assert inspect.getdoc(kind) and not without, without
 
 
 @pytest.mark.parametrize("name", classes())

@@ -107,6 +107,28 @@ def test_arguments_results_and_control_flow():
     assert history.validate() and history.validate().random == 1
 
 
+class Numbers(nn.Module):
+    """Python hands the numbers of its code to operators as tensors."""
+
+    def forward(self, x):
+        y = x * 2.5  # of int64 this is float32
+        for _ in range(3):
+            y = torch.sin(y + 1)
+        return 3 / (torch.sin(y + 2) + True)
+
+
+@pytest.mark.parametrize("compile", [lambda model: model, torch.jit.script], ids=["python", "torchscript"])
+@pytest.mark.parametrize("x", [torch.arange(4), torch.arange(4.0)], ids=["int64", "float32"])
+def test_numbers_of_the_code_are_arguments(compile, x):
+    history = torchtap.trace(compile(Numbers()), x)
+    names = ["mul_1", *3 * ["add_1", "sin_1"], "add_2", "sin_2", "add_3", "reciprocal_1", "mul_2"]
+    assert [one.layer_label.rpartition("_")[0] for one in history if one.kind == "operation"] == names
+    assert [history[one].arguments[1].text for one in ("mul_1", "add_1:2", "add_2", "mul_2")] == ["2.5", "1", "2", "3"]
+    assert {one.kind for one in history} == {"input", "operation", "output"}
+    found = history.validate()
+    assert found and "Not confirmed" not in str(found), found
+
+
 @pytest.mark.parametrize("grad", [True, False])
 def test_bits_are_those_of_a_model_without(grad):
     for train in (True, False):

@@ -1,6 +1,7 @@
 """Views of Python's models that last: the page, the monitor and the stream."""
 
 import gc
+import html
 import json
 import os
 import pickle
@@ -208,11 +209,18 @@ def test_the_page_shows_a_run_and_is_saved(tmp_path):
             loss.backward()
             page.scalar("loss", loss)
         assert page.steps == 4 and page.errors == []
-        assert urllib.request.urlopen(page.url.split("#")[0]).status == 200 and page.url in page._repr_html_()
+        answer = urllib.request.urlopen(page.url.split("#")[0])
+        assert answer.status == 200 and f'<iframe src="{page.url}"' in page._repr_html_()
+        # Or a browser would not show the frame.
+        assert "frame-ancestors http://localhost:*" in answer.headers["Content-Security-Policy"]
         saved = page.save(f"{tmp_path}/page/")
         text = open(saved).read()
         assert saved.endswith("explorer.html") and "Conv2d" in text and "BatchNorm2d" in text
     assert list((tmp_path / "run").iterdir())
+    assert page.url not in page._repr_html_() and f'<iframe srcdoc="{html.escape(text)}"' in page._repr_html_()
+    with torchtap.explore(model) as page:
+        pass
+    assert page._repr_html_().startswith("<p>This page was closed.")
     wrong = [
         (lambda: torchtap.explore(model, record=["x"]), ValueError, 'nothing is called "x"'),
         (lambda: torchtap.explore(model, "head"), ValueError, 'there is no module "head"'),

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torchtap
 from torch import nn
+from torchtap import _hooks
 
 # The names of PyTorch's that torchtap looks up in one place, and may do without.
 PACKAGE = pathlib.Path(torchtap.__file__).parent
@@ -151,3 +152,48 @@ def test_a_pytorch_without_a_private_name(name):
     # Without the compiler's counters all that was compiled is compiled again.
     assert bool(told) == (name != "torch._dynamo.utils.counters") and "failed" not in told, (told, errors)
     assert not [sentence for hidden, sentence in said if not hidden]
+
+
+@pytest.mark.parametrize("accumulated, name", [(False, "_backward_hooks"), (True, "_post_accumulate_grad_hooks")])
+def test_parameters_without_the_dict_of_their_hooks(monkeypatch, accumulated, name):
+    def attribute(one, asked, *default):
+        if asked == name and isinstance(one, torch.Tensor):
+            raise AttributeError(asked, name=asked, obj=one)
+        return getattr(one, asked, *default)
+
+    model, other = small(), small()
+    expected = torchtap.BackwardParameter(accumulated=accumulated).attach(other)
+    bare = step(other)
+    monkeypatch.setattr(_hooks, "getattr", attribute, raising=False)
+    with torchtap.BackwardParameter(accumulated=accumulated) as recorder:
+        recorder.attach(model)
+        assert same(step(model), bare) and len(recorder) == 4
+        assert all(torch.equal(recorder[one.path][0], expected[one.path][0]) for one in recorder.subrecorders)
+    step(model)
+    assert recorder.samples("0.weight") == 1
+    model[2].requires_grad_(False)
+    recorder = torchtap.BackwardParameter(accumulated=accumulated)
+    with pytest.raises(NotImplementedError, match=f"BackwardParameter: PyTorch .* has no {name}, .* frozen parameter"):
+        recorder.attach(model)
+    assert len(recorder) == 0 and not any(one._backward_hooks for one in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "name", ["torch._higher_order_ops.effects._EffectType", "torch._higher_order_ops.effects._register_effectful_op"]
+)
+def test_export_without_a_private_name(name):
+    code = f"""
+import sys; sys.path[:0] = {built.PATH!r}
+import ctypes, pkgutil, torch
+found = pkgutil.resolve_name
+def resolve(name):
+    if name == {name!r}:
+        raise AttributeError(name)
+    return found(name)
+pkgutil.resolve_name = resolve
+ctypes.CDLL = torch.ops.load_library = lambda *_, **__: None  # the operators need not be there
+import torchtap.export
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    said = f"ImportError: torchtap.export: PyTorch {torch.__version__} has no {name}, without which the compiler would remove taps."
+    assert done.stderr.splitlines()[-1] == said, done.stderr

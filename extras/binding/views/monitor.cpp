@@ -53,14 +53,21 @@ struct Monitored {
 
 void define(py::module_& module) {
   py::class_<monitor::Alarm>(module, "Alarm", "A rule that holds, or drift.")
-      .def_property_readonly("rule", [](const monitor::Alarm& one) { return one.finding.rule; })
-      .def_property_readonly("path", [](const monitor::Alarm& one) { return one.finding.path; })
-      .def_readonly("raised", &monitor::Alarm::raised)
-      .def_readonly("forward", &monitor::Alarm::forward)
-      .def_readonly("window", &monitor::Alarm::window)
-      .def_readonly("time_ns", &monitor::Alarm::time_ns)
-      .def_readonly("incident", &monitor::Alarm::incident)
-      .def("json", [](const monitor::Alarm& one) { return monitor::to_json(one, ""); })
+      .def_property_readonly(
+          "rule", [](const monitor::Alarm& one) { return one.finding.rule; },
+          "The rule that holds, or \"drift\".")
+      .def_property_readonly(
+          "path", [](const monitor::Alarm& one) { return one.finding.path; }, "The module's path.")
+      .def_readonly("raised", &monitor::Alarm::raised, "False when it is over.")
+      .def_readonly("forward", &monitor::Alarm::forward,
+                    "The number of the last forward that it is about, from 0.")
+      .def_readonly("window", &monitor::Alarm::window,
+                    "The number of the window, from 0; -1 if it is about one forward.")
+      .def_readonly("time_ns", &monitor::Alarm::time_ns, "When, in nanoseconds since 1970.")
+      .def_readonly("incident", &monitor::Alarm::incident,
+                    "The folder with the inputs that led to it; empty if none was written.")
+      .def(
+          "json", [](const monitor::Alarm& one) { return monitor::to_json(one, ""); }, "All of it, as text.")
       .def("__str__", [](const monitor::Alarm& one) { return c10::str(one); });
   py::class_<Monitored>(module, "Monitored")
       .def(py::init<py::handle, const std::string&, const py::dict&>())

@@ -117,15 +117,17 @@ report::Phase phase_of(const std::string& name) {
 
 void define(py::module_& module) {
   const auto release = py::call_guard<py::gil_scoped_release>();
-  py::class_<report::Repeat, std::unique_ptr<report::Repeat, DestroyedUnlocked<report::Repeat>>>(module,
-                                                                                                 "Repeat")
-      .def("phase",
-           [](report::Repeat& one, const std::string& name) {
-             const report::Phase phase = phase_of(name);
-             unlocked([&] { one.phase(phase); });
-           })
-      .def("next", &report::Repeat::next, release)
-      .def("stop", &report::Repeat::stop, release);
+  py::class_<report::Repeat, std::unique_ptr<report::Repeat, DestroyedUnlocked<report::Repeat>>>(
+      module, "Repeat", "A step that is being measured.")
+      .def(
+          "phase",
+          [](report::Repeat& one, const std::string& name) {
+            const report::Phase phase = phase_of(name);
+            unlocked([&] { one.phase(phase); });
+          },
+          "What comes counts for this phase: \"forward\", \"backward\" or \"other\".")
+      .def("next", &report::Repeat::next, release, "Ends this step, and begins the next.")
+      .def("stop", &report::Repeat::stop, release, "Ends this step, and takes the hooks away.");
   py::class_<report::Measurements>(module, "Measurements")
       .def("json", &report::json, release)
       .def("csv", &report::csv, release)

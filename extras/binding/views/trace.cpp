@@ -149,54 +149,65 @@ constexpr const char* kind_name(trace::Fault::Kind kind) {
 
 void define_facts(py::module_& module) {
   py::class_<Candidate>(module, "Candidate", "A tensor that `save` is asked about.")
-      .def_readonly("function", &Candidate::function)
-      .def_readonly("type", &Candidate::type)
-      .def_readonly("module", &Candidate::module)
-      .def_readonly("index", &Candidate::index)
-      .def_readonly("tensor", &Candidate::tensor);
+      .def_readonly("function", &Candidate::function,
+                    "The operation: \"aten::conv2d\"; \"input\" and \"outside\" for tensors that none made.")
+      .def_readonly("type", &Candidate::type, "Its name as in labels: \"conv2d\".")
+      .def_readonly("module", &Candidate::module, "The path of the module that it ran in.")
+      .def_readonly("index", &Candidate::index, "Its place among the operation's results, from 0.")
+      .def_readonly("tensor", &Candidate::tensor, "The tensor itself.");
   py::class_<trace::ModuleCall>(module, "ModuleCall", "One call of a module.")
-      .def_readonly("path", &trace::ModuleCall::path)
-      .def_readonly("type", &trace::ModuleCall::type)
-      .def_readonly("call", &trace::ModuleCall::call)
+      .def_readonly("path", &trace::ModuleCall::path, "The module's path.")
+      .def_readonly("type", &trace::ModuleCall::type, "The name of its class.")
+      .def_readonly("call", &trace::ModuleCall::call, "The number of this call in the forward, from 0.")
       .def("__repr__", [](const trace::ModuleCall& one) { return c10::str(one.path, ":", one.call + 1); });
   py::class_<trace::ModuleSummary>(module, "ModuleSummary", "A module that ran in a pass.")
-      .def_readonly("path", &trace::ModuleSummary::path)
-      .def_readonly("type", &trace::ModuleSummary::type)
-      .def_readonly("calls", &trace::ModuleSummary::calls)
-      .def_readonly("nodes", &trace::ModuleSummary::nodes)
-      .def_readonly("parameters", &trace::ModuleSummary::parameters)
-      .def_readonly("parameter_bytes", &trace::ModuleSummary::parameter_bytes);
+      .def_readonly("path", &trace::ModuleSummary::path, "The module's path.")
+      .def_readonly("type", &trace::ModuleSummary::type, "The name of its class.")
+      .def_readonly("calls", &trace::ModuleSummary::calls, "How often it was called.")
+      .def_readonly("nodes", &trace::ModuleSummary::nodes, "Operations in it and in the modules below it.")
+      .def_readonly("parameters", &trace::ModuleSummary::parameters, "Elements of its own parameters.")
+      .def_readonly("parameter_bytes", &trace::ModuleSummary::parameter_bytes, "Bytes of these.");
   py::class_<trace::ParameterUse>(module, "ParameterUse", "A parameter or buffer that an operation read.")
-      .def_readonly("path", &trace::ParameterUse::path)
-      .def_property_readonly("shape",
-                             [](const trace::ParameterUse& one) { return py::tuple(py::cast(one.shape)); })
-      .def_readonly("dtype", &trace::ParameterUse::dtype)
-      .def_readonly("elements", &trace::ParameterUse::elements)
-      .def_readonly("bytes", &trace::ParameterUse::bytes)
-      .def_readonly("buffer", &trace::ParameterUse::buffer)
-      .def_readonly("trainable", &trace::ParameterUse::trainable)
+      .def_readonly("path", &trace::ParameterUse::path, "Its name: \"features.6.weight\".")
+      .def_property_readonly(
+          "shape", [](const trace::ParameterUse& one) { return py::tuple(py::cast(one.shape)); },
+          "Its shape.")
+      .def_readonly("dtype", &trace::ParameterUse::dtype, "Its dtype.")
+      .def_readonly("elements", &trace::ParameterUse::elements, "How many elements it has.")
+      .def_readonly("bytes", &trace::ParameterUse::bytes, "The bytes of these.")
+      .def_readonly("buffer", &trace::ParameterUse::buffer, "Whether it is a buffer.")
+      .def_readonly("trainable", &trace::ParameterUse::trainable, "Whether it requires gradients.")
       .def("__repr__", [](const trace::ParameterUse& one) { return one.path; });
   py::class_<trace::Argument>(module, "Argument", "One argument of an operation.")
-      .def_readonly("name", &trace::Argument::name)
-      .def_readonly("text", &trace::Argument::text)
-      .def_readonly("nodes", &trace::Argument::nodes)
+      .def_readonly("name", &trace::Argument::name, "Its name in the operator's schema: \"stride\".")
+      .def_readonly("text", &trace::Argument::text,
+                    "Its value in short; of tensors the label, or the path of a parameter.")
+      .def_readonly("nodes", &trace::Argument::nodes,
+                    "Positions of the nodes that it refers to; -1 for a tensor that is none.")
       .def("__repr__", [](const trace::Argument& one) { return one.name + "=" + one.text; });
   py::class_<trace::Fault>(module, "Fault", "What validation found wrong with an operation.")
-      .def_property_readonly("kind", [](const trace::Fault& one) { return kind_name(one.kind); })
-      .def_readonly("label", &trace::Fault::label)
-      .def_readonly("function", &trace::Fault::function)
-      .def_readonly("message", &trace::Fault::message)
+      .def_property_readonly(
+          "kind", [](const trace::Fault& one) { return kind_name(one.kind); }, "What kind of fault it is.")
+      .def_readonly("label", &trace::Fault::label, "The operation's label.")
+      .def_readonly("function", &trace::Fault::function, "The operator: \"aten::add_.Tensor\".")
+      .def_readonly("message", &trace::Fault::message, "What is wrong, in a sentence.")
       .def("__repr__", [](const trace::Fault& one) { return one.label + ": " + one.message; });
   py::class_<trace::Validation>(module, "Validation", "True if nothing is wrong.")
       .def("__bool__", [](const trace::Validation& one) { return static_cast<bool>(one); })
       .def("__str__", &printed<trace::Validation>)
-      .def_readonly("findings", &trace::Validation::findings)
-      .def_readonly("unconfirmed", &trace::Validation::unconfirmed)
-      .def_readonly("confirmed", &trace::Validation::confirmed)
-      .def_readonly("random", &trace::Validation::random)
-      .def_readonly("undetermined", &trace::Validation::undetermined)
-      .def_readonly("perturbed", &trace::Validation::perturbed)
-      .def_readonly("followed", &trace::Validation::followed);
+      .def_readonly("findings", &trace::Validation::findings, "What is wrong, as `Fault`s.")
+      .def_readonly("unconfirmed", &trace::Validation::unconfirmed,
+                    "What could not be confirmed, as `Fault`s; no mistakes for that.")
+      .def_readonly("confirmed", &trace::Validation::confirmed, "Operations that gave the same bits again.")
+      .def_readonly("random", &trace::Validation::random,
+                    "Operations that took random numbers, which were given to them again.")
+      .def_readonly("undetermined", &trace::Validation::undetermined,
+                    "Labels of operations that cannot be judged, as of random numbers of a generator of the "
+                    "program's own.")
+      .def_readonly("perturbed", &trace::Validation::perturbed,
+                    "How often an operation was run with a parent changed, to see that it is noticed.")
+      .def_readonly("followed", &trace::Validation::followed,
+                    "Operations whose results were changed in a run of the pass, to see who reads them.");
 }
 
 void define_node(py::module_& module) {
@@ -204,52 +215,87 @@ void define_node(py::module_& module) {
     return [get](const Node& one) { return (one.*get)(); };
   };
   py::class_<Node>(module, "Node", "One tensor that a forward computed, and where it came from.")
-      .def_property_readonly("kind", [](const Node& one) { return kind_name(one.kind()); })
-      .def_property_readonly("position", &Node::position)
-      .def_property_readonly("label", text(&Node::label))
-      .def_property_readonly("layer_label", &Node::layer_label)
-      .def_property_readonly("short_label", &Node::short_label)
-      .def_property_readonly("type", text(&Node::type))
-      .def_property_readonly("name", text(&Node::name))
-      .def_property_readonly("function", text(&Node::function))
-      .def_property_readonly("layer", &Node::layer)
-      .def_property_readonly("pass_number", &Node::pass)
-      .def_property_readonly("passes", &Node::passes)
-      .def_property_readonly("shape", [](const Node& one) { return py::tuple(py::cast(one.shape())); })
-      .def_property_readonly("dtype", &Node::dtype)
-      .def_property_readonly("device", &Node::device)
-      .def_property_readonly("bytes", &Node::bytes)
-      .def_property_readonly("requires_grad", &Node::requires_grad)
-      .def_property_readonly("saved", &Node::saved)
-      .def_property_readonly("tensor", [](const Node& one) { return unlocked([&] { return one.tensor(); }); })
-      .def_property_readonly("gradient",
-                             [](const Node& one) -> std::optional<at::Tensor> {
-                               if (!one.has_gradient()) return std::nullopt;
-                               return unlocked([&] { return one.gradient(); });
-                             })
-      .def_property_readonly("parents", &Node::parents)
-      .def_property_readonly("children", &Node::children)
-      .def_property_readonly("siblings", &Node::siblings)
-      .def_property_readonly("spouses", &Node::spouses)
-      .def_property_readonly("ancestors", &Node::ancestors)
-      .def_property_readonly("descendants", &Node::descendants)
-      .def_property_readonly("input_ancestors", &Node::input_ancestors)
-      .def_property_readonly("output_descendants", &Node::output_descendants)
-      .def_property_readonly("distance_from_input", &Node::distance_from_input)
-      .def_property_readonly("distance_to_output", &Node::distance_to_output)
-      .def_property_readonly("arguments", [](const Node& one) { return one.arguments(); })
-      .def_property_readonly("parameters", [](const Node& one) { return one.parameters(); })
-      .def_property_readonly("modules", [](const Node& one) { return one.modules(); })
-      .def_property_readonly("output_of", [](const Node& one) { return one.output_of(); })
-      .def_property_readonly("in_place", &Node::in_place)
-      .def_property_readonly("view", &Node::view)
-      .def_property_readonly("random", &Node::random)
-      .def_property_readonly("created_inside", &Node::created_inside)
-      .def_property_readonly("read_by_program", &Node::read_by_program)
-      .def_property_readonly("result", &Node::result)
-      .def_property_readonly("results", &Node::results)
-      .def_property_readonly("seconds", &Node::seconds)
-      .def_property_readonly("keys", &Node::keys)
+      .def_property_readonly(
+          "kind", [](const Node& one) { return kind_name(one.kind()); },
+          "\"operation\", \"input\", \"output\" or \"outside\".")
+      .def_property_readonly("position", &Node::position, "Its place in the history, from 0; inputs count.")
+      .def_property_readonly("label", text(&Node::label),
+                             "\"conv2d_3_7\": the third layer of type conv2d, the layer 7 of all; "
+                             "\"linear_1_1:2\" is its second pass.")
+      .def_property_readonly("layer_label", &Node::layer_label, "The label without the pass.")
+      .def_property_readonly("short_label", &Node::short_label, "\"conv2d_3\", or \"linear_1:2\".")
+      .def_property_readonly("type", text(&Node::type), "The operation as in labels: \"add\" for `add_`.")
+      .def_property_readonly("name", text(&Node::name),
+                             "The name of an input or output, \"input.0\"; empty for others.")
+      .def_property_readonly(
+          "function", text(&Node::function),
+          "The operator and its overload, \"aten::add_.Tensor\"; empty for others than operations.")
+      .def_property_readonly("layer", &Node::layer,
+                             "The place of its layer among all; nodes with the same one are passes of it.")
+      .def_property_readonly("pass_number", &Node::pass, "Which pass of the layer it is, from 1.")
+      .def_property_readonly("passes", &Node::passes, "How many passes the layer has.")
+      .def_property_readonly(
+          "shape", [](const Node& one) { return py::tuple(py::cast(one.shape())); },
+          "The shape of the tensor; () for nested ones, too.")
+      .def_property_readonly("dtype", &Node::dtype, "The dtype of the tensor.")
+      .def_property_readonly("device", &Node::device, "The device of the tensor.")
+      .def_property_readonly("bytes", &Node::bytes, "The bytes of its elements.")
+      .def_property_readonly("requires_grad", &Node::requires_grad, "Whether the tensor required gradients.")
+      .def_property_readonly("saved", &Node::saved, "Whether the tensor was kept.")
+      .def_property_readonly(
+          "tensor", [](const Node& one) { return unlocked([&] { return one.tensor(); }); },
+          "The tensor as the operation returned it, in `shape`. A ValueError if it was not kept, or changed "
+          "in place after the forward.")
+      .def_property_readonly(
+          "gradient",
+          [](const Node& one) -> std::optional<at::Tensor> {
+            if (!one.has_gradient()) return std::nullopt;
+            return unlocked([&] { return one.gradient(); });
+          },
+          "The sum of the gradients that arrived, in `shape`; None without one. See `gradients=True`.")
+      .def_property_readonly("parents", &Node::parents, "The nodes that the operation read, each once.")
+      .def_property_readonly("children", &Node::children, "The nodes whose operations read it.")
+      .def_property_readonly("siblings", &Node::siblings, "Other nodes with a common parent.")
+      .def_property_readonly("spouses", &Node::spouses, "Other nodes with a common child.")
+      .def_property_readonly("ancestors", &Node::ancestors,
+                             "All nodes from which there is a path to this one.")
+      .def_property_readonly("descendants", &Node::descendants,
+                             "All nodes to which there is a path from this one.")
+      .def_property_readonly("input_ancestors", &Node::input_ancestors, "The inputs that it depends on.")
+      .def_property_readonly("output_descendants", &Node::output_descendants,
+                             "The outputs that depend on it.")
+      .def_property_readonly(
+          "distance_from_input", &Node::distance_from_input,
+          "The shortest and the longest path from an input, in operations; -1 if there is none.")
+      .def_property_readonly(
+          "distance_to_output", &Node::distance_to_output,
+          "The shortest and the longest path to an output, in operations; -1 if there is none.")
+      .def_property_readonly(
+          "arguments", [](const Node& one) { return one.arguments(); },
+          "The arguments of the operation, as `Argument`s.")
+      .def_property_readonly(
+          "parameters", [](const Node& one) { return one.parameters(); },
+          "The parameters and buffers that it read, as `ParameterUse`s.")
+      .def_property_readonly(
+          "modules", [](const Node& one) { return one.modules(); },
+          "The calls of modules that it ran in, outermost first, without the model's.")
+      .def_property_readonly(
+          "output_of", [](const Node& one) { return one.output_of(); },
+          "The calls of modules that returned this tensor, innermost first.")
+      .def_property_readonly("in_place", &Node::in_place,
+                             "Whether the operation wrote to an argument that it returned.")
+      .def_property_readonly("view", &Node::view, "Whether the tensor shares memory with an argument.")
+      .def_property_readonly("random", &Node::random, "Whether the operation took random numbers.")
+      .def_property_readonly("created_inside", &Node::created_inside,
+                             "Whether it was made of no tensor, as by `torch.zeros`.")
+      .def_property_readonly(
+          "read_by_program", &Node::read_by_program,
+          "Whether the program read its value (`item()`), on which what came next may depend.")
+      .def_property_readonly("result", &Node::result, "Its place among the operation's results, from 0.")
+      .def_property_readonly("results", &Node::results, "How many results the operation has.")
+      .def_property_readonly("seconds", &Node::seconds,
+                             "The time of the operation, in seconds, without the trace's own.")
+      .def_property_readonly("keys", &Node::keys, "All names by which the history finds it.")
       .def("__eq__", [](const Node& a,
                         const py::object& b) { return py::isinstance<Node>(b) && a == py::cast<Node>(b); })
       .def("__hash__", &Node::position)
@@ -267,49 +313,71 @@ void define_history(py::module_& module) {
           py::keep_alive<0, 1>())
       .def("__getitem__", &node_of)
       .def("__contains__", [](const History& one, const std::string& name) { return one.contains(name); })
-      .def("find", &History::find)
-      .def("parents",
-           [](const History& one, const py::object& which) { return node_of(one, which).parents(); })
-      .def("children",
-           [](const History& one, const py::object& which) { return node_of(one, which).children(); })
-      .def_property_readonly("inputs", &History::inputs)
-      .def_property_readonly("outputs", &History::outputs)
-      .def_property_readonly("labels", &History::labels)
-      .def_property_readonly("operations", &History::operations)
-      .def_property_readonly("layers", &History::layers)
-      .def("passes", &History::passes)
-      .def_property_readonly("bytes", &History::bytes)
-      .def_property_readonly("saved", &History::saved)
-      .def_property_readonly("saved_bytes", &History::saved_bytes)
-      .def_property_readonly("dropped", &History::dropped)
-      .def_property_readonly("copied", &History::copied)
-      .def_property_readonly("model", [](const History& one) { return one.model(); })
-      .def_property_readonly("modules", [](const History& one) { return one.modules(); })
-      .def_property_readonly("unreached_modules", [](const History& one) { return one.unreached_modules(); })
-      .def_property_readonly("parameters", [](const History& one) { return one.parameters(); })
-      .def_property_readonly("seconds", &History::seconds)
-      .def_property_readonly("operation_seconds", &History::operation_seconds)
-      .def_property_readonly("error", [](const History& one) { return one.error(); })
-      .def("validate", &History::validate, release)
-      .def("csv", &History::csv, release)
-      .def("json", &History::json, release)
+      .def("find", &History::find, "The nodes that a label, a module's path or a glob finds.")
+      .def(
+          "parents",
+          [](const History& one, const py::object& which) { return node_of(one, which).parents(); },
+          "The nodes that the operation of a node read.")
+      .def(
+          "children",
+          [](const History& one, const py::object& which) { return node_of(one, which).children(); },
+          "The nodes whose operations read a node.")
+      .def_property_readonly("inputs", &History::inputs, "The nodes of the forward's inputs.")
+      .def_property_readonly("outputs", &History::outputs,
+                             "The nodes of the tensors that the forward returned.")
+      .def_property_readonly("labels", &History::labels, "The labels of all nodes, in order.")
+      .def_property_readonly("operations", &History::operations, "How many operations ran.")
+      .def_property_readonly("layers", &History::layers, "How many layers they are of.")
+      .def("passes", &History::passes, "The nodes of a layer, by its number.")
+      .def_property_readonly("bytes", &History::bytes, "The bytes of all tensors.")
+      .def_property_readonly("saved", &History::saved, "How many tensors were kept.")
+      .def_property_readonly("saved_bytes", &History::saved_bytes, "The bytes of these.")
+      .def_property_readonly("dropped", &History::dropped, "How many were not kept, for lack of room.")
+      .def_property_readonly("copied", &History::copied,
+                             "How many were copied, because their memory was written to later.")
+      .def_property_readonly(
+          "model", [](const History& one) { return one.model(); }, "The name of the model's class.")
+      .def_property_readonly(
+          "modules", [](const History& one) { return one.modules(); },
+          "The modules that ran, as `ModuleSummary`s.")
+      .def_property_readonly(
+          "unreached_modules", [](const History& one) { return one.unreached_modules(); },
+          "The paths of modules whose calls cannot be seen.")
+      .def_property_readonly(
+          "parameters", [](const History& one) { return one.parameters(); },
+          "The parameters and buffers that were read, each once.")
+      .def_property_readonly("seconds", &History::seconds,
+                             "The time of the forward, in seconds, with the trace's own.")
+      .def_property_readonly("operation_seconds", &History::operation_seconds,
+                             "The time of its operations, in seconds.")
+      .def_property_readonly(
+          "error", [](const History& one) { return one.error(); },
+          "The message of the exception that ended the forward; empty if none did.")
+      .def("validate", &History::validate, release,
+           "Runs each operation again, and says which did not give the same bits.")
+      .def("csv", &History::csv, release, "A row for each node, as text.")
+      .def("json", &History::json, release, "The history without its tensors, as text.")
       .def(
           "save_to",
           [](const History& one, const std::string& folder, bool mkdir, bool overwrite) {
             one.save(folder, storage::SaveOptions().mkdir(mkdir).overwrite(overwrite));
           },
-          release)
-      .def("dot_of",
-           [](const History& one, const py::dict& options) {
-             const auto chosen = draw_options_of(options);
-             return unlocked([&] { return one.dot(chosen); });
-           })
-      .def("draw_to",
-           [](const History& one, const std::string& file, const py::dict& options) {
-             const auto chosen = draw_options_of(options);
-             unlocked([&] { one.draw(file, chosen); });
-           })
-      .def("text", &printed<History>)
+          release, "See `save`.")
+      .def(
+          "dot_of",
+          [](const History& one, const py::dict& options) {
+            const auto chosen = draw_options_of(options);
+            return unlocked([&] { return one.dot(chosen); });
+          },
+          "See `dot`.")
+      .def(
+          "draw_to",
+          [](const History& one, const std::string& file, const py::dict& options) {
+            const auto chosen = draw_options_of(options);
+            unlocked([&] { one.draw(file, chosen); });
+          },
+          "See `draw`.")
+      .def("text", &printed<History>, "What `print` shows.")
       .def("__repr__", [](const History& one) {
         return c10::str("torchtap.History(", one.model(), ", ", one.operations(), " operations, ",
                         one.saved(), " tensors kept)");

@@ -287,8 +287,16 @@ class Recorder(_C.Recorder):
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"torchtap.{self.kind}: expected a torch.nn.Module, got {type(model).__name__}.")
         chosen = selectors._combined(selector, types, indices)
-        for one in self.attach_to(model, chosen, children, self._recomputed):
-            self._register(*one)
+        before, was_attached = len(self), bool(self._hooks)
+        try:
+            for one in self.attach_to(model, chosen, children, self._recomputed):
+                self._register(*one)
+        except BaseException:  # PyTorch may refuse a hook: what was attached before it must not stay
+            while len(self) > before:
+                self.remove(len(self) - 1)
+            if not was_attached:
+                self.detach()
+            raise
         return self
 
     def _register(

@@ -93,8 +93,11 @@ class Own(typing.Protocol):
     load_state_dict(state)    goes on from such a state; for `restore`
     """
 
-    def update(self, sample: torch.Tensor, /) -> object: ...
-    def results(self) -> torch.Tensor | Mapping[str, torch.Tensor]: ...
+    def update(self, sample: torch.Tensor, /) -> object:
+        """Folds a sample in."""
+
+    def results(self) -> torch.Tensor | Mapping[str, torch.Tensor]:
+        """A tensor, or tensors by name."""
 
 
 class _Objects(dict[int, typing.Any]):

@@ -40,9 +40,12 @@ constexpr std::size_t most_connections = 256, most_strangers = 64, most_header =
 constexpr auto patience = std::chrono::seconds(30), patience_with_strangers = std::chrono::seconds(5);
 constexpr auto between_notices = std::chrono::milliseconds(200);
 constexpr unsigned first_port = 8080, ports_tried = 100;
+// Notebooks show the page in a frame, in a browser or in Visual Studio Code; their servers are on this
+// machine, too.
 constexpr const char* policy =
     "default-src 'none'; script-src 'self'; connect-src 'self'; worker-src 'self'; style-src 'self'; "
-    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors http://localhost:* http://127.0.0.1:* https://localhost:* vscode-webview:";
 
 std::string text_of(beast::string_view view) {
   return {view.data(), view.size()};

@@ -264,6 +264,12 @@ class Builder {
     for (const std::size_t i : step.operations) {
       for (const c10::IValue& argument : log_.operations[i].arguments) key += "," + text_of(argument);
     }
+    for (const StepRead& argument : reads_of(step)) {  // x + 1 is not x + 2
+      for (const Read& read : argument.reads) {
+        const std::int64_t constant = read.value < 0 ? -1 : constant_of(read.value);
+        if (constant >= 0) key += "," + log_.constants[at(constant)];
+      }
+    }
     return key;
   }
 

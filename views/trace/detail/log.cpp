@@ -31,8 +31,9 @@ bool takes_random_numbers(const c10::OperatorHandle& operation) {
 }
 
 bool is_number(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && !tensor.is_nested() && tensor.device().is_cpu() &&
-         !tensor.is_quantized() && !tensor.requires_grad() && tensor.dim() == 0;
+  return tensor.layout() == at::kStrided && !tensor.key_set().has(c10::DispatchKey::Python) &&
+         !tensor.is_nested() && tensor.device().is_cpu() && !tensor.is_quantized() &&
+         !tensor.requires_grad() && tensor.dim() == 0;
 }
 
 bool is_tensor_list(const c10::IValue& value) {
@@ -119,6 +120,7 @@ std::int64_t Log::add_constant(const at::Tensor& tensor) {
   Value& value = describe(tensor);
   value.origin = Origin::constant;
   value.of = static_cast<std::int64_t>(constants.size());
+  const c10::impl::ExcludeDispatchKeyGuard no_mode_of_python(c10::python_ks);
   constants.push_back(is_number(tensor) ? text_of(c10::IValue(tensor.item())) : "a constant");
   Memory* memory = memory_of(tensor);
   const std::int64_t number = name(tensor, memory);
@@ -168,7 +170,8 @@ std::int64_t Log::value_of(const at::Tensor& tensor, Memory* memory) {
       return of;
     }
   }
-  if (scripted && !is_known && of < 0 && last == nullptr && is_number(tensor)) return add_constant(tensor);
+  const bool of_code = scripted || tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  if (of_code && !is_known && of < 0 && last == nullptr && is_number(tensor)) return add_constant(tensor);
   Value& value = describe(tensor);
   value.of = of;
   value.mixed = last != nullptr;

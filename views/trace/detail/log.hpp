@@ -178,7 +178,8 @@ struct Log final : watch::CallListener {
 
   /// The value of a parameter or buffer, made when the log begins.
   void add_parameter(const at::Tensor& tensor, ParameterUse use);
-  /// A tensor that is part of TorchScript's code, or made of a number there. Returns its value.
+  /// A tensor that is part of TorchScript's code, or made of a number there or in Python (`x + 1`). Returns
+  /// its value.
   std::int64_t add_constant(const at::Tensor& tensor);
   /// The value that a tensor names now; a new one if it was not known.
   std::int64_t value_of(const at::Tensor& tensor);

@@ -34,7 +34,7 @@ class Page(Open):
 
     def __init__(self, contexts: contextlib.ExitStack, view: _C.Explored) -> None:
         self._opens(view, contexts)
-        self.url, self.notes = "", []
+        self.url, self.notes, self._saved = "", [], ""
 
     def attach(self, model: torch.nn.Module, selector: selectors.Which | None = None, *, name: str = "") -> Page:
         """Shows a further model, or the selected modules of it."""
@@ -67,6 +67,7 @@ class Page(Open):
             os.makedirs(path, exist_ok=True)
             path = os.path.join(path, "explorer.html")
         self._view.export_page(path)
+        self._saved = path
         return path
 
     @property
@@ -78,8 +79,14 @@ class Page(Open):
         return "torchtap.Page(closed)" if self.closed else f"torchtap.Page({self.url})"
 
     def _repr_html_(self) -> str:
-        """The live page in a frame, for notebooks."""
-        return f'<iframe src="{html.escape(self.url)}" style="width:100%;height:45em;border:0"></iframe>'
+        """The live page in a frame, for notebooks; of one that was closed what was saved last."""
+        shown = f'src="{html.escape(self.url)}"'
+        if self.closed:
+            if not os.path.isfile(self._saved):
+                return "<p>This page was closed. Show it in its block, or call <code>save</code> there.</p>"
+            with open(self._saved, encoding="utf-8") as saved:
+                shown = f'srcdoc="{html.escape(saved.read())}"'
+        return f'<iframe {shown} style="width:100%;height:45em;border:0"></iframe>'
 
 
 def explore(
