@@ -260,6 +260,7 @@ class Meanwhile {
           ::_exit(126);
         },
         meanwhile.function());
+    if (saver.streams() != nullptr) saver.streams()->publish_all();
     std::vector<Report> reports = meanwhile.receive();
     saver.judge(reports, [&](const Report& report) { return left_by(report, ended); });
     saver.save(reports);

@@ -199,10 +199,10 @@ std::vector<Report> ProgramArea::reports() const {
   return reports;
 }
 
-/// Calls `function` for what is ready, in order; of a process that is gone, what is not is left out. `read`
-/// is called for a chunk that is read to its end.
+/// Calls `function` for what is ready, in order, until it returns false; of a process that is gone, what is
+/// not ready is left out. `read` is called for a chunk that is read to its end. Whether nothing is left.
 template <class Function, class Read>
-void ProgramArea::each_kept(std::uint32_t number, Position& from, bool gone, Function&& function,
+bool ProgramArea::each_kept(std::uint32_t number, Position& from, bool gone, Function&& function,
                             Read&& read) const {
   if (from.chunk == 0) from = {page(number).first_chunk, sizeof(Chunk)};
   while (from.chunk != 0) {
@@ -215,14 +215,16 @@ void ProgramArea::each_kept(std::uint32_t number, Position& from, bool gone, Fun
       const std::uint64_t whole = kept.whole.load(std::memory_order_acquire);
       if (whole == 0 || whole > bytes - from.next) break;
       const bool is_ready = kept.ready.load(std::memory_order_acquire) != 0;
-      if (!is_ready && !gone) return;
-      if (is_ready) function(kept, begin + from.next + bytes_at(kept.dimensions));
+      if (!is_ready && !gone) return true;
+      const bool goes_on = !is_ready || function(kept, begin + from.next + bytes_at(kept.dimensions));
       from.next += whole;
+      if (!goes_on) return false;
     }
-    if (following == 0) return;
+    if (following == 0) return true;
     read(from.chunk, bytes);
     from = {following, sizeof(Chunk)};
   }
+  return true;
 }
 
 /// Memory that nobody needs any more.
@@ -237,13 +239,14 @@ bool ProgramArea::give_back(std::uint64_t place, std::uint64_t bytes) const {
                                      static_cast<off_t>(begin), static_cast<off_t>(end - begin)) == 0;
 }
 
-void ProgramArea::receive_kept(std::uint32_t number, bool gone, const TakeKept& take) {
+bool ProgramArea::receive_kept(std::uint32_t number, bool gone, const TakeKept& take) {
   Page& its = page(number);
-  each_kept(
+  return each_kept(
       number, received_[number], gone,
       [&](const Kept& kept, char* data) {
-        take(kept, data);
+        const bool goes_on = take(kept, data);
         if (kept.kind == Kept::appended || kept.kind == Kept::sent) its.received += kept.bytes;
+        return goes_on;
       },
       [&](std::uint64_t chunk, std::uint64_t bytes) {
         if (!give_back(chunk, bytes)) std::memset(at(chunk, bytes), 0, bytes);
@@ -255,6 +258,7 @@ void ProgramArea::receive(std::uint32_t number, bool gone, const Take& take) {
   receive_kept(number, gone, [&](const Kept& kept, const char* data) {
     if (kept.kind == Kept::file || kept.kind == Kept::appended)
       take(kept.of, kept.kind == Kept::file, {data, kept.bytes});
+    return true;
   });
 }
 
@@ -284,10 +288,11 @@ void ProgramArea::add_kept(std::uint32_t number, std::vector<storage::Entry>& en
           at::from_blob(data, sizes, at::TensorOptions(static_cast<at::ScalarType>(kept.dtype))));
     } else if (kept.kind == Kept::none || kept.kind == Kept::not_held) {
       module.samples.emplace_back(at::Tensor());
-      if (kept.kind == Kept::none) return;
+      if (kept.kind == Kept::none) return true;
       module.not_held.why_left_out = std::string(data, kept.bytes);
       ++module.not_held.none;
     }
+    return true;
   };
   Position all;
   each_kept(number, all, /*gone=*/true, take, [](auto, auto) {});

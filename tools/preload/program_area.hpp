@@ -50,9 +50,10 @@ class ProgramArea {
   /// bytes that belong behind the others. `gone`: nothing more comes.
   using Take = std::function<void(std::uint32_t file, bool is_name, std::string_view bytes)>;
   void receive(std::uint32_t number, bool gone, const Take& take);
-  /// Calls `take` for all else that a process handed over since the last call.
-  using TakeKept = std::function<void(const Kept& kept, char* data)>;
-  void receive_kept(std::uint32_t number, bool gone, const TakeKept& take);
+  /// Calls `take` for all else that a process handed over since the last call, until it returns false.
+  /// Returns false then.
+  using TakeKept = std::function<bool(const Kept& kept, char* data)>;
+  bool receive_kept(std::uint32_t number, bool gone, const TakeKept& take);
   /// Memory that a process shares, and gave this place of. It stays.
   char* shared(std::uint64_t place, std::uint64_t bytes) const { return at(place, bytes); }
   /// The page of a process.
@@ -66,7 +67,7 @@ class ProgramArea {
     std::uint64_t chunk = 0, next = 0;
   };
   template <class Function, class Read>
-  void each_kept(std::uint32_t number, Position& from, bool gone, Function&& function, Read&& read) const;
+  bool each_kept(std::uint32_t number, Position& from, bool gone, Function&& function, Read&& read) const;
   char* at(std::uint64_t place, std::uint64_t bytes) const;
   std::string read(const Published& published) const;
 

@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <sstream>
@@ -64,8 +65,10 @@ void ReceivedStreams::publish(std::uint32_t number, Process& process) {
 void ReceivedStreams::receive(std::uint32_t number, bool gone) {
   Process& process = processes_[number];
   if (process.has_ended) return;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+  bool all = true;
   try {
-    area_.receive_kept(number, gone, [&](const Kept& kept, char* data) {
+    all = area_.receive_kept(number, gone, [&](const Kept& kept, char* data) {
       if (kept.kind == Kept::source) {
         publish(number, process);
         storage::EntryId id;
@@ -80,13 +83,14 @@ void ReceivedStreams::receive(std::uint32_t number, bool gone) {
         ++process.sent;
         views::stream::extend::relay(*process.sources.at(kept.of).source, relayed_of(kept, data));
       }
+      return publishes_all_ || std::chrono::steady_clock::now() < until;
     });
     if (process.publisher.has_value()) tell(number, process);
   } catch (const std::exception& error) {
     process.failure = "the stream could not be published: " + tools::message_of(error);
     end(process);
   }
-  if (gone) end(process);
+  if (gone && all) end(process);
 }
 
 /// The program leaves out what no reader wants; the publisher decides for each.

@@ -24,10 +24,13 @@ class ReceivedStreams {
  public:
   ReceivedStreams(ProgramArea& area, const Config& config) : area_(area), config_(config) {}
 
-  /// Publishes what has come from a process. Of one that is gone it is the end of its stream.
+  /// Publishes what has come from a process, for a moment: slow readers may make it wait, while the launcher
+  /// has signals to forward. Of one that is gone it is the end of its stream, once all is published.
   void receive(Report& report);
   /// The same of processes that are known and run. Says after how many milliseconds there may be more.
   std::int64_t receive_known();
+  /// From now on all that has come is published, however long that takes: the program has ended.
+  void publish_all() { publishes_all_ = true; }
   /// Ends all streams.
   void end(std::vector<Report>& reports);
 
@@ -51,6 +54,7 @@ class ReceivedStreams {
 
   ProgramArea& area_;
   const Config& config_;
+  bool publishes_all_ = false;
   std::map<std::uint32_t, Process> processes_;
 };
 

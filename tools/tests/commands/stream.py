@@ -5,6 +5,8 @@ import json
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import harness
 import numpy as np
@@ -261,6 +263,29 @@ def test_a_long_stream_takes_no_more_of_the_program_than_a_short_one(folder, sen
     assert size_later - size < 300_000 and tables_later - tables < 700 and threads_later == threads
     assert idle.received == 0
     finish(reads)
+
+
+def test_signals_reach_a_program_whose_reader_is_slow(folder, sends):
+    """The launcher waits for a reader that takes each frame in time, and yet forwards the signals that it gets."""
+    options = ("--stream", "slow", "--stream-memory", 32, "--readers", 1)
+    begun = start("preload", *options, "--", *sends(6000, "exit"), cwd=folder)
+    wait_for_stream("slow")
+    program, ended = None, False
+    for taken, _ in enumerate(stream.Reader("slow"), 1):
+        if not ended:
+            time.sleep(0.003)  # the program is faster
+        if taken == 450:
+            children = Path(f"/proc/{begun.pid}/task/{begun.pid}/children").read_text().split()
+            (program,) = [
+                one for one in children if Path(f"/proc/{one}/cmdline").read_text().startswith(sys.executable)
+            ]
+            begun.send_signal(signal.SIGTERM)
+            sent = time.monotonic()
+        if program is not None and not ended:
+            status = Path(f"/proc/{program}/status")
+            ended = not status.exists() or "State:\tZ" in status.read_text()
+            assert ended or time.monotonic() - sent < 1
+    finish(begun, -signal.SIGTERM)
 
 
 def test_a_launcher_that_stands_still_loses_frames_and_says_so(folder, sends):
