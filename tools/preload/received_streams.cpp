@@ -80,7 +80,6 @@ void ReceivedStreams::receive(std::uint32_t number, bool gone) {
         process.sources[kept.of] = {process.stream->source(id),
                                     reinterpret_cast<Wanted*>(area_.shared(wanted_at, sizeof(Wanted)))};
       } else if (kept.kind == Kept::sent) {
-        ++process.sent;
         views::stream::extend::relay(*process.sources.at(kept.of).source, relayed_of(kept, data));
       }
       return publishes_all_ || std::chrono::steady_clock::now() < until;

@@ -44,7 +44,6 @@ class ReceivedStreams {
     std::optional<views::stream::Publisher> publisher;
     std::shared_ptr<recorders::Stream> stream;
     std::vector<Source> sources;
-    std::int64_t sent = 0;
     bool has_ended = false;
   };
   void receive(std::uint32_t number, bool gone);

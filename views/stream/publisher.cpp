@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
+#include <map>
 #include <sstream>
 #include <utility>
 
@@ -82,13 +83,15 @@ class ServerSource final : public recorders::StreamSource {
   }
   /// By one thread.
   void relay(const extend::Relayed& relayed) {
-    if (relayed.sample.sample != relayed_) readers_ = receivers(relayed_ = relayed.sample.sample);
-    if (readers_ == 0) return;
+    if (relayed_.size() > 256) relayed_.clear();  // threads come and go
+    auto& [event, readers] = relayed_.try_emplace(relayed.thread, -1, 0).first->second;
+    if (relayed.sample.sample != event) readers = receivers(event = relayed.sample.sample);
+    if (readers == 0) return;
     const std::string why = relayed.why.empty() ? obstacle(relayed.tensor) : relayed.why;
-    detail::HandOver handed = server_->hand_over(readers_);
+    detail::HandOver handed = server_->hand_over(readers);
     handed.time_ns = relayed.time_ns;
     handed.thread = relayed.thread;
-    server_->publish(*state_, frame_of(relayed.tensor, why, relayed.sample), readers_, &handed);
+    server_->publish(*state_, frame_of(relayed.tensor, why, relayed.sample), readers, &handed);
   }
 
  private:
@@ -109,8 +112,8 @@ class ServerSource final : public recorders::StreamSource {
   std::shared_ptr<detail::Server> server_;
   std::shared_ptr<detail::DeviceCopies> copies_;
   std::shared_ptr<detail::SourceState> state_;
-  std::int64_t relayed_ = -1;  // the last event,
-  std::uint64_t readers_ = 0;  // and who wants it
+  // By thread: its last event, of which several tensors may come, and who wants it.
+  std::map<std::uint32_t, std::pair<std::int64_t, std::uint64_t>> relayed_;
 };
 
 /// A publisher as recorders see it.
