@@ -59,7 +59,8 @@ struct Page {
   std::atomic<uint64_t> first_chunk{0};  ///< of kept samples and bytes for files; 0: there are none
   std::atomic<uint64_t> received{0};     ///< bytes that the launcher has written to files, or published
   std::atomic<uint64_t> chunks_read{0};  ///< chunks that the launcher has read to their end, and cleared
-  std::atomic<uint32_t> readers{0};      ///< of its stream, whose wishes the launcher has told
+  /// Of its stream, whose wishes the launcher has told; the most if it publishes nothing any more.
+  std::atomic<uint32_t> readers{0};
 };
 
 /// The beginning of the area.

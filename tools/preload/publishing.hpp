@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -73,9 +74,11 @@ class Publishing {
   std::int64_t not_sent() const noexcept { return not_sent_; }
   /// So many bytes were sent: waits while the launcher is far behind.
   void sent(std::size_t bytes);
-  /// How many readers of the stream there are; all that will ever be, if the launcher is gone.
-  std::int64_t readers() const noexcept {
-    return area_.header->closed ? INT64_MAX : static_cast<std::int64_t>(page_->readers);
+  /// How many readers of the stream there are; nothing if the launcher publishes nothing any more.
+  std::optional<std::uint32_t> readers() const noexcept {
+    const std::uint32_t readers = page_->readers;
+    if (area_.header->closed || readers == UINT32_MAX) return std::nullopt;
+    return readers;
   }
 
   /// Has the launcher write a file: NAME in this process's place, or, if it is empty, that place itself. The

@@ -87,9 +87,10 @@ void ReceivedStreams::receive(std::uint32_t number, bool gone) {
     if (process.publisher.has_value()) tell(number, process);
   } catch (const std::exception& error) {
     process.failure = "the stream could not be published: " + tools::message_of(error);
-    end(process);
+    if (!process.publisher.has_value()) process.name.clear();
+    end(number, process);
   }
-  if (gone && all) end(process);
+  if (gone && all) end(number, process);
 }
 
 /// The program leaves out what no reader wants; the publisher decides for each.
@@ -114,7 +115,8 @@ void ReceivedStreams::tell(std::uint32_t number, Process& process) {
   area_.page(number).readers = static_cast<std::uint32_t>(readers.size());
 }
 
-void ReceivedStreams::end(Process& process) {
+void ReceivedStreams::end(std::uint32_t number, Process& process) {
+  area_.page(number).readers = UINT32_MAX;
   for (const Source& source : process.sources)
     if (source.wanted != nullptr) source.wanted->anything = 0;
   process.stream.reset();
@@ -151,7 +153,7 @@ void ReceivedStreams::end(std::vector<Report>& reports) {
     Process& process = processes_[report.number];
     if (process.publisher.has_value())
       report.notes.push_back("this process still runs; its stream has ended with torchtap.");
-    end(process);
+    end(report.number, process);
   }
 }
 

@@ -49,7 +49,7 @@ class ReceivedStreams {
   void receive(std::uint32_t number, bool gone);
   void publish(std::uint32_t number, Process& process);
   void tell(std::uint32_t number, Process& process);
-  static void end(Process& process);
+  void end(std::uint32_t number, Process& process);
 
   ProgramArea& area_;
   const Config& config_;

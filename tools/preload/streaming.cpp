@@ -108,7 +108,7 @@ std::shared_ptr<recorders::StreamSource> Streaming::source(const storage::EntryI
   }
   auto* const wanted = new (wanted_++) Wanted();
   --wanted_left_;
-  wanted->anything = here.readers() > 0 ? 1 : 0;  // until the launcher knows better
+  wanted->anything = here.readers().value_or(0) > 0 ? 1 : 0;  // until the launcher knows better
   std::ostringstream text;
   {
     core::OutputArchive archive(text);
@@ -120,7 +120,11 @@ std::shared_ptr<recorders::StreamSource> Streaming::source(const storage::EntryI
 }
 
 void Streaming::wait_for(std::int64_t readers) {
-  while (Publishing::here()->readers() < readers) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto wait = [&] {
+    const auto now = Publishing::here()->readers();
+    return now.has_value() && *now < readers;
+  };
+  while (wait()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 }  // namespace torchtap::tools::preload

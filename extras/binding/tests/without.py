@@ -1,6 +1,7 @@
 """A PyTorch that lacks a name which is not its public interface has all of torchtap but what the name is for, and a sentence says so."""
 
 import functools
+import importlib
 import os
 import pathlib
 import re
@@ -13,7 +14,6 @@ import pytest
 import torch
 import torchtap
 from torch import nn
-from torchtap import _hooks
 
 # The names of PyTorch's that torchtap looks up in one place, and may do without.
 PACKAGE = pathlib.Path(torchtap.__file__).parent
@@ -164,7 +164,7 @@ def test_parameters_without_the_dict_of_their_hooks(monkeypatch, accumulated, na
     model, other = small(), small()
     expected = torchtap.BackwardParameter(accumulated=accumulated).attach(other)
     bare = step(other)
-    monkeypatch.setattr(_hooks, "getattr", attribute, raising=False)
+    monkeypatch.setattr(importlib.import_module("torchtap._hooks"), "getattr", attribute, raising=False)
     with torchtap.BackwardParameter(accumulated=accumulated) as recorder:
         recorder.attach(model)
         assert same(step(model), bare) and len(recorder) == 4

@@ -252,6 +252,16 @@ def test_processes_have_streams_of_their_own(folder, sends):
     assert 'another process publishes as "many"; this one does as "many-process2"' in error
 
 
+def test_a_name_that_is_taken_ends_no_program(folder, sends, file):
+    """The program does not wait for readers who cannot come, and the exit status says that there was no stream."""
+    for name in ("taken", "taken-process1"):
+        start("record", file, "--random", "1x3x8x8", *ENDLESS, name)
+        wait_for_stream(name)
+    begun = start("preload", "--stream", "taken", "--readers", 1, "--", *sends(3, "exit"), cwd=folder)
+    out, error = finish(begun, 1)
+    assert out == "done\n" and "the stream could not be published" in error and "taken-process1" in error
+
+
 def test_a_long_stream_takes_no_more_of_the_program_than_a_short_one(folder, sends):
     """Addresses (kB), tables of pages and threads, after 0.3 GB and after 1.2 GB. Nobody waits long for a reader that does not read."""
     begun = start("preload", "--stream", "long", "--readers", 2, "--", *sends(600, "memory"), cwd=folder)
