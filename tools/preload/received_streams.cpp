@@ -86,7 +86,8 @@ void ReceivedStreams::receive(std::uint32_t number, bool gone) {
     });
     if (process.publisher.has_value()) tell(number, process);
   } catch (const std::exception& error) {
-    process.failure = "the stream could not be published: " + tools::message_of(error);
+    process.failure =
+        "the stream could not be published as \"" + process.name + "\": " + tools::message_of(error);
     if (!process.publisher.has_value()) process.name.clear();
     end(number, process);
   }

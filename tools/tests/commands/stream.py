@@ -259,7 +259,7 @@ def test_a_name_that_is_taken_ends_no_program(folder, sends, file):
         wait_for_stream(name)
     begun = start("preload", "--stream", "taken", "--readers", 1, "--", *sends(3, "exit"), cwd=folder)
     out, error = finish(begun, 1)
-    assert out == "done\n" and "the stream could not be published" in error and "taken-process1" in error
+    assert out == "done\n" and 'the stream could not be published as "taken-process1"' in error
 
 
 def test_a_long_stream_takes_no_more_of_the_program_than_a_short_one(folder, sends):
