@@ -29,7 +29,7 @@ namespace {
 constexpr std::int64_t kMostSavedUp = 50'000'000;  // ns
 constexpr std::int64_t kShare = 100;
 constexpr std::size_t kChunk = std::size_t{2} << 20;
-constexpr std::uint64_t kMostBehind = std::uint64_t{256} << 20;  // bytes
+constexpr std::int64_t kMostBehind = std::int64_t{256} << 20;  // bytes
 
 std::int64_t now() noexcept {
   return std::chrono::steady_clock::now().time_since_epoch().count();
@@ -244,7 +244,7 @@ class KeptModule final : public recorders::StreamSource {
 
 bool Publishing::can_send() noexcept {
   if (this != here() || area_.header->closed) return false;
-  if (launcher_left_ && sent_ - page_->received <= kMostBehind) launcher_left_ = false;
+  if (launcher_left_ && behind(page_->received) <= kMostBehind) launcher_left_ = false;
   if (launcher_left_) ++not_sent_;
   return !launcher_left_;
 }
@@ -254,12 +254,12 @@ void Publishing::sent(std::size_t bytes) {
   constexpr std::int64_t kPatience = 10'000'000'000;  // ns
   sent_ += bytes;
   std::uint64_t before = page_->received;
-  for (std::int64_t since = now(); sent_ - before > kMostBehind && now() - since < kPatience;) {
+  for (std::int64_t since = now(); behind(before) > kMostBehind && now() - since < kPatience;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     const std::uint64_t received = page_->received;
     if (std::exchange(before, received) != received) since = now();
   }
-  launcher_left_ = sent_ - before > kMostBehind;
+  launcher_left_ = behind(before) > kMostBehind;
 }
 
 std::function<void(const char* data, std::size_t bytes)> Publishing::file(const std::string& name) {

@@ -123,7 +123,11 @@ class Publishing {
   char* chunk_ = nullptr;
   std::size_t chunk_left_ = 0;
   std::atomic<std::uint32_t> files_{0};
-  std::atomic<std::uint64_t> sent_{0};  // bytes of files
+  /// Negative while the launcher has what another thread has not counted yet.
+  std::int64_t behind(std::uint64_t received) const noexcept {
+    return static_cast<std::int64_t>(sent_ - received);
+  }
+  std::atomic<std::uint64_t> sent_{0};  // bytes of files, and to readers
   std::atomic<bool> launcher_left_{false};
   std::atomic<std::int64_t> not_sent_{0};
   std::int64_t saved_up_, saved_at_;   // ns, and when

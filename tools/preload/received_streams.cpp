@@ -19,8 +19,6 @@
 namespace torchtap::tools::preload {
 namespace {
 
-using views::stream::Publisher;
-
 /// A sent tensor, in memory that stays until it is published.
 views::stream::extend::Relayed relayed_of(const Kept& kept, char* data) {
   constexpr std::int32_t kNumbers = sizeof(Sent) / sizeof(std::int64_t);
