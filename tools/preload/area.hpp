@@ -20,13 +20,24 @@ inline constexpr char kVariable[] = "TORCHTAP_PRELOAD";
 /// Bytes in the area of which there are two versions: one is whole while the other is written.
 struct Published {
   struct Half {
+    std::atomic<uint64_t> generation{0};  ///< 0: there is none, or it is being written
     uint64_t at = 0, room = 0, size = 0;
   };
-  std::atomic<uint64_t> number{0};  ///< of the version: half `number % 2` is whole; 0: there is none
   Half halves[2];
+
+  /// The half of the last generation up to `most`; null if there is none.
+  const Half* last(uint64_t most) const {
+    const Half* found = nullptr;
+    for (const Half& half : halves) {
+      const uint64_t generation = half.generation.load(std::memory_order_acquire);
+      if (generation != 0 && generation <= most && (found == nullptr || generation > found->generation))
+        found = &half;
+    }
+    return found;
+  }
 };
 
-/// Parts of a result, each of which is published by itself.
+/// Parts of a result. A generation has new versions of those that changed.
 struct Parts {
   static constexpr size_t kMost = 64;
   std::atomic<uint64_t> next{0};  ///< where further ones are; 0: there are none
@@ -51,11 +62,12 @@ struct Page {
   char name[64] = {};                    ///< of the program
   char other_torch[1024] = {};           ///< the file of a LibTorch that is not torchtap's
   char obstacle[2048] = {};              ///< why the agent could not be loaded
-  Published report;                      ///< a `Report`
+  Published report;                      ///< a `Report`; its last generation is whole
   Published result;                      ///< what was recorded, as a whole
   std::atomic<uint64_t> first_parts{0};  ///< or in parts; 0: there are none
   std::atomic<uint64_t> begun{0};        ///< calls that were seen
-  std::atomic<uint64_t> published{0};    ///< calls that the result has
+  std::atomic<uint64_t> generation{0};   ///< of the result: the last that is whole
+  std::atomic<uint64_t> published[2]{};  ///< calls that generation n of the result has, at n % 2
   std::atomic<uint64_t> first_chunk{0};  ///< of kept samples and bytes for files; 0: there are none
   std::atomic<uint64_t> received{0};     ///< bytes that the launcher has written to files, or published
   std::atomic<uint64_t> chunks_read{0};  ///< chunks that the launcher has read to their end, and cleared

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -28,6 +29,11 @@ std::string file_of(const std::string& place, const std::string& save, std::size
   std::string name = path.stem().string() + place.substr(save.size());
   if (model > 0) name += "-" + std::to_string(model + 1);
   return (path.parent_path() / (name + path.extension().string())).string();
+}
+
+std::int64_t samples_of(const std::vector<storage::Entry>& entries) {
+  return std::accumulate(entries.begin(), entries.end(), std::int64_t{0},
+                         [](std::int64_t sum, const storage::Entry& entry) { return sum + entry.samples; });
 }
 
 }  // namespace
@@ -138,7 +144,11 @@ void Saver::save_recording(Report& report, const std::string& place) {
   if (!published.empty()) entries = unpack(published);
   for (const std::string& part : area_.parts_of(report.number))
     if (!part.empty()) entries.push_back(unpack(part).front());
-  if (config_.mode == "record" && config_.reduce.empty()) area_.add_kept(report.number, entries);
+  if (config_.mode == "record" && config_.reduce.empty()) {
+    const std::int64_t published = samples_of(entries);
+    area_.add_kept(report.number, entries);
+    report.missing = std::max<std::int64_t>(0, report.missing - (samples_of(entries) - published));
+  }
   if (entries.empty()) return;
   std::string& former = places_[report.number];
   if (!former.empty() && former != place) fs::remove_all(former);
@@ -146,11 +156,9 @@ void Saver::save_recording(Report& report, const std::string& place) {
                 storage::SaveOptions().mkdir(true).overwrite(config_.overwrite || was_saved(place)));
   former = report.directory = place;
   if (config_.mode == "trace") return;  // it has counted
-  report.samples = report.modules = 0;
-  for (const auto& entry : entries) {
-    report.samples += entry.samples;
-    report.modules += entry.samples > 0 ? 1 : 0;
-  }
+  report.samples = samples_of(entries);
+  report.modules =
+      std::count_if(entries.begin(), entries.end(), [](const auto& one) { return one.samples > 0; });
 }
 
 void Saver::save_reports(Report& report, const std::string& place) {

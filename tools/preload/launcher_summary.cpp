@@ -139,6 +139,18 @@ const Report* may_have_become_another(const std::vector<Report>& reports, const 
   return nullptr;
 }
 
+/// How much ran after what was handed over last.
+void tell_missing(std::vector<std::string>& lines, const std::string& how, const Report& report,
+                  const Config& config) {
+  if (report.missing <= 0 || config.mode == "trace" || config.mode == "fingerprint" ||
+      config.mode == "explore")
+    return;
+  const std::string what = config.mode == "record" ? "call" : config.mode == "report" ? "repeat" : "forward";
+  lines.push_back(how + ", and its last " + counted(report.missing, what) +
+                  (config.mode == "record" ? " of modules" : "") + (report.missing == 1 ? " is" : " are") +
+                  (config.mode == "monitor" ? " not judged." : " not in it."));
+}
+
 /// A monitor's findings in a process, and the files that the process left if it was killed.
 void tell_alarms(std::vector<std::string>& lines, const Report& report, const std::string& who,
                  const std::string& shown, std::int64_t from) {
@@ -281,11 +293,17 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
     if (!report.stream.empty()) lines.push_back(who + " published as \"" + report.stream + "\".");
     if (config.save.empty()) continue;  // nothing was to be saved
     const bool still_runs = !report.gone;
+    const bool was_killed = itself && !report.became_another && WIFSIGNALED(program.status);
+    const std::string how =
+        (itself ? "the program " : who + " ") + (was_killed              ? killed(program)
+                                                 : report.became_another ? "became another program (exec)"
+                                                                         : "ended");
     if (config.mode == "monitor") {
       if (report.modules == 0) continue;  // a note gives the reason
       const std::string begin = itself ? "" : who + ": ";
       if (still_runs) lines.push_back(who + " is still running and is still watched.");
       tell_alarms(lines, report, begin, show(report.directory), itself ? config.alarms_before : 0);
+      if (!still_runs && !report.ended) tell_missing(lines, how, report, config);
       continue;
     }
     if (still_runs) {
@@ -296,11 +314,6 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
                       show(report.directory));
       continue;
     }
-    const bool was_killed = itself && !report.became_another && WIFSIGNALED(program.status);
-    const std::string how =
-        (itself ? "the program " : who + " ") + (was_killed              ? killed(program)
-                                                 : report.became_another ? "became another program (exec)"
-                                                                         : "ended");
     if (!report.ended && !Saver::publishes(config)) {
       lines.push_back(how + ": " + show(report.directory.empty() ? config.save : report.directory) + " has " +
                       (config.mode == "explore" ? "the run" : "the fingerprints") +
@@ -317,9 +330,7 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
     if (config.mode == "learn") {
       lines.push_back((itself ? "" : who + ": ") + "learned a reference of " +
                       counted(report.modules, "model") + ": " + show(report.directory));
-      if (report.missing > 0)
-        lines.push_back(how + ", and its last " + counted(report.missing, "forward") +
-                        (report.missing == 1 ? " is" : " are") + " not in it.");
+      tell_missing(lines, how, report, config);
       continue;
     }
     const bool as_asked = itself && report.directory == config.save;
@@ -332,15 +343,15 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
                                                       : "recorded ") +
                       contents(report, config) + ": " + show(report.directory));
     }
-    if (report.samples == 0) {
+    if (report.samples == 0 && !report.ended) {
+      lines.push_back(show(report.directory) + " has no samples: the process ended before its first one.");
+    } else if (report.samples == 0) {
       lines.push_back(show(report.directory) + " has no samples: modules were called, but " +
                       (config.what.compare(0, 4, "grad") == 0
                            ? "no gradient reached them."
                            : "none of them returned what could be recorded."));
     }
-    if (report.missing > 0 && config.mode == "record")
-      lines.push_back(how + ", and its last " + counted(report.missing, "call") + " of modules " +
-                      (report.missing == 1 ? "is" : "are") + " not in it.");
+    tell_missing(lines, how, report, config);
   }
   if (directories.size() > 1 && config.mode == "record") {
     std::string all;

@@ -134,6 +134,7 @@ void MonitorMode::hook_ends(Watched& watched, const std::vector<model::ModuleRef
                                          [this, its = &watched](hooks::Event& /*event*/) {
                                            if (serial_ != generation() || hooks::extend::call_depth() > 1)
                                              return;
+                                           ++its->unpublished;
                                            Publishing::here()->call();
                                            if (Publishing::here()->due()) guarded([&] { publish(*its); });
                                          }));
@@ -142,8 +143,8 @@ void MonitorMode::hook_ends(Watched& watched, const std::vector<model::ModuleRef
 }
 
 /// A reference so far, or a window that goes on.
-void MonitorMode::publish(const Watched& watched) {
-  Publishing::here()->results([&] {
+void MonitorMode::publish(Watched& watched) {
+  const auto publish = [&] {
     if (watched.learner.has_value()) {
       std::vector<storage::Entry> entries = watched.learner->entries();
       entries.emplace(entries.begin())->type = watched.name;
@@ -154,7 +155,8 @@ void MonitorMode::publish(const Watched& watched) {
       told.windows.push_back(watched.watcher->unfinished());
       Publishing::here()->part(watched.number, packed(told));
     }
-  });
+  };
+  Publishing::here()->results(publish, &watched.unpublished);
 }
 
 /// Whether a watcher whose model is gone goes on with this one.

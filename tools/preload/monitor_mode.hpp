@@ -53,7 +53,8 @@ class MonitorMode final : public Mode {
     std::vector<std::pair<std::string, std::string>> kind;  // paths and types of the modules
     std::shared_ptr<views::monitor::extend::Watcher> watcher;
     std::optional<views::monitor::Learner> learner;
-    std::vector<hooks::Handle> ends;  // of forwards
+    std::vector<hooks::Handle> ends;            // of forwards
+    std::atomic<std::uint64_t> unpublished{0};  // forwards
     ~Watched();
   };
   struct Model : FoundModel {
@@ -64,7 +65,7 @@ class MonitorMode final : public Mode {
   void watch(Watched& watched, const std::vector<model::ModuleRef>& modules) const;
   void hook_ends(Watched& watched, const std::vector<model::ModuleRef>& modules);
   bool follow(Model& model, const std::vector<model::ModuleRef>& modules);
-  void publish(const Watched& watched);
+  void publish(Watched& watched);
   std::string free_name(std::string name) const;
   void end(std::unique_ptr<Watched> watched);
   bool bury(Model& model);

@@ -135,34 +135,51 @@ Page& ProgramArea::page(std::uint32_t number) const {
   return *reinterpret_cast<Page*>(at(kFirstPage + (number - 1) * kPageBytes, sizeof(Page)));
 }
 
-/// Of a process that runs, the other half may be written meanwhile, and this one if it publishes twice.
-std::string ProgramArea::read(const Published& published) const {
+std::string ProgramArea::read(const Published::Half* half) const {
+  return half == nullptr ? std::string() : std::string(at(half->at, half->size), half->size);
+}
+
+/// A process that runs may publish twice meanwhile, and write what is read.
+std::string ProgramArea::report_of(const Page& page) const {
   for (;;) {
-    const std::uint64_t number = published.number.load(std::memory_order_acquire);
-    if (number == 0) return {};
-    const Published::Half half = published.halves[number % 2];
-    std::string text(at(half.at, half.size), half.size);
+    const Published::Half* const half = page.report.last(UINT64_MAX);
+    const std::uint64_t generation = half == nullptr ? 0 : half->generation.load();
+    std::string text = read(half);
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (published.number.load() == number) return text;
+    if (half == nullptr || (generation != 0 && half->generation == generation)) return text;
+    std::this_thread::yield();
+  }
+}
+
+/// All of one generation: until the next one is whole, nothing of it is written.
+template <class Read>
+auto ProgramArea::of_one_generation(std::uint32_t number, Read&& read) const {
+  const Page& its = page(number);
+  for (;;) {
+    const std::uint64_t generation = its.generation.load(std::memory_order_acquire);
+    auto all = read(its, generation);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (its.generation == generation) return all;
     std::this_thread::yield();
   }
 }
 
 std::string ProgramArea::result_of(std::uint32_t number) const {
-  return read(page(number).result);
+  return of_one_generation(
+      number, [this](const Page& its, std::uint64_t last) { return read(its.result.last(last)); });
 }
 
 std::vector<std::string> ProgramArea::parts_of(std::uint32_t number) const {
-  std::vector<std::string> parts;
-  for (std::uint64_t place = page(number).first_parts; place != 0;) {
-    const auto& some = *reinterpret_cast<const Parts*>(at(place, sizeof(Parts)));
-    for (const Published& one : some.parts) {
-      parts.push_back(read(one));
+  return of_one_generation(number, [this](const Page& its, std::uint64_t last) {
+    std::vector<std::string> parts;
+    for (std::uint64_t place = its.first_parts; place != 0;) {
+      const auto& some = *reinterpret_cast<const Parts*>(at(place, sizeof(Parts)));
+      for (const Published& one : some.parts) parts.push_back(read(one.last(last)));
+      place = some.next;
     }
-    place = some.next;
-  }
-  while (!parts.empty() && parts.back().empty()) parts.pop_back();
-  return parts;
+    while (!parts.empty() && parts.back().empty()) parts.pop_back();
+    return parts;
+  });
 }
 
 std::vector<Report> ProgramArea::reports() const {
@@ -175,7 +192,7 @@ std::vector<Report> ProgramArea::reports() const {
     if (stage == Stage::none) continue;
     Report report;
     try {
-      const std::string text = read(one.report);
+      const std::string text = report_of(one);
       if (!text.empty()) report = read_from<Report>(text);
     } catch (const std::exception&) {
       // Only what the page says.
@@ -189,7 +206,8 @@ std::vector<Report> ProgramArea::reports() const {
     report.is_program = one.process == header_->program;
     // A process of another namespace cannot be looked at; the program waits for most of its own.
     report.gone = report.ended || one.pids != here || start_of(one.process) != one.started;
-    report.missing = static_cast<std::int64_t>(one.begun - std::min(one.begun.load(), one.published.load()));
+    const std::uint64_t published = one.published[one.generation % 2];
+    report.missing = static_cast<std::int64_t>(one.begun - std::min(one.begun.load(), published));
     for (Report& before : reports) {
       const bool same = before.process == report.process && page(before.number).started == one.started;
       if (same) before.became_another = before.gone = true;

@@ -69,7 +69,10 @@ class ProgramArea {
   template <class Function, class Read>
   bool each_kept(std::uint32_t number, Position& from, bool gone, Function&& function, Read&& read) const;
   char* at(std::uint64_t place, std::uint64_t bytes) const;
-  std::string read(const Published& published) const;
+  std::string read(const Published::Half* half) const;
+  std::string report_of(const Page& page) const;
+  template <class Read>
+  auto of_one_generation(std::uint32_t number, Read&& read) const;
 
   base::Descriptor file_;
   Header* header_ = nullptr;

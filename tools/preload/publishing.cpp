@@ -73,13 +73,16 @@ bool Publishing::due() const noexcept {
   return next == 0 || ends_ || now() >= next;
 }
 
-void Publishing::results(const std::function<void()>& function) {
+void Publishing::results(const std::function<void()>& function, std::atomic<std::uint64_t>* calls) {
   std::unique_lock lock(result_mutex_, std::defer_lock);
   if (!(ends_ ? lock.try_lock_for(std::chrono::seconds(1)) : lock.try_lock())) return;
   const std::int64_t begin = now(), begin_cpu = cpu();
-  const std::uint64_t calls = page_->begun.load(std::memory_order_relaxed);
+  const std::uint64_t generation = page_->generation + 1;
+  const std::uint64_t has = calls == nullptr ? page_->begun.load() : calls->load();
   function();
-  page_->published = calls;
+  page_->published[generation % 2] = calls == nullptr ? has : page_->published[(generation - 1) % 2] + has;
+  page_->generation.store(generation, std::memory_order_release);
+  if (calls != nullptr) *calls -= has;
   const std::int64_t end = now(), cost = cpu() - begin_cpu;
   saved_up_ = std::min(saved_up_ + (begin - saved_at_) / kShare, kMostSavedUp) - cost;
   saved_at_ = begin;
@@ -98,7 +101,7 @@ void Publishing::part(std::size_t index, const std::string& text) {
     last_parts_ = fresh;
     for (Published& one : fresh->parts) parts_.emplace_back(&one, std::make_unique<Rooms>());
   }
-  put({parts_[index].first, parts_[index].second.get()}, text);
+  put({parts_[index].first, parts_[index].second.get()}, text, page_->generation);
 }
 
 char* Publishing::shared(std::uint64_t bytes, std::uint64_t& at) {
@@ -109,7 +112,7 @@ char* Publishing::shared(std::uint64_t bytes, std::uint64_t& at) {
 void Publishing::report(const Report& report, bool last) {
   const std::lock_guard lock(report_mutex_);
   if (std::string text = text_of(report); text != reported_)
-    put({&page_->report, &report_rooms_}, reported_ = std::move(text));
+    put({&page_->report, &report_rooms_}, reported_ = std::move(text), UINT64_MAX);
   if (last) page_->stage = Stage::ended;
 }
 
@@ -118,15 +121,16 @@ Report Publishing::reported() const {
   return reported_.empty() ? Report() : read_from<Report>(reported_);
 }
 
-/// Writes the version that nobody reads, and turns to it.
-void Publishing::put(const Place& place, const std::string& text) {
+/// Writes the half that nobody reads: not the one of generation `last`, or of the last before it.
+void Publishing::put(const Place& place, const std::string& text, std::uint64_t last) {
   Published& published = *place.published;
-  const std::uint64_t number = published.number.load(std::memory_order_relaxed) + 1;
-  // A launcher that is slow may be reading this half: the other one's number has to arrive before what is
-  // written now.
+  const Published::Half* const whole = published.last(last);
+  const std::size_t index = whole == &published.halves[0] ? 1 : 0;
+  Published::Half& half = published.halves[index];
+  char*& room = place.rooms->of[index];
+  // A launcher that is slow may be reading this half: it has to see that before it sees what is written now.
+  half.generation.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
-  Published::Half& half = published.halves[number % 2];
-  char*& room = place.rooms->of[number % 2];
   if (half.room < text.size()) {
     const std::lock_guard lock(area_mutex_);
     if (room != nullptr) Area::give_back(room, half.room);
@@ -139,7 +143,8 @@ void Publishing::put(const Place& place, const std::string& text) {
   }
   std::memcpy(room, text.data(), text.size());
   half.size = text.size();
-  published.number.store(number, std::memory_order_release);
+  const std::uint64_t before = last != UINT64_MAX ? last : whole == nullptr ? 0 : whole->generation.load();
+  half.generation.store(before + 1, std::memory_order_release);
 }
 
 /// A chunk that was read is used again: neither addresses nor memory grow with what is handed over.

@@ -47,10 +47,11 @@ class Publishing {
   /// Whether results may be published again. That takes at most 1 % of the time; up to 50 ms are saved up.
   /// When the process ends, they may always.
   bool due() const noexcept;
-  /// Has `function` publish a result, by `whole` or `part`. Does nothing if another thread publishes, unless
-  /// the process ends.
-  void results(const std::function<void()>& function);
-  void whole(const std::string& text) { put({&page_->result, &result_rooms_}, text); }
+  /// Has `function` publish a generation of the result, by `whole` or `part`: a reader gets all of it or
+  /// nothing. Does nothing if another thread publishes, unless the process ends. `calls` are those that this
+  /// result has and that no result had before; null: it has all calls.
+  void results(const std::function<void()>& function, std::atomic<std::uint64_t>* calls = nullptr);
+  void whole(const std::string& text) { put({&page_->result, &result_rooms_}, text, page_->generation); }
   void part(std::size_t index, const std::string& text);
   /// Publishes the report, if it says anything new.
   void report(const Report& report, bool last);
@@ -95,7 +96,7 @@ class Publishing {
     Published* published;
     Rooms* rooms;
   };
-  void put(const Place& place, const std::string& text);
+  void put(const Place& place, const std::string& text, std::uint64_t last);
 
   static std::atomic<Publishing*> here_;
 

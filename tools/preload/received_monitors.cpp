@@ -266,8 +266,16 @@ void ReceivedMonitors::end(Report& report, views::monitor::Left left) {
     });
   }
   wait();
-  for (const std::shared_ptr<Judged>& model : process.models)
-    if (model != nullptr) report.alarms += model->judge->raised();
+  std::int64_t judged = 0;
+  for (const std::shared_ptr<Judged>& model : process.models) {
+    if (model == nullptr) continue;  // a note says so
+    report.alarms += model->judge->raised();
+    judged += model->counts().forwards;
+  }
+  const auto all = static_cast<std::int64_t>(area_.page(report.number).begun);
+  const bool is_each =
+      std::find(process.models.begin(), process.models.end(), nullptr) == process.models.end();
+  report.missing = is_each ? all - judged : 0;
 }
 
 }  // namespace torchtap::tools::preload

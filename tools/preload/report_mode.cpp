@@ -180,6 +180,8 @@ void ReportMode::begin_repeat(Model& model, const void* first, const model::Modu
   }
   model.running = true;
   model.over = false;
+  ++model.unpublished;
+  Publishing::here()->call();
   if (std::exchange(model.ran, true)) return;
   model.number = order_.size();
   order_.push_back(std::static_pointer_cast<Model>(model.shared_from_this()));
@@ -330,15 +332,16 @@ bool ReportMode::bury(Model& model) {
 }
 
 /// Publishes what was measured of a model, of which no repeat runs.
-void ReportMode::publish(const Model& model) {
-  Publishing::here()->results([&] {
+void ReportMode::publish(Model& model) {
+  const auto publish = [&] {
     const report::Measurements results = model.report == nullptr ? model.last : model.report->results();
     storage::Entry entry;
     entry.type = model.type;
     entry.samples = results.repeats;
     entry.value = core::Value(report::json(results));
     Publishing::here()->part(model.number, pack(entry));
-  });
+  };
+  Publishing::here()->results(publish, &model.unpublished);
 }
 
 void ReportMode::finish() noexcept {

@@ -60,8 +60,9 @@ class ReportMode final : public Mode {
     hooks::Handle first_hook;     // before the report's hooks, so that the repeat ends before the call counts
     bool running = false;         // a repeat
     bool over = false;            // another pass began; a backward may still reach what this repeat made
-    views::report::Measurements last;  // when the model is gone
-    std::size_t number = 0;            // in `order_`
+    views::report::Measurements last;           // when the model is gone
+    std::size_t number = 0;                     // in `order_`
+    std::atomic<std::uint64_t> unpublished{0};  // repeats
   };
 
   void join(Model& model, const void* first, const model::ModuleRef* module);
@@ -80,7 +81,7 @@ class ReportMode final : public Mode {
   bool bury(Model& model);
   bool mine() const noexcept { return thread_ == std::this_thread::get_id(); }
   void end_script();
-  void publish(const Model& model);
+  void publish(Model& model);
 
   Models models_;
   std::vector<std::shared_ptr<Model>> order_;  // that ran, the first first, also those that are gone

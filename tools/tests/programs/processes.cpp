@@ -2,6 +2,7 @@
 // signals, with modules that live for one call only. The layer adds its two inputs, so that its outputs
 // identify its inputs.
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -12,12 +13,15 @@
 #include <atomic>
 #include <cassert>
 #include <chrono>
+#include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -182,6 +186,37 @@ int fork_killed() {
     ::raise(SIGKILL);
   }));
   feed(layer, 2);
+  return 5;
+}
+
+/// Children that are killed at any moment after they began to run a model, some of them before. In the n-th
+/// forward of each, from 0 on, the linear layer's output is 2 n. Says how many forwards each had begun, and
+/// ended.
+int killed_children(int count, unsigned seed) {
+  struct Shared {
+    std::atomic<std::int64_t> begun, ended;
+  };
+  auto* const forwards = static_cast<Shared*>(
+      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  nn::Sequential net(make_layer(), nn::ReLU());
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> exponent(3, 5.3);  // 1 ms to 0.2 s
+  for (int i = 0; i < count; ++i) {
+    forwards->begun = forwards->ended = 0;
+    const pid_t child = in_child([&] {
+      torch::NoGradGuard guard;
+      net->eval();
+      for (;; ++forwards->ended) {
+        ++forwards->begun;
+        net->forward(torch::full({1, 2}, static_cast<double>(forwards->ended)));
+      }
+    });
+    while (i % 4 != 0 && forwards->ended == 0) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(std::pow(10, exponent(random))));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    std::cout << child << " " << forwards->begun << " " << forwards->ended << std::endl;
+  }
   return 5;
 }
 
@@ -467,6 +502,7 @@ int main(int argc, char** argv) {
       {"workers", workers},
       {"fork_busy", fork_busy},
       {"fork_killed", fork_killed},
+      {"killed_children", [&] { return killed_children(std::stoi(argv[2]), std::stoi(argv[3])); }},
       {"become_another", become_another},
       {"return", fed},
       {"feed_on", feed_on},
