@@ -56,12 +56,14 @@ bool KeepWithin::within_budget(std::int64_t bytes) {
     store_->spill();
   }
   move_to_spool();
-  return true;
+  return stream_ != nullptr;
 }
 
-/// Called under the lock. If it throws, the samples that were not moved stay in memory.
+/// Called under the lock. If it throws, the samples that were not moved stay in memory; so do those of a
+/// module that was removed before.
 void KeepWithin::move_to_spool() {
   auto* stream = store_->stream(module_);
+  if (stream == nullptr) return;
   for (std::size_t i = 0; i < slots_.list.size(); ++i) {
     const std::vector<at::Tensor> samples = slots_.list[i].list.tensors(slots_.describe());
     std::size_t moved = 0;

@@ -1,5 +1,6 @@
 // Reads, sets, resets and merges what was recorded.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <torchtap/base/error.hpp>
@@ -99,16 +100,19 @@ storage::Spool::Stream* Recorded::spooled() const {
   return stream;
 }
 
+/// What is asked without the lock may be wrong right after: samples in memory move to the spool.
 void Recorded::refuse_spooled(const char* call) const {
-  TORCH_CHECK_VALUE(store_ == nullptr || !store_->spooling(), call, ": ", describe(),
-                    ": samples are spooled to \"", store_->spool().directory(),
+  TORCH_CHECK_VALUE(!in_spool(), call, ": ", describe(), ": samples are spooled to \"",
+                    store_->spool().directory(),
                     "\", which this call cannot change or copy; save() there, and read the recording with "
                     "storage::load.");
 }
 
 core::Value Recorded::value() const {
-  if (auto* stream = spooled()) return store_->spool().value(*stream);
-  return value_of(slots_, copied().slots);
+  std::optional<RecordData> now;
+  if (Slots::Lock lock(slots_); !in_spool()) now = copied();
+  if (!now.has_value()) return store_->spool().value(*spooled());
+  return value_of(slots_, now->slots);
 }
 
 core::Results Recorded::results() const {
@@ -116,7 +120,7 @@ core::Results Recorded::results() const {
                     ": all tensors are recorded, so there is not one value; call slot(i).");
   TORCH_CHECK_VALUE(options().reduction() != nullptr, describe(),
                     ": every sample is kept, nothing is reduced; call tensors().");
-  const RecordData now = copied();
+  const RecordData now = data("recorders::Subrecorder::results");
   const SlotData& slot = now.slots[0];
   if (!slot.fixed.has_value()) return results_of(slot);
   core::Results results;
@@ -134,19 +138,18 @@ std::int64_t Recorded::slots() const noexcept {
 }
 
 core::Value Recorded::slot(std::int64_t index) const {
-  if (spooled() != nullptr && index >= 0 && index < slots()) {
-    const core::Value all = value();
-    return options().all_tensors() ? all.at(std::to_string(index)) : all;
-  }
-  const SlotData slot = [&] {
+  const std::optional<SlotData> slot = [&]() -> std::optional<SlotData> {
     const Slots::Lock lock(slots_);
     taker().settle();
     const auto count = static_cast<std::int64_t>(slots_.list.size());
     TORCH_CHECK_INDEX(index >= 0 && index < count, describe(), ": slot ", index, " was asked for, but ",
                       count, " were seen.");
+    if (in_spool()) return std::nullopt;
     return slots_.list[static_cast<std::size_t>(index)].clone();
   }();
-  return value_of(slots_, slot);
+  if (slot.has_value()) return value_of(slots_, *slot);
+  const core::Value all = value();
+  return options().all_tensors() ? all.at(std::to_string(index)) : all;
 }
 
 namespace {
@@ -182,11 +185,10 @@ core::Value mapped(const core::Value& value, const std::function<at::Tensor(cons
 }  // namespace
 
 storage::Entry Recorded::entry() const {
-  refuse_spooled("recorders::Recorder::entries");
   storage::Entry entry;
   static_cast<storage::EntryId&>(entry) = id();
   if (options().reduction() != nullptr) entry.reduction = options().reduction()->describe();
-  const RecordData now = copied();
+  const RecordData now = data("recorders::Recorder::entries");
   entry.samples = now.samples;
   entry.note = words();
   entry.not_recorded = now.not_recorded;
@@ -204,8 +206,8 @@ storage::Entry Recorded::entry() const {
 }
 
 void Recorded::set(const core::Value& value) {
-  refuse_spooled("recorders::Subrecorder::set");
   const Slots::Lock lock(slots_);
+  refuse_spooled("recorders::Subrecorder::set");
   taker().settle();
   struct Changed {  // also if it throws
     Taker& taker;
@@ -251,17 +253,17 @@ void Recorded::apply(const std::function<at::Tensor(const at::Tensor&, std::int6
 }
 
 void Recorded::reset() {
-  refuse_spooled("recorders::Subrecorder::reset");
   std::vector<SlotData> former;
   const Slots::Lock lock(slots_);
+  refuse_spooled("recorders::Subrecorder::reset");
   slots_.samples.fetch_sub(forget_samples());
   former = forget_rest();
 }
 
 core::Value Recorded::take() {
-  refuse_spooled("recorders::Subrecorder::take");
   std::vector<SlotData> former;
   const Slots::Lock lock(slots_);
+  refuse_spooled("recorders::Subrecorder::take");
   taker().settle();
   core::Value value = value_of(slots_, slots_.list);
   // What the taker has is not discarded: samples that threads add after it settled belong to the next value.
@@ -289,19 +291,20 @@ std::vector<SlotData> Recorded::forget_rest() {
 }
 
 RecordData Recorded::data(const char* call) const {
+  const Slots::Lock lock(slots_);
   refuse_spooled(call);
   return copied();
 }
 
-/// Copies the data, so that computations with it do not make recording threads wait.
+/// Called under the lock. Copies the data, so that computations with it do not make recording threads wait.
 RecordData Recorded::copied() const {
-  const Slots::Lock lock(slots_);
   taker().settle();
   return RecordData::copied(slots_);
 }
 
 void Recorded::put(RecordData data) {
   const Slots::Lock lock(slots_);
+  refuse_spooled("restore");
   slots_.samples.fetch_add(data.samples - forget_samples());
   slots_.recorded = data.samples;
   std::swap(slots_.list, data.slots);  // the former ones are destroyed outside of the lock
@@ -310,8 +313,8 @@ void Recorded::put(RecordData data) {
 }
 
 void Recorded::merge(const RecordData& theirs) {
-  refuse_spooled("merge");
   const Slots::Lock lock(slots_);
+  refuse_spooled("merge");
   taker().settle();
   if (options().reduction() == nullptr) {
     join(slots_, slots_.list, theirs.slots);

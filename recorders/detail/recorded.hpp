@@ -80,6 +80,10 @@ class TORCHTAP_API Recorded {
   std::shared_ptr<const hooks::Forwards> forwards_;  // for whose ends samples wait; null if they do not
 
  private:
+  /// Whether samples go to the spool, and those in memory are about to.
+  bool in_spool() const {
+    return store_ != nullptr && store_->spooling() && store_->stream(module_) != nullptr;
+  }
   void refuse_spooled(const char* call) const;
   RecordData copied() const;
   std::string words() const;
