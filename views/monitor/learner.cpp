@@ -6,6 +6,7 @@
 #include <torchtap/reductions/blocks.hpp>
 #include <torchtap/views/monitor/detail/chosen.hpp>
 #include <torchtap/views/monitor/learner.hpp>
+#include <torchtap/views/watch/same_modules.hpp>
 
 namespace torchtap::views::monitor {
 
@@ -39,7 +40,7 @@ Learner::Learner(const selectors::ModuleView& model, const selectors::Selector& 
   if (chosen.tops.empty()) state_->add(recorders::RecorderKind::forward_pre, {0});
   state_->add(recorders::RecorderKind::forward_output, chosen.modules);
   batch.commit();
-  detail::let_go_of_scripts(state_->modules);
+  if (state_->modules.front().scripted()) state_->modules = watch::names_of(state_->modules);
 }
 
 Learner::Learner(Learner&&) noexcept = default;
@@ -48,7 +49,7 @@ Learner::~Learner() = default;
 
 void Learner::follow(const selectors::ModuleView& model) {
   std::vector<model::ModuleRef> modules = model.vector();
-  detail::check_same("views::monitor::Learner::follow", state_->modules, modules);
+  watch::check_same("views::monitor::Learner::follow", state_->modules, modules);
   state_->modules = std::move(modules);
   hooks::DeferredCompile batch;
   for (const auto& [recorder, which] : state_->recorders) {
@@ -56,7 +57,7 @@ void Learner::follow(const selectors::ModuleView& model) {
       recorder->replace(static_cast<std::int64_t>(i), state_->modules[which[i]]);
   }
   batch.commit();
-  detail::let_go_of_scripts(state_->modules);
+  if (state_->modules.front().scripted()) state_->modules = watch::names_of(state_->modules);
 }
 
 std::vector<storage::Entry> Learner::entries() const {

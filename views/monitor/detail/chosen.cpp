@@ -56,27 +56,4 @@ Chosen choose(const std::vector<model::ModuleRef>& modules, const selectors::Sel
   return all;
 }
 
-void check_same(const char* call, const std::vector<model::ModuleRef>& former,
-                const std::vector<model::ModuleRef>& modules) {
-  const auto is_same = [](const model::ModuleRef& a, const model::ModuleRef& b) {
-    return a.path() == b.path() && a.type() == b.type() && a.reachable() == b.reachable();
-  };
-  TORCH_CHECK_VALUE(
-      modules.size() == former.size() && std::equal(modules.begin(), modules.end(), former.begin(), is_same),
-      call, ": the modules of this ", modules.empty() ? "model" : modules.front().type(),
-      " have other paths or types than those of the model that was watched.");
-}
-
-void let_go_of_scripts(std::vector<model::ModuleRef>& modules) {
-  std::shared_ptr<const model::extend::Node> root;
-  for (model::ModuleRef& module : modules) {
-    if (!module.scripted()) continue;
-    auto node = std::make_shared<model::extend::Node>(model::extend::Access::node(module));
-    node->script = nullptr;
-    node->root = root;
-    if (root == nullptr) root = node;
-    module = model::extend::Access::make(std::move(node));
-  }
-}
-
 }  // namespace torchtap::views::monitor::detail

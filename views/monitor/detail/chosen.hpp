@@ -23,10 +23,4 @@ struct Chosen {
 /// that hooks reach.
 TORCHTAP_API Chosen choose(const std::vector<model::ModuleRef>& modules, const selectors::Selector& selector);
 
-/// Throws `c10::ValueError` in the name of `call` unless the modules have the paths and types of the former.
-void check_same(const char* call, const std::vector<model::ModuleRef>& former,
-                const std::vector<model::ModuleRef>& modules);
-/// Of modules of TorchScript keeps names alone, so that they do not live longer because of us.
-void let_go_of_scripts(std::vector<model::ModuleRef>& modules);
-
 }  // namespace torchtap::views::monitor::detail

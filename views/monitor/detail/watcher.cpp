@@ -16,6 +16,7 @@
 #include <torchtap/views/monitor/detail/watcher.hpp>
 #include <torchtap/views/monitor/detail/window_blocks.hpp>
 #include <torchtap/views/watch/calls.hpp>
+#include <torchtap/views/watch/same_modules.hpp>
 
 namespace torchtap::views::monitor::detail {
 namespace {
@@ -94,7 +95,7 @@ void Watcher::note_lives() {
 }
 
 void Watcher::follow(std::vector<model::ModuleRef> modules) {
-  check_same("views::monitor::Monitor::follow", modules_, modules);
+  watch::check_same("views::monitor::Monitor::follow", modules_, modules);
   TORCH_CHECK_VALUE(parameters_ == nullptr,
                     "views::monitor::Monitor::follow: with MonitorOptions::parameters a monitor watches one "
                     "object; make another monitor.");
@@ -103,7 +104,7 @@ void Watcher::follow(std::vector<model::ModuleRef> modules) {
   modules_ = std::move(modules);
   note_lives();
   attach_all();
-  let_go_of_scripts(modules_);
+  if (modules_.front().scripted()) modules_ = watch::names_of(modules_);
 }
 
 Watcher::~Watcher() {
@@ -169,7 +170,7 @@ void Watcher::start() {
   }
   try {
     attach_all();
-    let_go_of_scripts(modules_);
+    if (modules_.front().scripted()) modules_ = watch::names_of(modules_);
     if (judge_ == nullptr) return;
     if (options_.thread()) {
       thread_ = base::start_thread("torchtap-watch", [self = shared_from_this()] { self->work(); });
