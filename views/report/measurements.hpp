@@ -29,8 +29,8 @@ struct Times {
   double first = 0;        ///< the first call
   /// Over the repeats; one repeat is one `record()`, in which a module may be called several times.
   double min = 0;
-  double median = 0;  ///< over the repeats
-  double p90 = 0;     ///< nine of ten repeats took no longer
+  double median = 0;  ///< over the repeats, or, if there are more, 1 000 of them that were chosen at random
+  double p90 = 0;     ///< nine of ten of these took no longer
   double total = 0;   ///< of all repeats
 };
 

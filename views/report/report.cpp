@@ -55,12 +55,18 @@ Report::~Report() = default;
 Report::Report(Report&&) noexcept = default;
 Report& Report::operator=(Report&&) noexcept = default;
 
+void Report::check_idle(const char* call) const {
+  TORCH_CHECK_VALUE(measured_ != nullptr, "views::report::Report::", call,
+                    ": this report was moved to another one; use that one.");
+  TORCH_CHECK_VALUE(!measured_->attached, "views::report::Report::", call,
+                    ": a recording of this report is open; let it end before the next begins.");
+}
+
 Repeat Report::record() {
-  TORCH_CHECK_VALUE(measured_ != nullptr,
-                    "views::report::Report::record: this report was moved to another one; use that one.");
-  TORCH_CHECK_VALUE(!measured_->attached,
-                    "views::report::Report::record: a recording of this report is open; let it end before "
-                    "the next begins.");
+  check_idle("record");
+  TORCH_CHECK_VALUE(
+      !measured_->gone(),
+      "views::report::Report::record: this report let go of its model; let another one follow.");
   return Repeat(std::make_unique<detail::Attached>(measured_));
 }
 
@@ -69,6 +75,16 @@ Measurements Report::results() const {
                     "views::report::Report::results: this report was moved to another one; use that one.");
   TORCH_CHECK_VALUE(!measured_->open, "views::report::Report::results: a repeat runs; end it first.");
   return measured_->results();
+}
+
+void Report::let_go() {
+  check_idle("let_go");
+  measured_->let_go();
+}
+
+void Report::follow(const selectors::ModuleView& model) {
+  check_idle("follow");
+  measured_->follow(model.vector());
 }
 
 }  // namespace torchtap::views::report

@@ -97,12 +97,21 @@ class TORCHTAP_API Report {
   /// while a repeat runs.
   Measurements results() const;
 
+  /// Keeps `results()`, and nothing of the model, which was destroyed or is about to be. `record` throws from
+  /// then on until a model follows. Throws `c10::ValueError` while a recording lives.
+  void let_go();
+  /// Goes on with a model of the same paths and types, as of a program that loads its model again. Throws
+  /// `c10::ValueError` for another one, and while a recording lives.
+  void follow(const selectors::ModuleView& model);
+
   /// Writes `results()` to a .json, .csv or .html file. Throws as `results` and `report::save` do.
   void save(const std::string& path) const { report::save(results(), path); }
   /// Prints `results()` as a table of 80 columns; `report::print` has options.
   friend std::ostream& operator<<(std::ostream& out, const Report& report) { return out << report.results(); }
 
  private:
+  void check_idle(const char* call) const;
+
   std::shared_ptr<detail::MeasuredModel> measured_;
 };
 

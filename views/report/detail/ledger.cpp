@@ -77,11 +77,6 @@ void Ledger::end() {
     give_leftovers(thread);
   }
   sum_up();
-  const auto add_times = [this](TimeSums& times) {
-    if (!counts_times) return;
-    times.total += times.now;
-    times.repeats.push_back(static_cast<double>(times.now) * 1e-9);
-  };
   for (TreeNode& node : tree) {
     for (DirectionSums* sums : {&node.forward, &node.backward}) {
       if (!sums->ran_now()) continue;
@@ -91,9 +86,11 @@ void Ledger::end() {
       for (TimeSums* times : {&sums->inclusive, &sums->self}) {
         if (times->first < 0) times->first = times->now;
       }
-      if (counts_times) sums->calls += sums->calls_now;
-      add_times(sums->inclusive);
-      add_times(sums->self);
+      if (counts_times) {
+        sums->calls += sums->calls_now;
+        sums->inclusive.count(random_);
+        sums->self.count(random_);
+      }
       sums->memory = sums->memory_now;
       sums->work = sums->work_now;
       sums->self_work = sums->self_work_now;

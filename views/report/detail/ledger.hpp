@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <random>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -120,6 +121,7 @@ class Ledger {
   void for_chain(std::int64_t module, std::int64_t call, Function&& function);
 
   watch::Nesting nesting_;
+  std::minstd_rand random_;  // chooses the repeats of which times are kept
   std::unordered_map<std::thread::id, std::unique_ptr<ThreadCalls>> threads_;
   std::thread::id owner_;
   std::unordered_map<std::uint64_t, std::vector<Segment>> segments_;

@@ -9,6 +9,7 @@
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/views/report/detail/measured_model.hpp>
 #include <torchtap/views/report/detail/stopped_clock.hpp>
+#include <torchtap/views/watch/same_modules.hpp>
 
 namespace torchtap::views::report::detail {
 namespace {
@@ -35,10 +36,44 @@ std::int64_t MeasuredModel::now() const {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
-std::vector<hooks::Handle> MeasuredModel::attach_all() {
+std::vector<model::ModuleRef> MeasuredModel::modules() const {
   std::vector<model::ModuleRef> modules;
   for (const TreeNode& node : ledger_.tree) modules.push_back(node.module);
-  return watch::watch_calls(modules, weak_from_this());
+  return modules;
+}
+
+std::vector<hooks::Handle> MeasuredModel::attach_all() {
+  return watch::watch_calls(modules(), weak_from_this());
+}
+
+void MeasuredModel::let_go() {
+  of_gone_ = results();
+  {
+    const hooks::DeferredCompile batch;
+    script_handles.clear();
+  }
+  const std::vector<model::ModuleRef> names = watch::names_of(modules());
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    ledger_.tree[i].module = names[i];
+    ledger_.tree[i].held.clear();
+  }
+}
+
+void MeasuredModel::follow(const std::vector<model::ModuleRef>& modules) {
+  watch::check_same("views::report::Report::follow", this->modules(), modules);
+  TORCH_CHECK_VALUE(modules.front().scripted() == scripted, "views::report::Report::follow: this ",
+                    modules.front().type(), " is ", scripted ? "not " : "",
+                    "a TorchScript model, unlike the model that was measured; make another report.");
+  std::vector<TreeNode> tree = make_tree(modules);
+  script_handles.clear();
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < tree.size(); ++i) {
+    ledger_.tree[i].module = tree[i].module;
+    ledger_.tree[i].held = std::move(tree[i].held);
+  }
+  of_gone_.reset();
+  ++followed_;
 }
 
 void MeasuredModel::begin() {

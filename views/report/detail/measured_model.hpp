@@ -66,6 +66,10 @@ class MeasuredModel final : public NodeListener,
   void parameter_comes(std::int64_t module) noexcept;
 
   Measurements results() const;
+  /// Keeps the measurements, and nothing of the model.
+  void let_go();
+  bool gone() const noexcept { return of_gone_.has_value(); }
+  void follow(const std::vector<model::ModuleRef>& modules);
 
   const ReportOptions options;
   const bool scripted;
@@ -109,8 +113,12 @@ class MeasuredModel final : public NodeListener,
   }
   void note_failure(const std::string& what);
 
+  std::vector<model::ModuleRef> modules() const;
+
   mutable std::mutex mutex_;
   Ledger ledger_;
+  std::optional<Measurements> of_gone_;  // until a model follows
+  std::int64_t followed_ = 0;            // how many models did
   Owners owners_;
   NonFiniteSearch search_{owners_};
   std::map<Key, c10::SmallVector<Arrival, 2>> arrivals_;

@@ -18,14 +18,15 @@ Times times_of(const TimeSums& sums, std::int64_t calls) {
   times.calls = calls;
   times.first = sums.first < 0 ? 0 : static_cast<double>(sums.first) * 1e-9;
   times.total = static_cast<double>(sums.total) * 1e-9;
-  if (sums.repeats.empty()) return times;
-  std::vector<double> sorted = sums.repeats;
+  if (sums.repeats == 0) return times;
+  std::vector<std::int64_t> sorted = sums.some;
   std::sort(sorted.begin(), sorted.end());
   const std::size_t size = sorted.size();
-  times.min = sorted.front();
-  times.median = (sorted[(size - 1) / 2] + sorted[size / 2]) / 2;
+  times.min = static_cast<double>(sums.least) * 1e-9;
+  times.median =
+      (static_cast<double>(sorted[(size - 1) / 2]) * 1e-9 + static_cast<double>(sorted[size / 2]) * 1e-9) / 2;
   // The smallest that nine tenths do not exceed.
-  times.p90 = sorted[(9 * size + 9) / 10 - 1];
+  times.p90 = static_cast<double>(sorted[(9 * size + 9) / 10 - 1]) * 1e-9;
   return times;
 }
 
@@ -160,6 +161,10 @@ std::vector<std::string> MeasuredModel::all_notes() const {
     notes.push_back("Parameters that several modules share count once: " + names + (all > 5 ? ", …." : "."));
   }
   if (recorded_ == 0) return notes;
+  if (followed_ > 0) {
+    notes.push_back(c10::str("Repeats of ", followed_ + 1,
+                             " models of the same modules, of which each was there after the one before."));
+  }
   if (ledger_.tree.front().module.frozen()) {
     notes.emplace_back("The model is frozen: its file has no modules other than the root.");
   }
@@ -195,6 +200,7 @@ std::vector<std::string> MeasuredModel::all_notes() const {
 Measurements MeasuredModel::results() const {
   const base::RecordingMode mode;
   std::unique_lock lock(mutex_);
+  if (of_gone_.has_value()) return *of_gone_;
   Measurements results;
   results.root = row(0);
   results.repeats = repeats_;

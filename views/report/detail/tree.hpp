@@ -4,9 +4,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -18,10 +20,22 @@ namespace torchtap::views::report::detail {
 
 /// Nanoseconds of one direction: of the repeat that runs, and of all.
 struct TimeSums {
-  std::int64_t now = 0;
-  std::int64_t total = 0;
-  std::int64_t first = -1;
-  std::vector<double> repeats;  // seconds
+  /// Repeats of which each time is kept.
+  static constexpr std::uint64_t kMost = 1'000;
+
+  std::int64_t now = 0, total = 0, first = -1, least = 0;
+  std::uint64_t repeats = 0;
+  std::vector<std::int64_t> some;  // times of repeats: of all, or of `kMost`, each as likely as another
+
+  /// Counts the repeat that runs.
+  void count(std::minstd_rand& random) {
+    total += now;
+    least = repeats == 0 ? now : std::min(least, now);
+    ++repeats;
+    if (some.size() < kMost) return some.push_back(now);
+    const std::uint64_t place = std::uniform_int_distribution<std::uint64_t>(0, repeats - 1)(random);
+    if (place < kMost) some[place] = now;
+  }
 };
 
 /// Sums for one direction of a module.

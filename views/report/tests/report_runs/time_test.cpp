@@ -2,10 +2,13 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <memory>
+#include <random>
 #include <thread>
 
 #include <torchtap/hooks/hooked.hpp>
 #include <torchtap/model/walk.hpp>
+#include <torchtap/views/report/detail/tree.hpp>
 
 #include "support.hpp"
 
@@ -352,6 +355,62 @@ BOOST_AUTO_TEST_CASE(repeats_and_warm_up) {
   BOOST_TEST(nanoseconds(times.median) == 55);
   BOOST_TEST(nanoseconds(times.p90) == 90);
   BOOST_TEST(nanoseconds(times.total) == 550);
+}
+
+/// However long a program is measured, memory stays as it is; what needs no single times is exact even so.
+BOOST_AUTO_TEST_CASE(many_repeats) {
+  report::detail::TimeSums sums;
+  std::minstd_rand random;
+  constexpr std::int64_t kAll = 100'003;
+  for (std::int64_t i = 0; i < kAll; ++i) {
+    sums.now = i * 7919 % kAll;  // each time once, in another order
+    sums.count(random);
+  }
+  BOOST_TEST(sums.repeats == kAll);
+  BOOST_TEST(sums.least == 0);
+  BOOST_TEST(sums.total == kAll * (kAll - 1) / 2);
+  BOOST_TEST(sums.some.size() == sums.kMost);
+  BOOST_TEST(sums.some.capacity() < 2 * sums.kMost);
+  std::sort(sums.some.begin(), sums.some.end());
+  // Of 1 000 chosen at random a quantile lies within six standard errors: .5 / sqrt(1 000) each.
+  for (const double quantile : {.1, .5, .9}) {
+    const auto place = static_cast<std::size_t>(quantile * 1'000);
+    BOOST_TEST(std::abs(static_cast<double>(sums.some[place]) / kAll - quantile) < .095, quantile);
+  }
+  BOOST_TEST((std::adjacent_find(sums.some.begin(), sums.some.end()) == sums.some.end()));
+}
+
+BOOST_AUTO_TEST_CASE(a_model_that_is_made_anew) {
+  const FakeClock clock;
+  auto root = step(clock, 10, 0);
+  root->add("inside", step(clock, 5, 0));
+  Report report(*root, clock.options());
+  const auto repeat = [&] {
+    const auto recording = report.record();
+    call(*root, input);
+    BOOST_CHECK_EXCEPTION(report.let_go(), c10::ValueError, torchtap_test::says({"Report::let_go", "open"}));
+  };
+  repeat();
+  report.let_go();
+  const std::weak_ptr<StepImpl> gone = root;
+  root.reset();
+  BOOST_TEST(gone.expired());
+  check_time(report.results(), "", 15, 10);
+  BOOST_CHECK_EXCEPTION(static_cast<void>(report.record()), c10::ValueError, torchtap_test::says({"follow"}));
+  BOOST_CHECK_EXCEPTION(report.follow(*step(clock, 10, 0)), c10::ValueError,
+                        torchtap_test::says({"Report::follow"}));
+  root = step(clock, 30, 0);
+  root->add("inside", step(clock, 5, 0));
+  report.follow(*root);
+  repeat();
+  repeat();
+  const auto results = report.results();
+  BOOST_TEST(results.repeats == 3);
+  check_time(results, "", 35, 30, 3);
+  BOOST_TEST(nanoseconds(row(results, "").forward.inclusive.min) == 15);
+  BOOST_TEST(std::count(results.notes.begin(), results.notes.end(),
+                        "Repeats of 2 models of the same modules, of which each was there after the one "
+                        "before.") == 1);
 }
 
 /// Sleeps on the machine's clock.
