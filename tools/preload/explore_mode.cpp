@@ -44,15 +44,16 @@ class Files {
 
 ExploreMode::ExploreMode(const Config& config)
     : Mode(config),
-      models_({[] { return std::make_shared<Model>(); },
-               [this](const model::ModuleRef& module) {
-                 if (!module.has_forward() || module.reachable()) return module.has_forward();
-                 report_.compiled_in.insert(module.type());
-                 if (!module.path().empty()) hidden_.insert(module.type());
-                 return false;
-               },
-               [this](const std::string& text) { note(text); }, "shown",
-               [this](const std::shared_ptr<FoundModel>& model) { return bury(model); }}) {}
+      models_(
+          {[] { return std::make_shared<Model>(); },
+           [this](const model::ModuleRef& module) {
+             if (!module.has_forward() || module.reachable()) return module.has_forward();
+             report_.compiled_in.insert(module.type());
+             if (!module.path().empty()) hidden_.insert(module.type());
+             return false;
+           },
+           [this](const std::string& text) { note(text); }, "shown",
+           [this](const std::shared_ptr<FoundModel>& model) { return bury(static_cast<Model&>(*model)); }}) {}
 
 void ExploreMode::found_root(const Module& root) {
   const Lock lock(mutex_);
@@ -74,11 +75,14 @@ void ExploreMode::called(Module& module) {
 /// The model runs for the first time.
 void ExploreMode::begin(Model& model) {
   open_explorer();
-  const auto before_call = [this, serial = serial_, raw = &model](const Module& module,
-                                                                  const hooks::Event& call) {
+  const auto before_call = [this, serial = serial_, weak = model.weak_from_this()](const Module& module,
+                                                                                   const hooks::Event& call) {
     if (serial != generation()) return;
     const Lock lock(mutex_);
-    if (!done_ && raw->watched != nullptr && raw->watched->hides_root()) before(*raw, module, call);
+    const auto its = std::static_pointer_cast<Model>(weak.lock());
+    if (!done_ && its != nullptr && its->watched != nullptr && its->watched->hides_root()) {
+      before(*its, module, call);
+    }
   };
   model.watched = views::explorer::extend::models_of(*explorer_).watch(model.modules, {}, "", before_call);
   model.ran = true;
@@ -116,13 +120,19 @@ c10::IValue ExploreMode::script(const torch::jit::Method& method,
   return original();
 }
 
-/// A model that the program destroyed: its run is finished, and its parameters are freed. Parts of it may
-/// live, and hooks of them lead to it.
-bool ExploreMode::bury(const std::shared_ptr<FoundModel>& model) {
+/// A model that the program destroyed: its run is finished, and its parameters are freed.
+bool ExploreMode::bury(Model& model) {
   if (Thread* const thread = Thread::here(); thread != nullptr) close(*thread, 0);
-  static_cast<Model&>(*model).watched->let_go();
-  buried_.push_back(std::static_pointer_cast<Model>(model));
+  model.watched->let_go();
+  end(model);
   return true;
+}
+
+void ExploreMode::end(Model& model) {
+  if (model.watched == nullptr) return;
+  ++report_.modules;
+  report_.samples += model.watched->step() + 1;
+  model.watched.reset();
 }
 
 /// Models and modules that could not be seen.
@@ -142,14 +152,7 @@ void ExploreMode::finish() noexcept {
     if (Thread* const thread = Thread::here(); thread != nullptr) close(*thread, 0);
     done_ = true;
     add_notes();
-    for (const auto& found : models_.all()) buried_.push_back(std::static_pointer_cast<Model>(found));
-    for (const auto& model : buried_) {
-      auto& watched = model->watched;
-      if (watched == nullptr) continue;
-      ++report_.modules;
-      report_.samples += watched->step() + 1;
-      watched.reset();
-    }
+    for (const auto& found : models_.all()) end(static_cast<Model&>(*found));
     explorer_.reset();
     tell(true);
   });

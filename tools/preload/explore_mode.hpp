@@ -54,7 +54,7 @@ class ExploreMode final : public Mode {
   };
   /// A forward, in one thread.
   struct Running {
-    Model* model = nullptr;
+    std::shared_ptr<Model> model;  // which may be gone while another thread runs it
     std::shared_ptr<views::explorer::extend::WatchedModel> watched;
     const torch::nn::Module* first = nullptr;
     std::int64_t first_calls = 1;
@@ -76,12 +76,12 @@ class ExploreMode final : public Mode {
   static void close(Thread& thread, std::size_t from, bool whole = true);
   static void learn(const Running& running);
   static void end_in_backward(Thread& thread);
-  bool bury(const std::shared_ptr<FoundModel>& model);
+  bool bury(Model& model);
+  void end(Model& model);
   void add_notes();
 
   Models models_;
-  std::vector<std::shared_ptr<Model>> buried_;  // the program destroyed them
-  std::set<std::string> hidden_;                // types inside of models that cannot be seen
+  std::set<std::string> hidden_;  // types inside of models that cannot be seen
   std::unordered_set<Thread*> threads_;
   std::unique_ptr<views::explorer::Explorer> explorer_;
   std::atomic<bool> done_{false};

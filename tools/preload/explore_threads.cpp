@@ -68,7 +68,7 @@ void ExploreMode::before(Model& model, const Module& module, const hooks::Event&
   auto& running = thread.running;
   const auto find = [&] {
     return std::find_if(running.begin(), running.end(),
-                        [&](const auto& one) { return one->model == &model; });
+                        [&](const auto& one) { return one->model.get() == &model; });
   };
   auto found = find();
   if (found != running.end() && begins_again(**found, module, inputs)) {
@@ -105,7 +105,7 @@ void ExploreMode::open(Thread& thread, Model& model, const Module& first,
                        const std::vector<at::Tensor>& inputs) {
   model.watched->end_forward();
   auto running = std::make_unique<Running>();
-  running->model = &model;
+  running->model = std::static_pointer_cast<Model>(model.shared_from_this());
   running->watched = model.watched;
   running->first = &first;
   running->trains = first.is_training();  // the model itself may be gone, where no shared pointer owns it

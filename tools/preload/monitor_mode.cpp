@@ -20,13 +20,6 @@ namespace {
 namespace monitor = views::monitor;
 using torch::nn::Module;
 
-std::vector<std::pair<std::string, std::string>> kind_of(const std::vector<model::ModuleRef>& modules) {
-  std::vector<std::pair<std::string, std::string>> kind;
-  for (const model::ModuleRef& module : modules) kind.emplace_back(module.path(), module.type());
-  kind.emplace_back(modules.front().method(), "");
-  return kind;
-}
-
 }  // namespace
 
 MonitorMode::Watched::~Watched() {
@@ -161,12 +154,8 @@ void MonitorMode::publish(Watched& watched) {
 
 /// Whether a watcher whose model is gone goes on with this one.
 bool MonitorMode::follow(Model& model, const std::vector<model::ModuleRef>& modules) {
-  const auto kind = kind_of(modules);
-  const auto former =
-      std::find_if(resting_.begin(), resting_.end(), [&](const auto& one) { return one->kind == kind; });
-  if (former == resting_.end()) return false;
-  std::unique_ptr<Watched> watched = std::move(*former);
-  resting_.erase(former);
+  std::unique_ptr<Watched> watched = resting_.take(kind_of(modules));
+  if (watched == nullptr) return false;
   try {
     if (watched->learner.has_value()) {
       watched->learner->follow(modules);
@@ -191,7 +180,7 @@ std::string MonitorMode::free_name(std::string name) const {
     const auto has_it = [&](const std::unique_ptr<Watched>& one) {
       return one != nullptr && one->name == name;
     };
-    return std::any_of(resting_.begin(), resting_.end(), has_it) ||
+    return std::any_of(resting_.all().begin(), resting_.all().end(), has_it) ||
            std::any_of(models_.all().begin(), models_.all().end(),
                        [&](const auto& found) { return has_it(static_cast<const Model&>(*found).watched); });
   };
@@ -205,13 +194,9 @@ void MonitorMode::end(std::unique_ptr<Watched> watched) {
   guarded([&] { publish(*watched); });
 }
 
-/// The program destroyed the model. Its watcher rests, as several others at most.
+/// The program destroyed the model.
 bool MonitorMode::bury(Model& model) {
-  constexpr std::size_t kMost = 8;
-  if (model.watched != nullptr) resting_.push_back(std::move(model.watched));
-  if (resting_.size() <= kMost) return true;
-  end(std::move(resting_.front()));
-  resting_.pop_front();
+  if (model.watched != nullptr) end(resting_.add(std::move(model.watched)));
   return true;
 }
 
@@ -232,10 +217,7 @@ void MonitorMode::finish() noexcept {
     done_ = true;
     add_notes();
     for (const auto& found : models_.all()) end(std::move(static_cast<Model&>(*found).watched));
-    while (!resting_.empty()) {
-      end(std::move(resting_.front()));
-      resting_.pop_front();
-    }
+    while (std::unique_ptr<Watched> watched = resting_.take()) end(std::move(watched));
     tell(true);
   });
 }

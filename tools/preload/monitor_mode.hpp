@@ -5,13 +5,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <torchtap/views/monitor/extend/judge.hpp>
@@ -20,6 +18,7 @@
 #include "config.hpp"
 #include "models.hpp"
 #include "process_report.hpp"
+#include "resting.hpp"
 #include "view_mode.hpp"
 
 namespace torchtap::tools::preload {
@@ -49,8 +48,8 @@ class MonitorMode final : public Mode {
   /// What is watched, or learned, of a model; it goes on with another object when its model is gone.
   struct Watched {
     std::string name;
-    std::size_t number = 0;                                 // among all of the process
-    std::vector<std::pair<std::string, std::string>> kind;  // paths and types of the modules
+    std::size_t number = 0;  // among all of the process
+    ModelKind kind;
     std::shared_ptr<views::monitor::extend::Watcher> watcher;
     std::optional<views::monitor::Learner> learner;
     std::vector<hooks::Handle> ends;            // of forwards
@@ -72,8 +71,8 @@ class MonitorMode final : public Mode {
   void add_notes();
 
   Models models_;
-  std::deque<std::unique_ptr<Watched>> resting_;  // their models are gone; the last that went last
-  std::set<std::string> hidden_;                  // types inside of models that cannot be seen
+  Resting<Watched> resting_;
+  std::set<std::string> hidden_;  // types inside of models that cannot be seen
   std::size_t watched_ = 0;
   std::atomic<bool> done_{false};
 };

@@ -13,6 +13,8 @@
 
 #include <torchtap/base/of_thread.hpp>
 #include <torchtap/model/extend/interposed_calls.hpp>
+#include <torchtap/model/held.hpp>
+#include <torchtap/model/walk.hpp>
 
 #include "agent.hpp"
 #include "models.hpp"
@@ -44,9 +46,13 @@ struct ThreadEnd {
     if (action) action();
   }
 };
-report::ReportOptions options_for(const std::vector<at::Tensor>& parameters) {
-  const bool elsewhere = std::any_of(parameters.begin(), parameters.end(),
-                                     [](const at::Tensor& one) { return !one.device().is_cpu(); });
+
+report::ReportOptions options_for(const std::vector<model::ModuleRef>& modules) {
+  const bool elsewhere = std::any_of(modules.begin(), modules.end(), [](const model::ModuleRef& module) {
+    const std::vector<model::Held> held = model::held_by(module);
+    return std::any_of(held.begin(), held.end(),
+                       [](const model::Held& one) { return !one.buffer && !one.tensor.device().is_cpu(); });
+  });
   return report::ReportOptions().synchronize(elsewhere);
 }
 
@@ -123,11 +129,18 @@ void ReportMode::note_event() {
   last_event_ = std::chrono::steady_clock::now();
 }
 
+/// Goes on with the report of a model of the same paths and types that is gone, or begins another one.
+void ReportMode::measure(Model& model, const std::vector<model::ModuleRef>& modules) {
+  model.measured = resting_.take(kind_of(modules));
+  if (model.measured != nullptr) return model.measured->report.follow(modules);
+  model.measured = std::make_unique<Measured>(modules, options_for(modules));
+}
+
 void ReportMode::begin_step(Model& model, const void* first) {
   thread_ = std::this_thread::get_id();
   open_ = true;
   first_called_ = first;
-  first_model_ = &model;
+  first_model_ = std::static_pointer_cast<Model>(model.shared_from_this());
   begin_pass();
   scope_ = std::make_unique<operations::Scope>([this](operations::Event& event) {
     if (follows_ && serial_ == generation()) return pass_.follow(event);
@@ -159,32 +172,26 @@ void ReportMode::begin_repeat(Model& model, const void* first, const model::Modu
   if (model.recording.has_value()) {
     model.recording->next();
   } else {
-    if (model.report == nullptr) {
-      std::vector<at::Tensor> parameters;
-      for (const model::ModuleRef& module : model.modules) {
-        for (const auto& one : module.module().named_parameters(/*recurse=*/false)) {
-          parameters.push_back(one.value());
-        }
-      }
-      model.report = std::make_unique<report::Report>(model.modules, options_for(parameters));
-    }
+    if (model.measured == nullptr) measure(model, model.modules);
     model.first = first;
     if (module != nullptr) {
-      model.first_hook =
-          hooks::attach(*module, hooks::Kind::forward_pre, [this, called = &model](hooks::Event& event) {
-            if (serial_ == generation()) called_first(*called, inputs_of(event));
-          });
+      model.first_hook = hooks::attach(*module, hooks::Kind::forward_pre,
+                                       [this, weak = model.weak_from_this()](hooks::Event& event) {
+                                         const auto its = std::static_pointer_cast<Model>(weak.lock());
+                                         if (its != nullptr && serial_ == generation())
+                                           called_first(*its, inputs_of(event));
+                                       });
     }
-    model.recording.emplace(model.report->record());
+    model.recording.emplace(model.measured->report.record());
     step_.push_back(&model);
   }
   model.running = true;
   model.over = false;
-  ++model.unpublished;
+  model.ran = true;
+  ++model.measured->unpublished;
   Publishing::here()->call();
-  if (std::exchange(model.ran, true)) return;
-  model.number = order_.size();
-  order_.push_back(std::static_pointer_cast<Model>(model.shared_from_this()));
+  if (model.measured->number.has_value()) return;
+  model.measured->number = ran_++;
   report_.attached = true;
   tell(false);
   publish_at_end();
@@ -222,14 +229,14 @@ void ReportMode::next_step(Model& model, const void* first) {
   set_phase(report::Phase::between);
   for (Model* one : step_) one->over = true;
   first_called_ = first;
-  first_model_ = &model;
+  first_model_ = std::static_pointer_cast<Model>(model.shared_from_this());
   begin_pass();
 }
 
 void ReportMode::end_repeat(Model& model) noexcept {
   if (model.recording.has_value()) model.recording->end();
   if (!std::exchange(model.running, false) || !Publishing::here()->due() || serial_ != generation()) return;
-  guarded([&] { publish(model); });
+  guarded([&] { publish(*model.measured); });
 }
 
 void ReportMode::end_repeats() noexcept {
@@ -289,13 +296,7 @@ c10::IValue ReportMode::script(const torch::jit::Method& method,
     auto& model = static_cast<Model&>(*found);
     begins = !open_ || !mine() || passed_;
     models_.count_held(model, [&] {
-      if (model.report == nullptr) {
-        const torch::jit::Module module = method.owner();
-        std::vector<at::Tensor> parameters;
-        for (const at::Tensor& one : module.parameters()) parameters.push_back(one);
-        model.report = std::make_unique<report::Report>(selectors::modules(module, method.name()),
-                                                        options_for(parameters));
-      }
+      if (model.measured == nullptr) measure(model, model::walk_modules(method.owner(), method.name()));
       join(model, model.object, nullptr);
     });
     begins = begins && mine() && first_called_ == model.object;
@@ -319,29 +320,29 @@ void ReportMode::end_script() {
   if (!gradients_) end_repeats();  // nothing of it can follow
 }
 
-/// A model that the program destroyed: takes what was measured, and frees its parameters.
+/// A model that the program destroyed: keeps what was measured, and frees its parameters.
 bool ReportMode::bury(Model& model) {
   if (model.recording.has_value()) {
     if (!mine() && !rests()) return false;  // its own thread will do it
     stop();
   }
-  model.last = model.report->results();
-  model.report.reset();
-  publish(model);
+  model.measured->report.let_go();
+  publish(*model.measured);
+  resting_.add(std::move(model.measured));
   return true;
 }
 
 /// Publishes what was measured of a model, of which no repeat runs.
-void ReportMode::publish(Model& model) {
+void ReportMode::publish(Measured& measured) {
   const auto publish = [&] {
-    const report::Measurements results = model.report == nullptr ? model.last : model.report->results();
+    const report::Measurements results = measured.report.results();
     storage::Entry entry;
-    entry.type = model.type;
+    entry.type = results.root.type;
     entry.samples = results.repeats;
     entry.value = core::Value(report::json(results));
-    Publishing::here()->part(model.number, pack(entry));
+    Publishing::here()->part(*measured.number, pack(entry));
   };
-  Publishing::here()->results(publish, &model.unpublished);
+  Publishing::here()->results(publish, &measured.unpublished);
 }
 
 void ReportMode::finish() noexcept {
@@ -355,9 +356,11 @@ void ReportMode::finish() noexcept {
     }
     done_ = true;
     report_.ran_types = models_.strangers();
-    if (!order_.empty() && !report_.ran_types.empty())
-      note(models_.about_strangers());  // else the launcher does
-    for (const auto& model : order_) publish(*model);
+    if (ran_ != 0 && !report_.ran_types.empty()) note(models_.about_strangers());  // else the launcher does
+    for (const auto& found : models_.all()) {
+      auto& model = static_cast<Model&>(*found);
+      if (model.ran) publish(*model.measured);
+    }
     tell(true);
   });
 }

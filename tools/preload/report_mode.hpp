@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <torchtap/hooks/attach.hpp>
@@ -24,6 +25,7 @@
 #include "hidden_pass.hpp"
 #include "models.hpp"
 #include "process_report.hpp"
+#include "resting.hpp"
 #include "view_mode.hpp"
 
 namespace torchtap::tools::preload {
@@ -53,18 +55,25 @@ class ReportMode final : public Mode {
   ReportMode* for_child() override;
 
  private:
+  /// What is measured of a model; it goes on with another object when its model is gone.
+  struct Measured {
+    Measured(const std::vector<model::ModuleRef>& modules, views::report::ReportOptions options)
+        : kind(kind_of(modules)), report(modules, std::move(options)) {}
+    ModelKind kind;
+    views::report::Report report;
+    std::optional<std::size_t> number;          // among all of the process that ran
+    std::atomic<std::uint64_t> unpublished{0};  // repeats
+  };
   struct Model : FoundModel {
-    std::unique_ptr<views::report::Report> report;
+    std::unique_ptr<Measured> measured;
     std::optional<views::report::Repeat> recording;
     const void* first = nullptr;  // the module, or object, of which the recording's first call was
     hooks::Handle first_hook;     // before the report's hooks, so that the repeat ends before the call counts
     bool running = false;         // a repeat
     bool over = false;            // another pass began; a backward may still reach what this repeat made
-    views::report::Measurements last;           // when the model is gone
-    std::size_t number = 0;                     // in `order_`
-    std::atomic<std::uint64_t> unpublished{0};  // repeats
   };
 
+  void measure(Model& model, const std::vector<model::ModuleRef>& modules);
   void join(Model& model, const void* first, const model::ModuleRef* module);
   bool rests() const;
   void note_event();
@@ -81,10 +90,11 @@ class ReportMode final : public Mode {
   bool bury(Model& model);
   bool mine() const noexcept { return thread_ == std::this_thread::get_id(); }
   void end_script();
-  void publish(Model& model);
+  static void publish(Measured& measured);
 
   Models models_;
-  std::vector<std::shared_ptr<Model>> order_;  // that ran, the first first, also those that are gone
+  Resting<Measured> resting_;
+  std::size_t ran_ = 0;  // models, of which one that goes on with another's report is none
   std::atomic<bool> done_{false}, other_thread_waits_{false};
 
   // The step: repeats of all models that run in it, in one thread.
@@ -95,7 +105,7 @@ class ReportMode final : public Mode {
   std::atomic<int> running_nodes_{0};
   std::int64_t events_ = 0;             // calls and nodes
   const void* first_called_ = nullptr;  // a module, or an object of TorchScript
-  Model* first_model_ = nullptr;
+  std::shared_ptr<Model> first_model_;
   Pass pass_;
   bool gradients_ = false;  // are enabled in it
   std::chrono::steady_clock::time_point last_event_;

@@ -361,14 +361,17 @@ def test_six_models_at_once():
     )
 
 
-@pytest.mark.parametrize("name", ["in_turn", "in_turn_trained"])
-def test_reports_in_turn(name):
+@pytest.mark.parametrize("name, models", [("in_turn", 1), ("in_turn_trained", 1), ("in_turn_kept", 6)])
+def test_reports_in_turn(name, models):
+    """A model that is gone hands its report on, one that lives keeps it."""
     run("preload", "--report", f"{name}.json", "--", program, name, status=None)
-    for file in [f"{name}.json"] + [f"{name}-{i}.json" for i in range(2, 7)]:
+    files = [f"{name}.json"] + [f"{name}-{i}.json" for i in range(2, models + 1)]
+    for file in files:
         (whole,) = json.loads(pathlib.Path(file).read_text()).values()
         layers = whole["children"]["a"], whole["children"]["b"]
         calls = [layer["info"]["forward"]["inclusive"]["calls"] for layer in layers]
-        assert whole["report"]["repeats"] == 3 and calls == [3, 3]
+        assert whole["report"]["repeats"] == 18 / models and calls == [18 / models] * 2
+    assert not pathlib.Path(f"{name}-{models + 1}.json").exists()
 
 
 def test_gradients_that_come_late():

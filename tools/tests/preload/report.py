@@ -107,9 +107,11 @@ def test_adversaries():
 
 
 def test_anew():
-    report, err = measured(passes, "anew")
-    others = [read(f"insight-{i}.json") for i in (2, 3)]
-    assert [repeats(one) for one in (report, *others)] == [2, 2, 2], "anew: a report for each model"
+    report, err = measured(passes, "anew", "anew.json")
+    (whole,) = report.values()
+    assert repeats(report) == 3 * 2 and calls(modules(report)["conv"]) == 3 * 2, "each goes on with the one before"
+    assert any("3 models of the same modules" in note for note in whole["report"]["notes"])
+    assert not list(pathlib.Path.cwd().glob("anew-*"))
 
 
 def test_threads():
@@ -190,6 +192,10 @@ def test_torchscript(folder):
     report, err = measured(scripted, "net.pt")
     assert repeats(report) == 3 and totals(report, "0") == (3, 2 * 4 * 900 * 27)
     assert totals(report, "3") == (3, 2 * 4 * 900 * 5)
+    preload(["--report", "loaded.json"], scripted, "net.pt", "20")
+    report = read("loaded.json")
+    assert repeats(report) == 20 * 3 and totals(report, "3") == (20 * 3, 2 * 4 * 900 * 5)
+    assert not list(folder.glob("loaded-*"))
 
 
 def test_errors():

@@ -21,15 +21,11 @@ WatchedModels::~WatchedModels() {
   for (const Member& member : members_) member.watched->close();
 }
 
-/// The name or type of a model, with a number if another model has it.
+/// The name or type of a model, with a number if another model has it, or had it.
 std::string WatchedModels::label_of(const model::ModuleRef& root, const std::string& name) const {
   const std::string plain = name.empty() ? root.type() : name;
-  const auto taken = [&](const std::string& label) {
-    return std::any_of(members_.begin(), members_.end(),
-                       [&](const Member& member) { return member.label == label; });
-  };
   std::string label = plain;
-  for (int i = 2; taken(label); ++i) label = plain + " " + std::to_string(i);
+  for (int i = 2; labels_.count(label) != 0; ++i) label = plain + " " + std::to_string(i);
   return label;
 }
 
@@ -65,7 +61,7 @@ std::shared_ptr<WatchedModel> WatchedModels::watch(const std::vector<model::Modu
   check_new(root);
   const std::string label = label_of(root, name);
   const bool first = members_.front().label.empty();
-  const auto number = static_cast<std::int64_t>(members_.size() + 1);
+  const std::int64_t number = runs_ + 1;
   Member& member = first ? members_.front() : another(number, label);
   try {
     member.watched->watch(modules, selector, std::move(before_call));
@@ -79,9 +75,15 @@ std::shared_ptr<WatchedModel> WatchedModels::watch(const std::vector<model::Modu
     throw;
   }
   member.label = label;
+  labels_.insert(label);
   std::shared_ptr<WatchedModel> watched = member.watched;
+  if (!first && ++runs_ == 2) members_[0].watched->run()->set_name(full_name(members_[0].label));
+  if (options_.write()) {  // which has all of the runs that ended
+    members_.erase(std::remove_if(members_.begin(), members_.end(),
+                                  [](const Member& one) { return one.watched->closed(); }),
+                   members_.end());
+  }
   share();
-  if (members_.size() == 2) members_[0].watched->run()->set_name(full_name(members_[0].label));
   if (!first && server_ != nullptr) server_->add(watched->run());
   return watched;
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -60,8 +61,10 @@ class WatchedModels final {
   const base::MadeHere made_here_;  // a forked child records nothing
   const ExplorerOptions options_;
   const std::shared_ptr<std::atomic<int>> models_ = std::make_shared<std::atomic<int>>(1);
-  mutable std::mutex mutex_;  // of the members below
-  std::vector<Member> members_;
+  mutable std::mutex mutex_;     // of the members below
+  std::vector<Member> members_;  // without runs that ended, if `ExplorerOptions::write` has them
+  std::int64_t runs_ = 1;
+  std::set<std::string> labels_;  // of all runs
   std::string name_;
   std::optional<std::int64_t> user_step_;
   std::unique_ptr<HttpServer> server_;
