@@ -136,7 +136,7 @@ void MonitorMode::hook_ends(Watched& watched, const std::vector<model::ModuleRef
 }
 
 /// A reference so far, or a window that goes on.
-void MonitorMode::publish(Watched& watched) {
+void MonitorMode::publish(Watched& watched, bool last) {
   const auto publish = [&] {
     if (watched.learner.has_value()) {
       std::vector<storage::Entry> entries = watched.learner->entries();
@@ -149,7 +149,7 @@ void MonitorMode::publish(Watched& watched) {
       Publishing::here()->part(watched.number, packed(told));
     }
   };
-  Publishing::here()->results(publish, &watched.unpublished);
+  Publishing::here()->results(publish, &watched.unpublished, last);
 }
 
 /// Whether a watcher whose model is gone goes on with this one.
@@ -191,7 +191,7 @@ std::string MonitorMode::free_name(std::string name) const {
 /// Tells what is left of it.
 void MonitorMode::end(std::unique_ptr<Watched> watched) {
   if (watched == nullptr || !watched->learner.has_value()) return;
-  guarded([&] { publish(*watched); });
+  guarded([&] { publish(*watched, /*last=*/true); });
 }
 
 /// The program destroyed the model.

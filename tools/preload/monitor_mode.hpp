@@ -64,7 +64,7 @@ class MonitorMode final : public Mode {
   void watch(Watched& watched, const std::vector<model::ModuleRef>& modules) const;
   void hook_ends(Watched& watched, const std::vector<model::ModuleRef>& modules);
   bool follow(Model& model, const std::vector<model::ModuleRef>& modules);
-  void publish(Watched& watched);
+  void publish(Watched& watched, bool last = false);
   std::string free_name(std::string name) const;
   void end(std::unique_ptr<Watched> watched);
   bool bury(Model& model);

@@ -73,9 +73,10 @@ bool Publishing::due() const noexcept {
   return next == 0 || ends_ || now() >= next;
 }
 
-void Publishing::results(const std::function<void()>& function, std::atomic<std::uint64_t>* calls) {
+void Publishing::results(const std::function<void()>& function, std::atomic<std::uint64_t>* calls,
+                         bool last) {
   std::unique_lock lock(result_mutex_, std::defer_lock);
-  if (!(ends_ ? lock.try_lock_for(std::chrono::seconds(1)) : lock.try_lock())) return;
+  if (!(ends_ || last ? lock.try_lock_for(std::chrono::seconds(1)) : lock.try_lock())) return;
   const std::int64_t begin = now(), begin_cpu = cpu();
   const std::uint64_t generation = page_->generation + 1;
   const std::uint64_t has = calls == nullptr ? page_->begun.load() : calls->load();

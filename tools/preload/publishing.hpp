@@ -48,9 +48,11 @@ class Publishing {
   /// When the process ends, they may always.
   bool due() const noexcept;
   /// Has `function` publish a generation of the result, by `whole` or `part`: a reader gets all of it or
-  /// nothing. Does nothing if another thread publishes, unless the process ends. `calls` are those that this
-  /// result has and that no result had before; null: it has all calls.
-  void results(const std::function<void()>& function, std::atomic<std::uint64_t>* calls = nullptr);
+  /// nothing. Does nothing if another thread publishes, unless the process ends, or this is the `last` time
+  /// for what `function` publishes. `calls` are those that this result has and that no result had before;
+  /// null: it has all calls.
+  void results(const std::function<void()>& function, std::atomic<std::uint64_t>* calls = nullptr,
+               bool last = false);
   void whole(const std::string& text) { put({&page_->result, &result_rooms_}, text, page_->generation); }
   void part(std::size_t index, const std::string& text);
   /// Publishes the report, if it says anything new.
