@@ -106,6 +106,13 @@ void ReportMode::join(Model& model, const void* first, const model::ModuleRef* m
   }
   const bool failed = in_backward_ && running_nodes_ == 0;
   if (open_ && (passed_ || failed)) next_step(model, first);
+  // Another thread may have exchanged a model since, whose pass has no other end then.
+  const bool one_is_gone =
+      std::any_of(step_.begin(), step_.end(), [&](const Model* one) { return one != &model && one->gone(); });
+  if (open_ && one_is_gone) {
+    stop();
+    models_.let_go();
+  }
   note_event();
   if (!open_) begin_step(model, first);
   if (model.running && model.over) end_repeat(model);

@@ -114,6 +114,13 @@ def test_anew():
     assert not list(pathlib.Path.cwd().glob("anew-*"))
 
 
+def test_exchanged():
+    """While the pass of a model is open, of which nobody sees the end, another thread puts the next one in its place."""
+    report, err = measured(passes, "exchanged", "exchanged.json")
+    assert calls(modules(report)["conv"]) == 30 * 3 and "open" not in err
+    assert not list(pathlib.Path.cwd().glob("exchanged-*"))
+
+
 def test_threads():
     """The model has a module that never runs, so its first three passes are not told apart."""
     report, _ = measured(passes, "threads")

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <functional>
@@ -139,6 +140,28 @@ void sequences() {
   }
 }
 
+/// One thread makes the models, another one runs them.
+void exchanged() {
+  constexpr int kModels = 30;
+  std::atomic<int> made{0}, served{0};
+  Net net{nullptr};
+  std::thread server([&] {
+    const torch::NoGradGuard no_grad;
+    for (int i = 1; i <= kModels; ++i) {
+      while (made != i) std::this_thread::yield();
+      for (int step = 0; step < 3; ++step) std::cout << net(images(step)).sum().item<double>() << '\n';
+      served = i;
+    }
+  });
+  for (int i = 1; i <= kModels; ++i) {
+    net = Net();
+    net->eval();
+    made = i;
+    while (served != i) std::this_thread::yield();
+  }
+  server.join();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -154,6 +177,8 @@ int main(int argc, char** argv) {
     sequences();
   } else if (what == "stemmed") {
     stemmed();
+  } else if (what == "exchanged") {
+    exchanged();
   } else if (what == "anew") {
     for (int i = 0; i < 3; ++i) {
       Net net;
