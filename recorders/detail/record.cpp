@@ -15,7 +15,7 @@ namespace torchtap::recorders::detail {
 
 Record::Record(RecorderKind kind, std::shared_ptr<const RecorderOptions> options, storage::EntryId id,
                bool alone)
-    : Recorded(kind, std::move(options), std::move(id)), alone_(alone) {}
+    : Changeable(kind, std::move(options), std::move(id)), alone_(alone) {}
 
 hooks::Callback Record::hook(const model::ModuleRef& module, std::vector<hooks::Handle>& companions) {
   companions = taker().companions(shared_from_this(), module);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <torchtap/hooks/attach.hpp>
-#include <torchtap/recorders/detail/recorded.hpp>
+#include <torchtap/recorders/detail/changeable.hpp>
 #include <torchtap/recorders/detail/until_recorded.hpp>
 
 namespace torchtap::recorders::detail {
@@ -18,7 +18,7 @@ namespace torchtap::recorders::detail {
 ///
 ///     event → Record: of its slot? a condition? which tensors? → Taker: keeps, folds, sends → Slots
 ///     Recorder::save, tensor(), … → Recorded: settles the taker, copies the slots under the lock
-class TORCHTAP_API Record : public Recorded, public std::enable_shared_from_this<Record> {
+class TORCHTAP_API Record : public Changeable, public std::enable_shared_from_this<Record> {
  public:
   /// Of no module in this process. `alone`: one call attached only to this one.
   Record(RecorderKind kind, std::shared_ptr<const RecorderOptions> options, storage::EntryId id, bool alone);

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Defines `Recorded`, what is done with the data of a subrecorder: read, set, reset, merged, saved.
+/// Defines `Recorded`, what a subrecorder has recorded, to be read and saved.
 
 #include <cstdint>
 #include <functional>
@@ -51,19 +51,8 @@ class TORCHTAP_API Recorded {
   /// The stream of the spool, after moving samples in memory and `note` to it; null while nothing is spooled.
   storage::Spool::Stream* spooled() const;
 
-  void set(const core::Value& value);
-  void apply(const std::function<at::Tensor(const at::Tensor&, std::int64_t)>& function);
-  void reset();
-  core::Value take();
-
   /// A copy of the data. `call` begins the message if samples are spooled, which these calls cannot change.
   RecordData data(const char* call) const;
-  /// Replaces the data.
-  void put(RecordData data);
-  /// Adds the data of another record. If it throws, nothing changes.
-  void merge(const RecordData& theirs);
-  /// Reads the data of `RecordData::save`, without putting it in place.
-  RecordData load(SnapshotReader& snapshot) const;
 
  protected:
   Recorded(RecorderKind kind, std::shared_ptr<const RecorderOptions> options, storage::EntryId id);
@@ -73,6 +62,11 @@ class TORCHTAP_API Recorded {
   void choose_taker(std::shared_ptr<Store> store);
   /// From now on takes tensors of devices, too. `owner` keeps this alive.
   void take_from_devices(const std::weak_ptr<const void>& owner);
+
+  /// What is asked without the lock may be wrong right after: samples in memory move to the spool.
+  void refuse_spooled(const char* call) const;
+  /// Called under the lock.
+  core::Value value_here() const;
 
   mutable Slots slots_;
   Prepare prepare_;
@@ -84,16 +78,16 @@ class TORCHTAP_API Recorded {
   bool in_spool() const {
     return store_ != nullptr && store_->spooling() && store_->stream(module_) != nullptr;
   }
-  void refuse_spooled(const char* call) const;
   RecordData copied() const;
   std::string words() const;
-  std::int64_t forget_samples();
-  [[nodiscard]] std::vector<SlotData> forget_rest();
 
   std::shared_ptr<Store> store_;
   std::int64_t module_ = -1;
   std::unique_ptr<Taker> owned_;        // written under the lock
   std::atomic<Taker*> taker_{nullptr};  // that one
 };
+
+/// The value with the answers of `function` in place of its tensors.
+core::Value mapped(const core::Value& value, const std::function<at::Tensor(const at::Tensor&)>& function);
 
 }  // namespace torchtap::recorders::detail
