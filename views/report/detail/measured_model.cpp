@@ -77,6 +77,7 @@ void MeasuredModel::follow(const std::vector<model::ModuleRef>& modules) {
 }
 
 void MeasuredModel::begin() {
+  if (!made_here_) made_here_ = base::MadeHere();  // a child measures for itself
   const std::lock_guard lock(mutex_);
   ledger_.counts_times = recorded_ >= options.warmup();
   ledger_.begin(std::this_thread::get_id());
@@ -101,6 +102,7 @@ void MeasuredModel::begin() {
 }
 
 void MeasuredModel::set_phase(Phase phase) {
+  if (!runs()) return;
   const std::lock_guard lock(mutex_);
   if (!open) return;
   count_spent();
@@ -110,6 +112,7 @@ void MeasuredModel::set_phase(Phase phase) {
 }
 
 bool MeasuredModel::in_call() const noexcept {
+  if (!runs()) return false;
   const std::lock_guard lock(mutex_);
   return open && ledger_.in_call();
 }
@@ -122,6 +125,7 @@ void MeasuredModel::count_spent() {
 }
 
 void MeasuredModel::end() noexcept {
+  if (!runs()) return;
   const std::lock_guard lock(mutex_);
   if (!open) return;
   open = false;
@@ -216,7 +220,7 @@ void MeasuredModel::expect_gradient(std::int64_t module, bool output, std::int64
 }
 
 void MeasuredModel::call_begins(std::size_t module, int depth, hooks::Event& event) {
-  if (!open) return;
+  if (!runs()) return;
   const operations::Unseen unseen;
   hooks::Tensors& inputs = event.inputs();
   synchronize(inputs);
@@ -244,7 +248,7 @@ void MeasuredModel::note_inputs(std::int64_t module, const hooks::Tensors& input
 }
 
 void MeasuredModel::call_ends(std::size_t module, hooks::Event& event) {
-  if (!open) return;
+  if (!runs()) return;
   const operations::Unseen unseen;
   hooks::Tensors& outputs = event.outputs();
   synchronize(outputs);
@@ -286,6 +290,7 @@ bool MeasuredModel::node_begins(const NodeStart& start) {
     module = coming.module;
     coming = {};
   }
+  if (!runs()) return false;
   const std::lock_guard lock(mutex_);
   if (!open || ledger_.phase() == Phase::other) return false;
   const Stopped stopped(*this, ledger_.thread());
@@ -324,6 +329,7 @@ void MeasuredModel::note_gradients(const NodeStart& start) {
 }
 
 void MeasuredModel::node_ends() {
+  if (!made_here_) return;
   const std::lock_guard lock(mutex_);
   if (idle_nodes_ > 0) --idle_nodes_;
   if (!open) return;

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/base/process.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/operations/scope.hpp>
 #include <torchtap/views/report/detail/autograd_nodes.hpp>
@@ -81,6 +82,8 @@ class MeasuredModel final : public NodeListener,
 
  private:
   friend struct Attached;
+  /// Whether a repeat of this process runs: other threads may have held the lock when a child was forked.
+  bool runs() const noexcept { return open && made_here_; }
   class Stopped;
   using Key = std::pair<std::uint64_t, std::uint64_t>;
 
@@ -115,6 +118,7 @@ class MeasuredModel final : public NodeListener,
 
   std::vector<model::ModuleRef> modules() const;
 
+  base::MadeHere made_here_;
   mutable std::mutex mutex_;
   Ledger ledger_;
   std::optional<Measurements> of_gone_;  // until a model follows

@@ -150,7 +150,7 @@ void MeasuredModel::raise() {
 }
 
 void MeasuredModel::run(operations::Event& event) {
-  if (!open || (ledger_.idle() && idle_nodes_ == 0)) return;
+  if (!runs() || (ledger_.idle() && idle_nodes_ == 0)) return;
   const OperationFacts* facts = nullptr;
   Searched searched;
   Where at;

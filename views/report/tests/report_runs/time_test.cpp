@@ -1,5 +1,9 @@
 // Times on a clock that the modules of the tests advance by themselves, so that each number is exact.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <memory>
@@ -411,6 +415,34 @@ BOOST_AUTO_TEST_CASE(a_model_that_is_made_anew) {
   BOOST_TEST(std::count(results.notes.begin(), results.notes.end(),
                         "Repeats of 2 models of the same modules, of which each was there after the one "
                         "before.") == 1);
+}
+
+/// A mutex that another thread held stays locked in the child.
+BOOST_AUTO_TEST_CASE(a_child_that_is_forked_while_another_thread_is_measured) {
+  const auto root = step(FakeClock(), 0, 0);
+  std::atomic<bool> holds{false}, held{false};
+  Report report(*root, report::ReportOptions().clock([&]() -> std::int64_t {
+    while (holds) held = true;
+    return 0;
+  }));
+  std::thread other([&] {
+    const auto recording = report.record();
+    holds = true;
+    call(*root, input);
+  });
+  while (!held) std::this_thread::yield();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    const bool same = call(*root, input).equal(input);
+    ::_exit(same ? 0 : 1);
+  }
+  holds = false;
+  other.join();
+  int status = -1;
+  BOOST_TEST(::waitpid(child, &status, 0) == child);
+  BOOST_TEST(status == 0);
+  BOOST_TEST(report.results().repeats == 1);
 }
 
 /// Sleeps on the machine's clock.
