@@ -93,7 +93,8 @@ void ReportMode::called(Module& module) {
 
 /// A module, or method, of the model is called: the step of this thread begins, continues, or is followed by
 /// the next one.
-void ReportMode::join(Model& model, const void* first, const model::ModuleRef* module) {
+void ReportMode::join(Model& model, const void* first, const model::ModuleRef* module,
+                      const torch::jit::Method* method) {
   if (open_ && !mine()) {
     views::watch::ThreadCallback::sweep();  // if the step was this thread's once
     if (!rests()) {
@@ -116,7 +117,7 @@ void ReportMode::join(Model& model, const void* first, const model::ModuleRef* m
   note_event();
   if (!open_) begin_step(model, first);
   if (model.running && model.over) end_repeat(model);
-  if (!model.running) begin_repeat(model, first, module);
+  if (!model.running) begin_repeat(model, first, module, method);
 }
 
 /// Whether the thread of the step, which may wait for others, is between passes: its pass is over, or has
@@ -175,11 +176,15 @@ void ReportMode::end_pass() {
   }
 }
 
-void ReportMode::begin_repeat(Model& model, const void* first, const model::ModuleRef* module) {
+void ReportMode::begin_repeat(Model& model, const void* first, const model::ModuleRef* module,
+                              const torch::jit::Method* method) {
   if (model.recording.has_value()) {
     model.recording->next();
   } else {
-    if (model.measured == nullptr) measure(model, model.modules);
+    if (model.measured == nullptr) {
+      measure(model,
+              method == nullptr ? model.modules : model::walk_modules(method->owner(), method->name()));
+    }
     model.first = first;
     if (module != nullptr) {
       model.first_hook = hooks::attach(*module, hooks::Kind::forward_pre,
@@ -302,10 +307,7 @@ c10::IValue ReportMode::script(const torch::jit::Method& method,
     if (found == nullptr) return;
     auto& model = static_cast<Model&>(*found);
     begins = !open_ || !mine() || passed_;
-    models_.count_held(model, [&] {
-      if (model.measured == nullptr) measure(model, model::walk_modules(method.owner(), method.name()));
-      join(model, model.object, nullptr);
-    });
+    join(model, model.object, nullptr, &method);
     begins = begins && mine() && first_called_ == model.object;
   });
   struct End {

@@ -74,13 +74,15 @@ class ReportMode final : public Mode {
   };
 
   void measure(Model& model, const std::vector<model::ModuleRef>& modules);
-  void join(Model& model, const void* first, const model::ModuleRef* module);
+  void join(Model& model, const void* first, const model::ModuleRef* module,
+            const torch::jit::Method* method = nullptr);
   bool rests() const;
   void note_event();
   void begin_step(Model& model, const void* first);
   void begin_pass();
   void end_pass();
-  void begin_repeat(Model& model, const void* first, const model::ModuleRef* module);
+  void begin_repeat(Model& model, const void* first, const model::ModuleRef* module,
+                    const torch::jit::Method* method = nullptr);
   void end_repeat(Model& model) noexcept;
   void next_step(Model& model, const void* first);
   void end_repeats() noexcept;

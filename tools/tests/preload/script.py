@@ -209,6 +209,25 @@ def test_views_of_a_model_that_several_threads_call(folder):
     assert "of 2 models: threads" in said, said
 
 
+def test_reports_of_a_model_that_is_loaded_anew_while_several_threads_call_it(folder):
+    (folder / "served.py").write_text(
+        "import threading, time, torch\n"
+        "torch.set_num_threads(1)\n"
+        "now, x = [torch.jit.load('script.pt')], torch.ones(2, 3, 32, 32)\n"
+        "def work():\n"
+        "    for _ in range(100): now[0](x)\n"
+        "threads = [threading.Thread(target=work) for _ in range(3)]\n"
+        "for thread in threads: thread.start()\n"
+        "for _ in range(20):\n"
+        "    now[0] = torch.jit.load('script.pt')\n"
+        "    now[0](x)\n"
+        "    time.sleep(0.01)\n"
+        "for thread in threads: thread.join()\n"
+    )
+    preload(["--report", "served.json"], sys.executable, "served.py", status=0)
+    assert len([*folder.glob("served*.json")]) <= 5, "one for each that lives, at most"
+
+
 @pytest.mark.parametrize("mode", [["--reduce", "count", "--save", "traced"], ["--report", "traced.json"]])
 def test_a_program_that_traces(folder, mode):
     """torch.jit.trace compares the texts of graphs, those with hooks among them."""

@@ -52,12 +52,14 @@ void MeasuredModel::let_go() {
     const hooks::DeferredCompile batch;
     script_handles.clear();
   }
-  const std::vector<model::ModuleRef> names = watch::names_of(modules());
   const std::lock_guard lock(mutex_);
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    ledger_.tree[i].module = names[i];
-    ledger_.tree[i].held.clear();
-  }
+  let_go_of_modules();
+  for (TreeNode& node : ledger_.tree) node.held.clear();
+}
+
+void MeasuredModel::let_go_of_modules() {
+  const std::vector<model::ModuleRef> names = watch::names_of(modules());
+  for (std::size_t i = 0; i < names.size(); ++i) ledger_.tree[i].module = names[i];
 }
 
 void MeasuredModel::follow(const std::vector<model::ModuleRef>& modules) {

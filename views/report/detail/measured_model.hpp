@@ -117,6 +117,8 @@ class MeasuredModel final : public NodeListener,
   void note_failure(const std::string& what);
 
   std::vector<model::ModuleRef> modules() const;
+  /// Keeps names alone of the modules.
+  void let_go_of_modules();
 
   base::MadeHere made_here_;
   mutable std::mutex mutex_;

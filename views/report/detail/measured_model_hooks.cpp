@@ -50,7 +50,11 @@ Attached::~Attached() {
 void Attached::attach() {
   MeasuredModel& s = *measured;
   if (s.scripted) {
-    if (s.script_handles.empty()) s.script_handles = s.attach_all();
+    if (s.script_handles.empty()) {
+      s.script_handles = s.attach_all();
+      const std::lock_guard lock(s.mutex_);
+      s.let_go_of_modules();  // they do not live longer because they are measured
+    }
   } else {
     handles_ = s.attach_all();
   }

@@ -112,7 +112,7 @@ ModuleRow MeasuredModel::row(std::int64_t index) const {
     uses = uses || inside.used_without_call;
   }
   // If a torch::nn module is reachable and counts as having no forward, LibTorch leaves it uncalled.
-  const bool may_be_used = row.reachable && (row.has_forward || !node.module.scripted());
+  const bool may_be_used = row.reachable && (row.has_forward || !scripted);
   row.used_without_call = uses && !node.called && !row.summed && may_be_used;
   return row;
 }
