@@ -218,7 +218,7 @@ def test_a_model_that_is_loaded_again(folder):
         "        del model\n"
     )
     torch.jit.script(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())).save(folder / "small.pt")
-    how = ("--", sys.executable, "reload.py")
+    how = ("--", sys.executable, "-W", "ignore", "reload.py")
     said = run("preload", "--learn", "ref", *how, 1, 1, cwd=folder).err
     assert said == "torchtap: learned a reference of 1 model: ref\n"
     good = run("preload", "--monitor", "ref", "--cost", "1", "--save", "good", *how, 2, 1, cwd=folder).err

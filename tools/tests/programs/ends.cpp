@@ -166,7 +166,7 @@ int in_threads() {
 int in_small_thread() {
   pthread_attr_t small;
   ::pthread_attr_init(&small);
-  ::pthread_attr_setstacksize(&small, 128 << 10);
+  ::pthread_attr_setstacksize(&small, TORCH_VERSION_MAJOR == 1 ? 128 << 10 : 512 << 10);
   pthread_t thread;
   const auto work = [](void* /*nothing*/) -> void* {
     const torch::NoGradGuard guard;
