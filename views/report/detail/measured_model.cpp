@@ -47,12 +47,13 @@ std::vector<hooks::Handle> MeasuredModel::attach_all() {
 }
 
 void MeasuredModel::let_go() {
-  of_gone_ = results();
+  Measurements last = results();
   {
     const hooks::DeferredCompile batch;
     script_handles.clear();
   }
   const std::lock_guard lock(mutex_);
+  of_gone_ = std::move(last);
   let_go_of_modules();
   for (TreeNode& node : ledger_.tree) node.held.clear();
 }
